@@ -1,0 +1,65 @@
+# Every target makes its own environment in .venv; nothing but Python 3.11 (or newer) and make is needed.
+#   make demo PYTHON=/path/to/python3.12      another interpreter
+#   make test WORKERS=0                       tests in one process
+
+PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
+PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
+WORKERS  ?= 2
+
+BIN     := .venv/bin
+INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint bench docs clean distclean
+
+help:  ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
+	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 10
+
+test: .venv/.dev  ## Run the tests with coverage
+	$(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable --cov
+
+lint: .venv/.dev  ## Check style, types and the layering of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev  ## Measure how fast the engine is
+	$(BIN)/python benchmarks/bench.py
+
+docs: .venv/.dev  ## Build the documentation into site/
+	$(BIN)/python docs/generate.py
+	$(BIN)/zensical build --clean --strict
+
+clean:  ## Remove what the targets built, but not .venv
+	rm -rf build dist site .cache .coverage .coverage.* coverage.xml htmlcov .benchmarks .hypothesis
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	find . -name .venv -prune -o -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## Remove .venv as well
+	rm -rf .venv
+
+# The stamps: an environment, what a user installs, what a developer adds. The last two are redone when pyproject.toml changes.
+
+.venv/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo 'traincast needs Python 3.11 or newer; $(PYTHON) is' "$$($(PYTHON) --version 2>/dev/null || echo missing)." \
+	       'Name one with: make PYTHON=/path/to/python3.11 ...' >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { \
+	  echo 'Could not make .venv with $(PYTHON); some systems package the venv module apart (python3-venv).' >&2; exit 1; }
+	@touch $@
+
+.venv/.demo: .venv/.python pyproject.toml
+	@echo 'Installing traincast into .venv (once, about a minute) ...'
+	@$(INSTALL) --editable '.[all]'
+	@touch $@
+
+.venv/.dev: .venv/.python pyproject.toml
+	@echo 'Installing traincast and its development tools into .venv (once, about a minute) ...'
+	@$(INSTALL) --editable '.[all,dev]'
+	@touch .venv/.demo $@

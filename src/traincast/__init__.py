@@ -1,0 +1,82 @@
+"""How long a training step of a large transformer takes, whether it fits, what binds it, and which parallel plan is best.
+
+>>> import traincast as tc
+>>> found = tc.search(tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8"), gpus=2048, gbs=4096)
+>>> print(found.best[0])
+summa tp=4 pp=16 dp=32 panels=32 fast_tp=4 fast_dp=2
+"""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from traincast.assumptions import Assumptions
+    from traincast.errors import InputError, NothingFits, TraincastError
+    from traincast.estimate import Estimate, estimate
+    from traincast.hardware import Accelerator, System, Tier
+    from traincast.load import load_model, load_system, model_names, system_names
+    from traincast.model import Model
+    from traincast.plan import Plan, Plans
+    from traincast.reproduce import reproduce
+    from traincast.search import Found, search, search_each
+
+__all__ = [
+    "Accelerator",
+    "Assumptions",
+    "Estimate",
+    "Found",
+    "InputError",
+    "Model",
+    "NothingFits",
+    "Plan",
+    "Plans",
+    "System",
+    "Tier",
+    "TraincastError",
+    "estimate",
+    "load_model",
+    "load_system",
+    "model_names",
+    "reproduce",
+    "search",
+    "search_each",
+    "system_names",
+]
+__version__ = "0.1.0"
+
+_HOME = {
+    "assumptions": ["Assumptions"],
+    "errors": ["InputError", "NothingFits", "TraincastError"],
+    "estimate": ["Estimate", "estimate"],
+    "hardware": ["Accelerator", "System", "Tier"],
+    "load": ["load_model", "load_system", "model_names", "system_names"],
+    "model": ["Model"],
+    "plan": ["Plan", "Plans"],
+    "reproduce": ["reproduce"],
+    "search": ["Found", "search", "search_each"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+class _Package(ModuleType):
+    """The package as a module whose submodules do not hide the public functions of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in _MODULE_OF):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for, when it is asked for: importing the package costs nothing."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'traincast' has no attribute {name!r}")
+    return getattr(import_module(f"traincast.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+sys.modules[__name__].__class__ = _Package

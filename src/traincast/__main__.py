@@ -1,0 +1,5 @@
+"""`python -m traincast`."""
+
+from traincast.cli import main
+
+main()

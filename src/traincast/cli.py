@@ -1,0 +1,243 @@
+"""The command line: `traincast plan | estimate | catalog | reproduce`, all with `--json`.
+
+Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+
+from traincast import __version__
+from traincast.columns import COLUMNS
+from traincast.errors import InputError, NothingFits, TraincastError
+from traincast.plan import Attention, CpKind, Plan, Recompute, TpKind
+
+if TYPE_CHECKING:
+    from traincast.estimate import Estimate
+    from traincast.search import Found
+
+app = App(
+    name="traincast",
+    version=__version__,
+    help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
+    help_format="plaintext",
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
+ModelName = Annotated[str, Parameter(help="Model of the catalogue, or a YAML or JSON file.")]
+SystemName = Annotated[str, Parameter(help="System of the catalogue (such as h200-nvs8), or a YAML or JSON file.")]
+Batch = Annotated[int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own.")]
+Assumed = Annotated[str, Parameter(help="What is assumed: paper, or paper-published (with the errata of the published results).")]
+
+
+def _knob(name: str) -> Parameter:
+    """Option of a knob, described by the column table."""
+    return Parameter(help=f"{COLUMNS[name].meaning[0].upper()}{COLUMNS[name].meaning[1:]}.")
+
+
+@app.command
+def plan(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    gpus: Annotated[int, Parameter(help="GPUs in the job; a plan uses all of them.")],
+    global_batch: Batch = None,
+    strategy: Annotated[str, Parameter(help="Strategies to search: 1d, summa, context, several with commas.")] = "1d,summa,context",
+    top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
+    assumptions: Assumed = "paper",
+    json: Json = False,
+) -> None:
+    """Find the fastest plan by searching every candidate.
+
+    Example: traincast plan gpt3-1t --system h200-nvs8 --gpus 2048
+    """
+    from traincast.load import load_model, load_system
+    from traincast.search import search
+
+    begin = time.perf_counter()
+    found = search(load_model(model), load_system(system), gpus, global_batch, assumptions, strategy, top)
+    best = found.best
+    elapsed = time.perf_counter() - begin
+    explanation = found.explain()
+    if json:
+        _print_json(_found_dict(found) | {"explanation": explanation.to_dict()})
+    elif best is not None:
+        from traincast.report import console, print_found
+
+        print_found(found, explanation, elapsed, console())
+    if best is None:
+        raise NothingFits(str(explanation))
+
+
+@app.command
+def estimate(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    tp: Annotated[int, _knob("tp")] = 1,
+    tp2: Annotated[int, _knob("tp2")] = 1,
+    cp: Annotated[int, _knob("cp")] = 1,
+    pp: Annotated[int, _knob("pp")] = 1,
+    dp: Annotated[int, _knob("dp")] = 1,
+    mbs: Annotated[int, _knob("mbs")] = 1,
+    panels: Annotated[int, _knob("panels")] = 1,
+    fast_tp: Annotated[int | None, _knob("fast_tp")] = None,
+    fast_tp2: Annotated[int | None, _knob("fast_tp2")] = None,
+    fast_cp: Annotated[int | None, _knob("fast_cp")] = None,
+    fast_pp: Annotated[int | None, _knob("fast_pp")] = None,
+    fast_dp: Annotated[int | None, _knob("fast_dp")] = None,
+    tp_kind: Annotated[TpKind, _knob("tp_kind")] = "1d",
+    cp_kind: Annotated[CpKind | None, _knob("cp_kind")] = None,
+    attention: Annotated[Attention, _knob("attention")] = "flash",
+    recompute: Annotated[Recompute, _knob("recompute")] = "none",
+    global_batch: Batch = None,
+    operations: Annotated[bool, Parameter(negative="", help="Show every operation of a layer as well.")] = False,
+    assumptions: Assumed = "paper",
+    json: Json = False,
+) -> None:
+    """Estimate one plan: time and memory of a step. Without any --fast-* the fastest placement is chosen.
+
+    Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
+    """
+    chosen = {field.name: value for field in fields(Plan) if (value := locals()[field.name]) is not None}
+    if cp_kind is None and cp > 1:
+        chosen["cp_kind"] = "all-gather"
+    _estimate(model, system, Plan(**chosen), global_batch, assumptions, operations, json)
+
+
+def _estimate(
+    model: str, system: str, chosen: Plan, global_batch: int | None, assumptions: str, operations: bool, as_json: bool
+) -> None:
+    """Estimate a plan and print it."""
+    from traincast.estimate import estimate
+    from traincast.load import load_model, load_system
+
+    est = estimate(load_model(model), load_system(system), chosen, global_batch, assumptions)
+    if as_json:
+        _print_json(_case(est) | {"estimate": est.summary()} | ({"operations": est.operations()} if operations else {}))
+    else:
+        from traincast.report import console, header, print_breakdowns, print_operations
+
+        out = console()
+        header(est.model.name, est.system.name, int(est.plan.gpus), est.gbs, est.model.seq, est.assumptions.name, out)
+        print_breakdowns(est, out)
+        if operations:
+            print_operations(est, out)
+    if not est.fits:
+        from traincast.explain import short_of
+
+        raise NothingFits(f"the plan does not fit: {short_of(est)}")
+
+
+@app.command
+def catalog(
+    name: Annotated[str | None, Parameter(help="Model or system to show, or a file; all names without it.")] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """List the models and systems known by name, or show every figure of one with its source.
+
+    Example: traincast catalog h200-nvs8
+    """
+    from traincast.load import figures, model_names, system_names
+    from traincast.report import console, print_figures, print_names
+    from traincast.units import quantity
+
+    out = console()
+    if name is None:
+        names = {"models": model_names(), "systems": system_names()}
+        if json:
+            _print_json(names)
+            return
+        for kind, known in names.items():
+            print_names(kind.capitalize(), known, out)
+        return
+    found = figures(name)
+    if json:
+        _print_json({"name": name, "figures": [{key: getattr(figure, key) for key in _FIGURE} for figure in found]})
+        return
+    print_figures(name, [(f.path, quantity(f.value, f.unit), f"{f.source} ({f.basis})") for f in found], out)
+
+
+_FIGURE = ("path", "value", "unit", "source", "basis")
+
+
+@app.command
+def reproduce(paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")], /, *, json: Json = False) -> None:
+    """Recompute the published results of a paper and say how far they agree.
+
+    Example: traincast reproduce 2410.00273
+    """
+    from traincast.reproduce import PAPER_ID, reproduce
+
+    if paper.lower().removeprefix("arxiv:") != PAPER_ID:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
+    result = reproduce()
+    if json:
+        _print_json(result.to_dict())
+    else:
+        from traincast.report import console, print_reproduction
+
+        print_reproduction(result, console())
+    if not result.agrees:
+        raise TraincastError("not every published figure is met")
+
+
+def _case(est: "Estimate | Found") -> dict[str, Any]:
+    """What was asked, for machines."""
+    gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
+    return {
+        "model": est.model.name,
+        "system": est.system.name,
+        "gpus": gpus,
+        "global_batch": est.gbs,
+        "assumptions": est.assumptions.name,
+    }
+
+
+def _found_dict(found: "Found") -> dict[str, Any]:
+    """A search for machines."""
+    return _case(found) | {
+        "strategies": found.strategies,
+        "candidates": found.candidates,
+        "feasible": found.feasible,
+        "rejected": found.rejected,
+        "plans": [est.summary() for _, est in found.plans],
+        "pareto": [est.summary() for _, est in found.pareto()],
+    }
+
+
+def _print_json(value: Mapping[str, Any]) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    """One clear message on standard error, and the exit code."""
+    print(f"traincast: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        _fail(f"{str(error).strip()} (traincast --help)", 2)
+    except TraincastError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The one table of every knob and result: symbol, unit and meaning feed the command line, the docs and the axis labels."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column: TypeAlias = float | NDArray[np.float64]
+else:
+    Column = float  # a number, or a column (float64 array) of them
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """One knob or result."""
+
+    name: str
+    symbol: str  # as in arXiv 2410.00273; empty where the paper has none
+    unit: str
+    kind: Literal["model", "knob", "choice", "result", "time", "memory"]
+    meaning: str
+
+
+_ROWS: Final = (
+    # name, symbol, unit, kind, meaning
+    ("layers", "L", "", "model", "transformer layers (the paper's depth)"),
+    ("hidden", "e", "", "model", "embedding width"),
+    ("ffn", "f", "", "model", "width of the MLP's inner layer"),
+    ("heads", "h", "", "model", "attention heads"),
+    ("seq", "l", "token", "model", "sequence length"),
+    ("gpus", "n", "", "knob", "accelerators in the job, the product of all degrees"),
+    ("gbs", "gbs", "sequence", "knob", "global batch of one optimizer step"),
+    ("tp", "m1", "", "knob", "tensor-parallel degree (SUMMA: columns of the grid)"),
+    ("tp2", "m2", "", "knob", "second tensor-parallel degree of SUMMA (rows of the grid)"),
+    ("cp", "m2", "", "knob", "context-parallel degree (queries split, keys and values gathered)"),
+    ("pp", "pp", "", "knob", "pipeline stages"),
+    ("dp", "dp", "", "knob", "data-parallel replicas"),
+    ("mbs", "b", "sequence", "knob", "micro-batch"),
+    ("panels", "nb", "", "knob", "panels a SUMMA product is cut into"),
+    ("fast_tp", "t1", "", "knob", "members of a tp group in one fast domain"),
+    ("fast_tp2", "t2", "", "knob", "members of a tp2 group in one fast domain"),
+    ("fast_cp", "t2", "", "knob", "members of a cp group in one fast domain"),
+    ("fast_pp", "t_pp", "", "knob", "pipeline stages in one fast domain"),
+    ("fast_dp", "t_dp", "", "knob", "members of a dp group in one fast domain"),
+    ("tp_kind", "", "", "choice", "tensor parallelism: 1d (Megatron) or summa (2-D)"),
+    ("cp_kind", "", "", "choice", "context parallelism: none, or all-gather of keys and values"),
+    ("attention", "", "", "choice", "attention kernel: flash (fused), unfused, or summa (2-D products)"),
+    ("recompute", "", "", "choice", "activations made again in backward: none, or selective (unfused core attention)"),
+    ("step_seconds", "t", "s", "result", "time of one optimizer step"),
+    ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),
+    ("tokens_per_second_per_gpu", "", "token/s", "result", "training throughput of one GPU"),
+    ("training_days", "", "day", "result", "length of the whole training run"),
+    ("compute", "", "s", "time", "arithmetic, launches included"),
+    ("memory", "", "s", "time", "memory traffic not hidden behind arithmetic"),
+    ("tp_comm", "", "s", "time", "tensor- and context-parallel communication, exposed"),
+    ("dp_comm", "", "s", "time", "weight gathering and gradient reduction, exposed"),
+    ("pp_comm", "", "s", "time", "activations passed between stages"),
+    ("bubble", "", "s", "time", "waiting for the pipeline to fill and drain"),
+    ("weights", "W", "byte", "memory", "weights"),
+    ("gradients", "", "byte", "memory", "gradients"),
+    ("optimizer", "", "byte", "memory", "optimizer states and master weights"),
+    ("activations", "", "byte", "memory", "activations kept for backward"),
+)
+COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
+KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})
+CHOICES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "choice")
+
+
+def plain(value: "Column") -> "Column":
+    """A number as a Python float; a column as it is."""
+    return value if getattr(value, "ndim", 0) else float(value)

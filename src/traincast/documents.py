@@ -1,0 +1,97 @@
+"""Text files into mappings; each way a file can be unreadable becomes one sentence."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from traincast.errors import InputError
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+
+def read(file: "Path | Traversable") -> dict[str, Any]:
+    """Read a YAML 1.2 or JSON file (told apart by the ending ``.json``) whose top level is a mapping.
+
+    Parameters
+    ----------
+    file : Path or Traversable
+        The file.
+
+    Returns
+    -------
+    dict
+        Its content, unchecked.
+
+    Raises
+    ------
+    InputError
+        If it is missing, unreadable, no UTF-8, empty, malformed (with line and column) or no mapping.
+    """
+    try:
+        content = _parse(_text(file), _json if file.name.lower().endswith(".json") else _yaml)
+    except ValueError as error:
+        raise InputError(str(file), [str(error)]) from None
+    if content is None:
+        raise InputError(str(file), ["the file is empty"])
+    if not isinstance(content, dict):
+        raise InputError(str(file), ["the top level is not a mapping; write one 'key: value' per line"])
+    return content
+
+
+def _text(file: "Path | Traversable") -> str:
+    """The text of a file."""
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError("no such file") from None
+    except IsADirectoryError:
+        raise ValueError("is a directory; give a file") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})") from None
+
+
+def _parse(text: str, parser: Any) -> Any:
+    """Content of a text, None if it holds nothing."""
+    try:
+        return parser(text) if text.strip() else None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _json(text: str) -> Any:
+    """Content of a JSON text."""
+    import json
+
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}, column {error.colno}: malformed JSON: {error.msg}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of pairs, none of whose keys is repeated."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"malformed JSON: found duplicate key {repeated!r}")
+    return content
+
+
+def _yaml(text: str) -> Any:
+    """Content of a YAML text."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ValueError(f"{place}malformed YAML: {error.problem or error.context}") from None
+    except YAMLError as error:
+        raise ValueError(f"malformed YAML: {str(error).splitlines()[0]}") from None
+    except (AttributeError, LookupError, TypeError, ValueError):  # how the parser fails on a value its tag does not allow
+        raise ValueError("malformed YAML: a value does not suit its tag or type") from None

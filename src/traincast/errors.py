@@ -1,0 +1,43 @@
+"""Errors a user can act on; the command line turns each into one message and an exit code."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TraincastError(Exception):
+    """Base of every error raised on purpose; `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class InputError(TraincastError):
+    """Input that cannot be used: what is wrong, field by field, and what would be allowed.
+
+    Parameters
+    ----------
+    subject : str
+        What was being read, for instance a file path or ``"plan"``.
+    problems : iterable of str
+        One line per mistake; all of them, not only the first.
+    """
+
+    def __init__(self, subject: str, problems: Iterable[str]):
+        self.subject = subject
+        self.problems = tuple(problems)
+        lines = self.problems
+        text = f"{subject}: {lines[0]}" if len(lines) == 1 else "\n  ".join((f"{subject}: {len(lines)} problems", *lines))
+        super().__init__(text)
+
+
+class NothingFits(TraincastError):
+    """No candidate of a search fits in memory; the message holds the nearest miss and what would make it fit."""
+
+    exit_code = 1
+
+
+def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+    """An `InputError` for a name that is not in `known`, with close matches or else the whole list."""
+    names = sorted(known)
+    close = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    offer = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
+    return InputError(f"unknown {kind} {name!r}", [offer + (f" ({hint})" if hint else "")])

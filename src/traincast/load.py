@@ -1,0 +1,221 @@
+"""Models and systems by name from the catalogue, or from a YAML or JSON file of the same shape."""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from traincast.documents import read
+from traincast.errors import unknown
+from traincast.hardware import Accelerator, System, Tier
+from traincast.model import Model
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from traincast.schema import Figure, ModelFile, OuterTier, SystemFile
+
+_CHOSEN_DOMAIN = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
+
+
+def load_model(name_or_path: str | Path) -> Model:
+    """Load a model.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name of the catalogue such as ``"gpt3-1t"``, in any case. A string that ends in .yaml, .yml or .json
+        or contains a path separator, and any `Path`, is a file.
+
+    Returns
+    -------
+    Model
+        The model, with the source of every figure.
+
+    Raises
+    ------
+    InputError
+        If there is no such model, or with every mistake of the file.
+    """
+    file = _model_file(name_or_path)
+    sequences: float | None = file.training_sequences.value if file.training_sequences else None
+    if file.training_tokens:
+        sequences = file.training_tokens.value / file.seq.value
+    return Model(
+        name=file.name,
+        layers=file.layers.value,
+        hidden=file.hidden.value,
+        heads=file.heads.value,
+        ffn=file.ffn.value,
+        seq=file.seq.value,
+        global_batch=file.global_batch.value if file.global_batch else None,
+        training_sequences=sequences,
+        sources=_sources(file),
+    )
+
+
+def load_system(name_or_path: str | Path) -> System:
+    """Load a system.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The fast domain of
+        ``"h200-nvs8"`` and its like is chosen by the name and can be any positive number of accelerators.
+
+    Returns
+    -------
+    System
+        The system, with the source of every figure.
+
+    Raises
+    ------
+    InputError
+        If there is no such system, or with every mistake of the file.
+    """
+    file = _system_file(name_or_path)
+    chip, (inner, outer) = file.accelerator, file.network
+    fp32 = chip.vector_fp32_flops
+    return System(
+        name=file.name,
+        accelerator=Accelerator(
+            name=chip.name,
+            matrix_flops=chip.matrix_flops.value,
+            vector_flops=chip.vector_flops.value,
+            vector_fp32_flops=fp32.value if fp32 else None,
+            hbm_bandwidth=chip.hbm_bandwidth.value,
+            hbm_bytes=chip.hbm_bytes.value,
+        ),
+        tiers=(_tier(inner, size=inner.size.value), _tier(outer)),
+        sources=_sources(file),
+    )
+
+
+def model_names() -> tuple[str, ...]:
+    """Names of the catalogue's models, aliases included, in alphabetical order."""
+    documents = {name: read(file) for name, file in _catalogue("models").items()}
+    aliases = (alias for document in documents.values() for alias in document.get("aliases", ()))
+    return tuple(sorted((*documents, *aliases)))
+
+
+def system_names() -> tuple[str, ...]:
+    """Names of the catalogue's systems, in alphabetical order of machines; other fast domains can be chosen as well."""
+    documents = {name: read(file) for name, file in sorted(_catalogue("systems").items())}
+    domains = {name: document.get("fast_domains", ()) for name, document in documents.items()}
+    return tuple(full for name, sizes in domains.items() for full in ([f"{name}-nvs{n}" for n in sizes] or [name]))
+
+
+def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
+    """Every figure of a model or a system: dotted path, value in SI, unit, source and basis.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A name of the catalogue or a file, as for `load_model` and `load_system`.
+
+    Returns
+    -------
+    tuple of Figure
+        The figures, in the order of the file's description.
+
+    Raises
+    ------
+    InputError
+        If there is no such model or system, or with every mistake of the file.
+    """
+    from traincast import schema
+
+    if _is_system(name_or_path):
+        return schema.figures(_system_file(name_or_path))
+    if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
+        raise unknown("model or system", str(name_or_path), (*model_names(), *system_names()))
+    return schema.figures(_model_file(name_or_path))
+
+
+def _model_file(name_or_path: str | Path) -> "ModelFile":
+    """A checked model file."""
+    from traincast.mistakes import check
+    from traincast.schema import ModelFile
+
+    document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
+    if document is None:
+        raise unknown("model", str(name_or_path), model_names())
+    return check(ModelFile, document, str(name_or_path))
+
+
+def _system_file(name_or_path: str | Path) -> "SystemFile":
+    """A checked system file."""
+    from traincast.mistakes import check
+    from traincast.schema import SystemFile
+
+    document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
+    if document is None:
+        raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
+    return check(SystemFile, document, str(name_or_path))
+
+
+def _is_file(name_or_path: str | Path) -> bool:
+    """Whether a file is meant, not a name of the catalogue."""
+    if isinstance(name_or_path, Path):
+        return True
+    separated = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
+    return separated or name_or_path.lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _is_system(name_or_path: str | Path) -> bool:
+    """Whether a name or a file describes a system."""
+    if _is_file(name_or_path):
+        return not {"accelerator", "network"}.isdisjoint(read(Path(name_or_path)))
+    return _system_document(str(name_or_path)) is not None
+
+
+def _model_document(name: str) -> dict[str, Any] | None:
+    """What the catalogue holds on a model, None if nothing."""
+    files, name = _catalogue("models"), name.lower()
+    if name in files:
+        return read(files[name])
+    return next((document for document in map(read, files.values()) if name in document.get("aliases", ())), None)
+
+
+def _system_document(name: str) -> dict[str, Any] | None:
+    """What the catalogue holds on a system, the fast domain filled in; None if nothing."""
+    files, name = _catalogue("systems"), name.lower()
+    chosen = _CHOSEN_DOMAIN.fullmatch(name)
+    stem = chosen[1] if chosen else name
+    document = read(files[stem]) if stem in files else {}
+    by_name = document.pop("fast_domains", None) is not None
+    if not document or by_name != bool(chosen):
+        return None
+    if chosen:
+        document["name"] = name
+        document["network"][0]["size"] = {"value": int(chosen[2]), "source": f"the name {name}", "basis": "assumed"}
+    return document
+
+
+@cache
+def _catalogue(folder: Literal["models", "systems"]) -> "dict[str, Traversable]":
+    """Files of the catalogue by name."""
+    from importlib.resources import files
+
+    entries = files("traincast").joinpath("catalog", folder).iterdir()
+    return {entry.name.removesuffix(".yaml"): entry for entry in entries if entry.name.endswith(".yaml")}
+
+
+def _tier(tier: "OuterTier", size: int | None = None) -> Tier:
+    """One tier of the network."""
+    return Tier(
+        name=tier.name,
+        bandwidth=tier.bandwidth.value,
+        efficiency=tier.efficiency.value,
+        latency=tier.latency.value,
+        ports=tier.ports.value,
+        size=size,
+    )
+
+
+def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:
+    """Where each figure of a file comes from."""
+    from traincast.schema import figures
+
+    return {figure.path: f"{figure.source} ({figure.basis})" for figure in figures(file)}

@@ -1,0 +1,49 @@
+"""Memory of one rank (arXiv 2410.00273): weights, gradients, distributed optimizer, activations in flight."""
+
+from dataclasses import dataclass
+
+from traincast.assumptions import Assumptions
+from traincast.columns import Column
+from traincast.operations.base import Operation, total
+from traincast.plan import Plans
+from traincast.times.schedules import in_flight
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one layer holds on a rank, columns over plans: weights, and activations saved by one micro-batch [byte]."""
+
+    weights: Column
+    saved: Column
+
+    @classmethod
+    def of(cls, operations: tuple[Operation, ...]) -> "Footprint":
+        """Sum over a layer's operations."""
+        return cls(total(op.weight_bytes for op in operations), total(op.saved_bytes for op in operations))
+
+
+def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumptions) -> dict[str, Column]:
+    """Memory of the fullest rank by component [byte].
+
+    Parameters
+    ----------
+    held : Footprint
+        What one layer holds.
+    plan : Plans
+        Plans in the same rows as `held`.
+    layers : int
+        Layers of the model.
+    gbs : int
+        Global batch [sequences].
+    assumed : Assumptions
+        Bytes of gradients and optimizer states per byte of weights.
+    """
+    per_stage = layers / plan.pp
+    microbatches = gbs / plan.dp / plan.mbs
+    weights = held.weights * per_stage
+    return {
+        "weights": weights,
+        "gradients": assumed.gradients_per_weight * weights,
+        "optimizer": assumed.optimizer_per_weight * weights / (plan.dp * plan.cp),  # sharded over all that hold the same weights
+        "activations": held.saved * per_stage * in_flight(plan.pp, microbatches),
+    }

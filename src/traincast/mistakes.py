@@ -1,0 +1,119 @@
+"""Checks a file against its schema; every mistake becomes a line a user can act on."""
+
+import reprlib
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from traincast.errors import InputError
+from traincast.schema import AcceleratorPart, Entry, File, InnerTier, ModelFile, OuterTier, Part, SystemFile
+
+TIERS = "a network has exactly two tiers, the fast domain and the network between domains"
+AnyFile = TypeVar("AnyFile", ModelFile, SystemFile)
+
+
+def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> AnyFile:
+    """The content of a file, checked; all of its mistakes at once otherwise.
+
+    Parameters
+    ----------
+    schema : type
+        `ModelFile` or `SystemFile`.
+    document : mapping
+        Content of the file.
+    subject : str
+        What the user calls it.
+
+    Returns
+    -------
+    ModelFile or SystemFile
+        The content with every figure in SI.
+
+    Raises
+    ------
+    InputError
+        With one line for each mistake.
+    """
+    try:
+        return schema.model_validate(document)
+    except ValidationError as error:
+        raise InputError(subject, [_line(schema, document, detail) for detail in error.errors()]) from None
+
+
+def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:
+    """One mistake in words: ``path = what was written: what is wrong; what would be allowed``."""
+    *parents, last = detail["loc"]
+    match detail["type"]:
+        case "missing":
+            return f"{_dotted(detail['loc'])}: missing{_needed(_part(schema, parents), last)}"
+        case "extra_forbidden":
+            return f"{_dotted(detail['loc'])}: unknown key; {_offer(str(last), _part(schema, parents))}"
+        case "value_error":
+            wrong = str(detail["ctx"]["error"])
+        case "literal_error":
+            wrong = f"not a known word; write {detail['ctx']['expected']}"
+        case "string_type":
+            wrong = "not text; put it in quotes"
+        case "string_too_short":
+            wrong = "empty; write a few words"
+        case "model_type":
+            wrong = f"not a mapping; its keys are {', '.join(_part(schema, detail['loc']).model_fields)}"
+        case "invalid_key":
+            return f"{_dotted(detail['loc'])}: a key that is not text; put it in quotes"
+        case "too_long":
+            return f"{_dotted(detail['loc'])}: {detail['ctx']['actual_length']} tiers; {TIERS}"
+        case "tuple_type":
+            wrong = f"not a list; {TIERS if last == 'network' else 'write for instance [one, other]'}"
+        case _:
+            wrong = detail["msg"]
+    written = _written(document, detail["loc"])
+    path = parents if last == "value" else detail["loc"]
+    return f"{_dotted(path)} = {written}: {wrong}"
+
+
+def _dotted(loc: Iterable[str | int]) -> str:
+    """A place in a file as a dotted path."""
+    return ".".join(map(str, loc))
+
+
+def _part(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
+    """The schema of the mapping at a place in a file."""
+    match tuple(loc):
+        case ():
+            return schema
+        case ("accelerator",):
+            return AcceleratorPart
+        case ("network", place):
+            return InnerTier if place == 0 else OuterTier
+    return Entry
+
+
+def _needed(part: type[Part], key: str | int) -> str:
+    """What to write for a missing key."""
+    if key == 1:
+        return f"; {TIERS}"
+    field = part.model_fields.get(str(key))
+    example = getattr(field.annotation, "example", None) if field else None
+    return f"; write for instance {key}: {example}" if example else ""
+
+
+def _offer(key: str, part: type[Part]) -> str:
+    """Keys that an unknown one may stand for."""
+    close = get_close_matches(key, part.model_fields, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}"
+
+
+def _written(document: Any, loc: Iterable[str | int]) -> str:
+    """What a file says at a place, cut short."""
+    for key in loc:
+        bare = key == "value" and not isinstance(document, dict)
+        document = document if bare else document[key]
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 60
+    try:
+        return short.repr(document)
+    except ValueError:  # an integer of thousands of digits
+        return "a huge number"

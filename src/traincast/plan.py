@@ -1,0 +1,176 @@
+"""A parallel plan: one of them (`Plan`, whole numbers) or a column of many (`Plans`, float64 columns)."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+import numpy as np
+
+from traincast.columns import CHOICES, KNOBS, Column
+from traincast.errors import InputError
+
+TpKind = Literal["1d", "summa"]
+CpKind = Literal["none", "all-gather"]
+Attention = Literal["flash", "unfused", "summa"]
+Recompute = Literal["none", "selective"]
+AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
+STRATEGIES: Final[dict[str, dict[str, Any]]] = {  # what one batch of plans has in common, by the name users give it
+    "1d": {"tp_kind": "1d", "cp_kind": "none"},
+    "summa": {"tp_kind": "summa", "cp_kind": "none"},
+    "context": {"tp_kind": "1d", "cp_kind": "all-gather"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One parallel plan. Degrees multiply to the number of GPUs; `fast_*` says how many members of a group share a fast domain.
+
+    Left out altogether, the placement (`fast_*`) is chosen: the fastest that is valid. The meaning of each knob stands in
+    `traincast.columns.COLUMNS`.
+
+    Raises
+    ------
+    InputError
+        If a knob is no positive whole number, or a choice is unknown; all of them at once.
+
+    Examples
+    --------
+    >>> Plan(tp=8, pp=16, dp=16, fast_tp=8).gpus
+    2048
+    """
+
+    tp: int = 1
+    tp2: int = 1
+    cp: int = 1
+    pp: int = 1
+    dp: int = 1
+    mbs: int = 1
+    panels: int = 1
+    fast_tp: int | None = None
+    fast_tp2: int | None = None
+    fast_cp: int | None = None
+    fast_pp: int | None = None
+    fast_dp: int | None = None
+    tp_kind: TpKind = "1d"
+    cp_kind: CpKind = "none"
+    attention: Attention = "flash"
+    recompute: Recompute = "none"
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"{knob} = {value!r}: must be a whole number of at least 1"
+            for knob in KNOBS
+            if not ((value := getattr(self, knob)) is None and knob.startswith("fast_"))
+            and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
+        ]
+        allowed = get_type_hints(type(self))
+        problems += [
+            f"{choice} = {getattr(self, choice)!r}: must be one of {', '.join(get_args(allowed[choice]))}"
+            for choice in CHOICES
+            if getattr(self, choice) not in get_args(allowed[choice])
+        ]
+        if not problems:
+            problems = list(self._contradictions())
+        if problems:
+            raise InputError("plan", problems)
+
+    def _contradictions(self) -> list[str]:
+        """Choices that cannot stand together."""
+        summa = self.tp_kind == "summa"
+        cases = {
+            "cp > 1: needs cp_kind all-gather": self.cp > 1 and self.cp_kind == "none",
+            "tp2 > 1: needs tp_kind summa": self.tp2 > 1 and not summa,
+            "panels > 1: needs tp_kind summa": self.panels > 1 and not summa,
+            "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
+            "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
+            "recompute selective: needs attention unfused (flash attention always recomputes)": self.recompute == "selective"
+            and self.attention != "unfused",
+        }
+        return [message for message, wrong in cases.items() if wrong]
+
+    @property
+    def gpus(self) -> int:
+        """World size: the product of all degrees."""
+        return self.tp * self.tp2 * self.cp * self.dp * self.pp
+
+    @property
+    def placed(self) -> bool:
+        """Whether any part of the placement is given."""
+        return any(getattr(self, f"fast_{axis}") is not None for axis in AXES)
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy this plan belongs to."""
+        return next(name for name, choices in STRATEGIES.items() if all(getattr(self, k) == v for k, v in choices.items()))
+
+    def columns(self) -> "Plans":
+        """The same plan as numbers for the formulas; parts of the placement not given are 1."""
+        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices())
+
+    def choices(self) -> dict[str, Any]:
+        """The choices by name."""
+        return {choice: getattr(self, choice) for choice in CHOICES}
+
+    def knobs(self) -> dict[str, int | str]:
+        """The knobs that differ from their default, for people."""
+        default = {field.name: field.default for field in fields(self)}
+        values = {name: getattr(self, name) for name in default}
+        placed_alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1}
+        return {name: value for name, value in values.items() if value not in (default[name], None) and name not in placed_alone}
+
+    def __str__(self) -> str:
+        shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"]}
+        return " ".join((self.strategy, *(f"{name}={value}" for name, value in shown.items())))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans:
+    """Plans as columns: every knob a number or a float64 array (of any shapes that broadcast); choices are common to all."""
+
+    tp: Column = 1.0
+    tp2: Column = 1.0
+    cp: Column = 1.0
+    pp: Column = 1.0
+    dp: Column = 1.0
+    mbs: Column = 1.0
+    panels: Column = 1.0
+    fast_tp: Column = 1.0
+    fast_tp2: Column = 1.0
+    fast_cp: Column = 1.0
+    fast_pp: Column = 1.0
+    fast_dp: Column = 1.0
+    tp_kind: TpKind = "1d"
+    cp_kind: CpKind = "none"
+    attention: Attention = "flash"
+    recompute: Recompute = "none"
+
+    def group(self, axis: str) -> tuple[Column, Column]:
+        """Degree of a communication group and how many of its members share a fast domain."""
+        return getattr(self, axis), getattr(self, f"fast_{axis}")
+
+    @property
+    def gpus(self) -> Column:
+        """World size."""
+        return self.tp * self.tp2 * self.cp * self.dp * self.pp
+
+    @property
+    def context(self) -> Column:
+        """Ways the sequence is cut before tensor parallelism, the paper's m2 (1 for 1-D)."""
+        return self.tp2 * self.cp
+
+    def numbers(self) -> dict[str, Any]:
+        """The numeric knobs by name."""
+        return {knob: getattr(self, knob) for knob in KNOBS}
+
+    def choices(self) -> dict[str, Any]:
+        """The choices by name."""
+        return {choice: getattr(self, choice) for choice in CHOICES}
+
+    def take(self, index: Any) -> "Plans":
+        """Rows of the columns; knobs that are plain numbers stay."""
+        columns = {knob: column for knob, column in self.numbers().items() if isinstance(column, np.ndarray) and column.ndim}
+        return replace(self, **{knob: column[index] for knob, column in columns.items()})
+
+    def row(self, index: int) -> Plan:
+        """One plan out of the columns."""
+        one = self.take(index)
+        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices())

@@ -1,0 +1,200 @@
+"""Results for people: tables and bars that read well at 80 columns and in a pipe."""
+
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from traincast.columns import COLUMNS, Column
+from traincast.estimate import Estimate
+from traincast.explain import Explanation
+from traincast.plan import Plan
+from traincast.reproduce import Reproduction
+from traincast.search import Found
+from traincast.units import gib, seconds
+
+WIDTH: Final = 80
+BAR: Final = 32
+
+
+def console() -> Console:
+    """A console on standard output; 80 columns wide where it is no terminal."""
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
+
+
+def print_found(found: Found, explanation: Explanation, elapsed: float, out: Console) -> None:
+    """The best plans, the winner in detail, and why the alternatives lose."""
+    header(found.model.name, found.system.name, found.gpus, found.gbs, found.model.seq, found.assumptions.name, out)
+    share = found.feasible / max(found.candidates, 1)
+    out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
+    if found.best is not None:
+        out.print(ranking(found.plans))
+        out.print()
+        print_breakdowns(found.best[1], out)
+        out.print(heading("Why"))
+    paragraphs(explanation.lines(), out)
+    out.print(heading("Rejected before timing"))
+    out.print(rejections(found.rejected))
+
+
+def header(model: str, system: str, gpus: int, gbs: int, seq: int, assumptions: str, out: Console) -> None:
+    """What is being answered."""
+    tokens = f"{gbs:,} sequences ({gbs * seq / 1e6:.3g} M tokens)"
+    out.print(Text(f"{model} on {gpus:,} × {system}, {tokens} a step", style="bold"))
+    out.print(f"assumptions: {assumptions}")
+
+
+def heading(text: str) -> Text:
+    """Title of a part."""
+    return Text(f"\n{text}", style="bold")
+
+
+def ranking(plans: list[tuple[Plan, Estimate]]) -> Table:
+    """The best plans, one a row."""
+    table = _table()
+    for name in ("#", "step", "days", "memory", "tp", "×", "pp", "dp", "mbs", "nb", "in one domain"):
+        table.add_column(name, justify="left" if name in {"×", "in one domain"} else "right", no_wrap=True)
+    for rank, (plan, est) in enumerate(plans, 1):
+        days = est.training_days
+        second = {"1d": "", "summa": f"tp2 {plan.tp2}", "context": f"cp {plan.cp}"}[plan.strategy]
+        table.add_row(
+            *(str(rank), seconds(float(est.step_seconds)), "" if days is None else f"{days:.3g}", gib(float(est.memory_bytes))),
+            *(
+                str(plan.tp),
+                second,
+                str(plan.pp),
+                str(plan.dp),
+                str(plan.mbs),
+                str(plan.panels) if plan.strategy == "summa" else "",
+            ),
+            _placement(plan),
+        )
+    return table
+
+
+def _placement(plan: Plan) -> str:
+    """Who shares a fast domain."""
+    members = {axis: getattr(plan, f"fast_{axis}") or 1 for axis in ("tp", "tp2", "cp", "pp", "dp")}
+    return " · ".join(f"{axis} {count}" for axis, count in members.items() if count > 1) or "-"
+
+
+def print_breakdowns(est: Estimate, out: Console) -> None:
+    """Where the step's time and the rank's memory go."""
+    plan = est.plan
+    out.print(Text(f"Plan: {plan}", style="bold"))
+    throughput = f"{float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+    out.print(heading(f"Time of a step: {seconds(float(est.step_seconds))}, {throughput}"))
+    out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
+    capacity = float(est.system.accelerator.hbm_bytes)
+    fits = "fits in" if est.fits else "does not fit in"
+    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}"))
+    out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
+
+
+def bars(parts: Mapping[str, Column], form: "type[str] | object", whole: float) -> Table:
+    """Parts of a whole, each with its share as a bar."""
+    table = _table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for name, value in parts.items():
+        share = float(value) / whole
+        meaning = COLUMNS[name].name
+        table.add_row(meaning, form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))  # type: ignore[operator]
+    return table
+
+
+def rejections(rejected: Mapping[str, int]) -> Table:
+    """Candidates rejected, by reason."""
+    table = _table(show_header=False)
+    table.add_column(justify="right")
+    table.add_column()
+    for reason, count in sorted(rejected.items(), key=lambda item: -item[1]):
+        table.add_row(f"{count:,}", reason)
+    return table
+
+
+def print_operations(est: Estimate, out: Console) -> None:
+    """Every operation of a layer: FLOPs, bytes and seconds of one micro-batch."""
+    table = _table()
+    for name in ("operation", "forward", "backward", "FLOP", "bytes", "comm", "saved"):
+        table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
+    for row in est.operations():
+        flops = sum(row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector"))
+        table.add_row(
+            *(row["operation"], seconds(row["forward_seconds"]), seconds(row["backward_seconds"] + row["again_seconds"])),
+            *(f"{flops:.3g}", f"{row['forward_bytes'] + row['backward_bytes']:.3g}"),
+            *(seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]), gib(row["saved_bytes"])),
+        )
+    out.print(heading("One layer, one micro-batch"))
+    out.print(table)
+
+
+def print_reproduction(result: Reproduction, out: Console) -> None:
+    """How far the published searches are met, and what the errata change."""
+    out.print(Text("arXiv 2410.00273 recomputed", style="bold"))
+    rate = result.evaluated / result.seconds / 1e6
+    out.print(
+        f"{result.evaluated:,} candidates ({result.candidates:,} in both variants) enumerated, fitted and\n"
+        f"timed in {seconds(result.seconds)}: {rate:.1f} M candidates/s"
+    )
+    out.print(heading("Published configurations (GPT3-1T): step time, memory and components"))
+    table = _table()
+    for name in ("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"):
+        table.add_column(name, justify="left" if name == "strategy" else "right")
+    for row in result.configurations:
+        moved = (f"up to {row.errata_seconds['all']:.2%}", f"up to {row.errata_memory['all']:.2%}")
+        table.add_row(row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved)
+    out.print(table)
+    out.print(heading("Searches: 9 machines × 13 numbers of GPUs each"))
+    table = _table()
+    for name in ("model", "strategy", "candidates", "fit", "agree", "worst difference"):
+        table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
+    for line in result.searches:
+        met = f"{line.agreeing}/{line.compared}" if line.compared else "-"
+        worst = "-" if line.worst_difference is None else f"{line.worst_difference:.1e}"
+        table.add_row(line.model, line.strategy, f"{line.candidates:,}", f"{line.feasible:,}", met, worst)
+    out.print(table)
+    out.print(heading("Optimal step time, errata corrected against published"))
+    table = _table()
+    for name in ("model", "strategy", "mean", "median", "lowest", "highest", "feasibility changed"):
+        table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
+    for line in result.searches:
+        change = [f"{value:+.1%}" for value in line.optima_change.values()] or ["nothing fits", "", "", ""]
+        table.add_row(line.model, line.strategy, *change, str(line.feasibility_changes))
+    out.print(table)
+    out.print(Text("\nEvery published figure is met." if result.agrees else "\nNot every published figure is met.", style="bold"))
+
+
+def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
+    """Figures of a catalogue entry: path, value with unit, source."""
+    out.print(Text(title, style="bold"))
+    table = _table()
+    for name in ("figure", "value", "source"):
+        table.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+
+
+def print_names(title: str, names: Iterable[str], out: Console) -> None:
+    """A list of names."""
+    out.print(heading(title))
+    paragraphs([", ".join(names)], out)
+
+
+def paragraphs(lines: Iterable[str], out: Console) -> None:
+    """Sentences wrapped to the width, each further line indented a little deeper than its first."""
+    for line in "\n".join(lines).splitlines():
+        indent = len(line) - len(line.lstrip())
+        wrapped = textwrap.wrap(line.strip(), out.width - indent, subsequent_indent="  ", break_on_hyphens=False)
+        out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
+
+
+def _table(show_header: bool = True) -> Table:
+    return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,0 +1,255 @@
+"""Recompute the searches published with arXiv 2410.00273 and say how far they agree, and what its errata change."""
+
+import csv
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.estimate import estimate
+from traincast.load import load_model, load_system
+from traincast.plan import STRATEGIES, Plans
+from traincast.search import search_each
+from traincast.space import Floats
+
+PAPER_ID: Final = "2410.00273"
+MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them
+STRATEGY: Final = {"1d": "1d", "2d": "summa", "2d-seqp": "context"}
+ACCELERATORS: Final = ("a100", "h200", "b200")
+DOMAINS: Final = (4, 8, 64)
+GPUS: Final = tuple(4 << power for power in range(13))
+BATCH: Final = 4096
+PUBLISHED: Final = PRESETS["paper-published"]
+COMPONENTS: Final = {  # published column → component of the step time
+    "published_compute_s": "compute", "published_exposed_memory_s": "memory", "published_tp_comm_s": "tp_comm",
+    "published_dp_comm_s": "dp_comm", "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """Published configurations of one strategy, recomputed.
+
+    Parameters
+    ----------
+    strategy : str
+        Name of the strategy.
+    configurations : int
+        How many.
+    worst_difference : float
+        Largest relative difference to a published (or corrected) figure of time or memory, components included.
+    errata_seconds, errata_memory : dict of str to float
+        Erratum (1, 2, 3, or all) → largest relative change of step time and of memory where it is corrected.
+    """
+
+    strategy: str
+    configurations: int
+    worst_difference: float
+    errata_seconds: dict[str, float]
+    errata_memory: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Searches:
+    """The searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions.
+
+    Parameters
+    ----------
+    model, strategy : str
+        Names.
+    searches, candidates, feasible : int
+        Numbers of searches, of candidates, and of candidates that fit (corrected).
+    compared, agreeing : int
+        Published figures of candidates, feasible ones and optima (both variants) compared, and those met (times to 1e-9).
+    worst_difference : float or None
+        Largest relative difference to a published optimum's time; None where nothing is published.
+    optima_change : dict of str to float
+        Change of the optimal step time where the errata are corrected: mean, median, lowest and highest over the searches; empty
+        where nothing fits.
+    feasibility_changes : int
+        Searches where the number of candidates that fit changes between none and some.
+    """
+
+    model: str
+    strategy: str
+    searches: int
+    candidates: int
+    feasible: int
+    compared: int
+    agreeing: int
+    worst_difference: float | None
+    optima_change: dict[str, float]
+    feasibility_changes: int
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """All of it, and the time it took."""
+
+    configurations: list[Configurations]
+    searches: list[Searches]
+    candidates: int  # of one variant
+    evaluated: int  # of both
+    seconds: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every published figure is met."""
+        return all(row.agreeing == row.compared for row in self.searches) and all(
+            row.worst_difference < 1e-9 for row in self.configurations
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for machines."""
+        return {"paper": f"arXiv {PAPER_ID}", "agrees": self.agrees, **asdict(self)}
+
+
+def reproduce() -> Reproduction:
+    """Recompute everything: published configurations, then 54 searches on 13 numbers of GPUs each, in both variants."""
+    configurations = [_configurations(name) for name in STRATEGY]
+    begin = time.perf_counter()
+    optima = {key: pair for model in MODELS.values() for name in STRATEGY.values() for key, pair in _optima(model, name)}
+    elapsed = time.perf_counter() - begin
+    published = {_key(row): row for row in _published("optima")}
+    searches = [_compare(model, name, optima, published) for model in MODELS.values() for name in STRATEGY.values()]
+    total = sum(row.candidates for row in searches)
+    return Reproduction(configurations, searches, total, total * 2, elapsed)
+
+
+Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domain, GPUs
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """What one search found: numbers of candidates and of those that fit, and the least step time [s] (nan if none fits)."""
+
+    candidates: int
+    feasible: int
+    seconds: float
+
+
+def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Optimum]]]:
+    """Run one strategy's searches on every machine, published and corrected."""
+    model = load_model(model_name)
+    for domain in DOMAINS:  # outside: machines with equal domains share the enumeration
+        for gpu in ACCELERATORS:
+            system = load_system(f"{gpu}-nvs{domain}")
+            variants = {
+                name: search_each(model, system, GPUS, BATCH, assumed, strategy, top=1)
+                for name, assumed in (("published", PUBLISHED), ("corrected", PAPER))
+            }
+            for job, gpus in enumerate(GPUS):
+                yield (
+                    (model_name, strategy, gpu, domain, gpus),
+                    {
+                        name: Optimum(found[job].candidates, found[job].feasible, found[job].least_seconds)
+                        for name, found in variants.items()
+                    },
+                )
+
+
+def _compare(
+    model: str, strategy: str, optima: dict[Key, dict[str, Optimum]], published: dict[tuple[Key, str], dict[str, str]]
+) -> Searches:
+    """Hold one model's searches against what is published, and corrected against published assumptions."""
+    mine = {key: pair for key, pair in optima.items() if key[:2] == (model, strategy)}
+    compared = agreeing = 0
+    worst: float | None = None
+    for key, pair in mine.items():
+        for variant, optimum in pair.items():
+            row = published.get((key, variant))
+            if row is None:
+                continue
+            compared += 1
+            difference = 0.0 if not optimum.feasible else abs(optimum.seconds / float(row["step_time_s"] or "nan") - 1)
+            worst = max(worst or 0.0, difference)
+            same = (optimum.candidates, optimum.feasible) == (int(row["candidates"]), int(row["feasible"]))
+            agreeing += same and difference < 1e-9
+    before = np.array([pair["published"].seconds for pair in mine.values()])
+    after = np.array([pair["corrected"].seconds for pair in mine.values()])
+    change = (after / before - 1)[np.isfinite(before) & np.isfinite(after)]
+    corrected = [pair["corrected"] for pair in mine.values()]
+    effects: dict[str, Callable[[Floats], Any]] = {"mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max}
+    return Searches(
+        model=model,
+        strategy=strategy,
+        searches=len(mine),
+        candidates=sum(optimum.candidates for optimum in corrected),
+        feasible=sum(optimum.feasible for optimum in corrected),
+        compared=compared,
+        agreeing=agreeing,
+        worst_difference=worst,
+        optima_change={name: float(of(change)) for name, of in effects.items() if len(change)},
+        feasibility_changes=int((np.isfinite(before) != np.isfinite(after)).sum()),
+    )
+
+
+def _configurations(strategy: str) -> Configurations:
+    """Recompute the published configurations of one strategy, each machine's as one batch."""
+    rows = [row for row in _published("configurations") if row["strategy"] == strategy]
+    machines: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        machines.setdefault((row["model"], row["gpu"], row["nvs"]), []).append(row)
+    worst = 0.0
+    errata = {str(number): with_errata(*set(ERRATA) - {number}) for number in ERRATA} | {"all": PAPER}
+    seconds, memory = dict.fromkeys(errata, 0.0), dict.fromkeys(errata, 0.0)
+    for (model, gpu, nvs), batch in machines.items():
+        plans = _plans(STRATEGY[strategy], batch)
+
+        def run(assumed: Assumptions, model: str = model, gpu: str = gpu, nvs: str = nvs, plans: Plans = plans) -> Any:
+            return estimate(load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}"), plans, BATCH, assumed)
+
+        published, corrected = run(PUBLISHED), run(PAPER)
+        wanted = {
+            "published_step_time_s": published.step_seconds,
+            "published_memory_bytes": published.memory_bytes,
+            "corrected_step_time_s": corrected.step_seconds,
+            "corrected_memory_bytes": corrected.memory_bytes,
+            **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
+        }
+        worst = max(worst, *(_difference(got, _column(batch, name), published.step_seconds) for name, got in wanted.items()))
+        for name, assumed in errata.items():
+            mended = run(assumed)
+            seconds[name] = max(seconds[name], _largest(mended.step_seconds / published.step_seconds))
+            memory[name] = max(memory[name], _largest(mended.memory_bytes / published.memory_bytes))
+    return Configurations(STRATEGY[strategy], len(rows), worst, seconds, memory)
+
+
+def _difference(got: Any, wanted: Floats, step: Any) -> float:
+    """Largest difference, relative to the figure itself (to the step time where the figure is a vanishing component)."""
+    scale = np.where(np.abs(wanted) > 1e-9 * step, np.abs(wanted), step)
+    return float(np.max(np.abs(got - wanted) / scale))
+
+
+def _largest(ratio: Any) -> float:
+    """Largest relative change, either way."""
+    return float(np.max(np.abs(np.asarray(ratio) - 1)))
+
+
+def _plans(strategy: str, rows: Iterable[dict[str, str]]) -> Plans:
+    """Published configurations as columns."""
+    names = {"dp": "dp", "tp": "tp1", "pp": "pp", "mbs": "micro_batch", "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp"}
+    second = {"summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"}, "context": {"cp": "tp2", "fast_cp": "nv_tp2"}}
+    rows = list(rows)
+    columns: dict[str, Any] = {knob: _column(rows, name) for knob, name in (names | second.get(strategy, {})).items()}
+    return Plans(**columns, **STRATEGIES[strategy])
+
+
+def _column(rows: list[dict[str, str]], name: str) -> Floats:
+    return np.array([float(row[name]) for row in rows])
+
+
+def _published(table: str) -> Iterator[dict[str, str]]:
+    """Rows of a bundled table of published figures."""
+    with files("traincast").joinpath(f"catalog/published/{PAPER_ID}-{table}.csv").open(encoding="utf-8") as file:
+        yield from csv.DictReader(file)
+
+
+def _key(row: dict[str, str]) -> tuple[Key, str]:
+    """Name of a published search, and its variant."""
+    model, strategy = MODELS[row["model"]], STRATEGY[row["strategy"]]
+    return (model, strategy, row["gpu"].lower(), int(row["nvs"]), int(row["gpus"])), row["variant"]

@@ -1,0 +1,269 @@
+"""What a model or a system file may hold, as pydantic classes."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from traincast.units import EXAMPLES, parse
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Basis = Literal["spec", "measured", "assumed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a file.
+
+    Parameters
+    ----------
+    path : str
+        Dotted path in the file, for instance ``"network.0.bandwidth"``.
+    value : float
+        The number in SI [`unit`].
+    unit : str
+        SI unit; empty for a plain number.
+    source : str
+        Where it comes from.
+    basis : {"spec", "measured", "assumed"}
+        What kind of source that is.
+    """
+
+    path: str
+    value: float
+    unit: str
+    source: str
+    basis: Basis
+
+
+class Part(BaseModel):
+    """A mapping that takes only the keys it declares."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class Entry(Part):
+    """A figure as written: a bare value, or a mapping of value, source and basis."""
+
+    unit: ClassVar[str] = ""
+    example: ClassVar[object]
+
+    value: float
+    source: Text | None = None
+    basis: Basis = "spec"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, raw: object) -> object:
+        """A bare value stands for a mapping that holds only it."""
+        return raw if isinstance(raw, dict) else {"value": raw}
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _positive(cls, raw: object) -> float:
+        """The value, finite and above zero."""
+        value = cls._read(raw)
+        if not 0 < value < math.inf:
+            raise ValueError(f"not a finite number above 0; write for instance {cls.example!r}")
+        return value
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The value as written, of the right kind."""
+        try:
+            if isinstance(raw, int | float) and not isinstance(raw, bool):
+                return float(raw)
+        except OverflowError:
+            return math.inf
+        raise ValueError(f"not a number; write for instance {cls.example!r}")
+
+
+class Amount(Entry):
+    """A positive number."""
+
+    example = 0.5
+
+
+class Share(Entry):
+    """A number above 0 and at most 1."""
+
+    example = 0.7
+
+    @field_validator("value")
+    @classmethod
+    def _at_most_one(cls, value: float) -> float:
+        """The value, refused above 1."""
+        if value > 1:
+            raise ValueError(f"above 1, the most a share can be; write for instance {cls.example!r}")
+        return value
+
+
+class Count(Entry):
+    """A positive whole number."""
+
+    example = 64
+
+    value: int
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The value as written, refused with a fraction."""
+        value = super()._read(raw)
+        if math.isfinite(value) and value != round(value):
+            raise ValueError(f"not a whole number; write for instance {cls.example!r}")
+        return int(value) if math.isfinite(value) else value
+
+
+class Tokens(Count):
+    """A number of tokens."""
+
+    unit = "token"
+
+
+class Sequences(Count):
+    """A number of sequences."""
+
+    unit = "sequence"
+
+
+class Quantity(Entry):
+    """A number with a unit, which has to be written."""
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The quantity in SI."""
+        if _is_number(raw):
+            raise ValueError(f"has no unit; write for instance {EXAMPLES[cls.unit]!r}")
+        return parse(raw, cls.unit)  # type: ignore[arg-type]  # anything but text it refuses itself
+
+
+class Bytes(Quantity):
+    """A capacity."""
+
+    unit = "byte"
+    example = EXAMPLES[unit]
+
+
+class ByteRate(Quantity):
+    """A bandwidth."""
+
+    unit = "byte/s"
+    example = EXAMPLES[unit]
+
+
+class FlopRate(Quantity):
+    """A rate of arithmetic."""
+
+    unit = "FLOP/s"
+    example = EXAMPLES[unit]
+
+
+class Seconds(Quantity):
+    """A duration."""
+
+    unit = "s"
+    example = EXAMPLES[unit]
+
+
+class File(Part):
+    """What every file holds; `source` stands for all figures without one of their own."""
+
+    name: Text
+    title: Text | None = None
+    source: Text
+
+
+class ModelFile(File):
+    """A model file."""
+
+    aliases: tuple[Text, ...] = ()
+    layers: Count
+    hidden: Count
+    heads: Count
+    ffn: Count
+    seq: Tokens
+    global_batch: Sequences | None = None
+    training_sequences: Sequences | None = None
+    training_tokens: Tokens | None = None
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide(cls, heads: Count, info: ValidationInfo) -> Count:
+        """Heads share the hidden width evenly."""
+        hidden = info.data.get("hidden")
+        if hidden and hidden.value % heads.value:
+            largest = math.gcd(hidden.value, heads.value)
+            raise ValueError(f"does not divide hidden = {hidden.value}; write for instance {largest}")
+        return heads
+
+    @field_validator("training_tokens")
+    @classmethod
+    def _one_length(cls, tokens: Tokens | None, info: ValidationInfo) -> Tokens | None:
+        """The length of the run is given once."""
+        if tokens and info.data.get("training_sequences"):
+            raise ValueError("training_sequences is given as well; keep one of the two")
+        return tokens
+
+
+class AcceleratorPart(Part):
+    """The accelerator of a system file."""
+
+    name: Text
+    matrix_flops: FlopRate
+    vector_flops: FlopRate
+    vector_fp32_flops: FlopRate | None = None
+    hbm_bandwidth: ByteRate
+    hbm_bytes: Bytes
+
+
+class OuterTier(Part):
+    """The network between fast domains."""
+
+    name: Text
+    bandwidth: ByteRate
+    efficiency: Share
+    latency: Seconds
+    ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
+
+
+class InnerTier(OuterTier):
+    """The network inside a fast domain of `size` accelerators."""
+
+    size: Count
+
+
+class SystemFile(File):
+    """A system file."""
+
+    accelerator: AcceleratorPart
+    network: tuple[InnerTier, OuterTier]
+
+
+def figures(file: File) -> tuple[Figure, ...]:
+    """Every figure of a checked file, in the order of the file's description."""
+    return tuple(_figures(file, "", file.source))
+
+
+def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
+    """Figures below a dotted path, which inherit a source."""
+    for key, item in items:
+        path = f"{prefix}{key}"
+        if isinstance(item, Entry):
+            yield Figure(path, item.value, item.unit, item.source or source, item.basis)
+        elif isinstance(item, Part):
+            yield from _figures(item, f"{path}.", source)
+        elif isinstance(item, tuple):
+            yield from _figures(enumerate(item), f"{path}.", source)
+
+
+def _is_number(raw: object) -> bool:
+    """Whether a value is a number, or text that holds nothing but one."""
+    try:
+        float(raw)  # type: ignore[arg-type]  # failing is the answer
+    except (TypeError, ValueError):
+        return False
+    except OverflowError:
+        return True
+    return not isinstance(raw, bool)

@@ -1,0 +1,186 @@
+"""Search every candidate: the best few, the Pareto front of time against memory, and what became of all the others.
+
+Candidates of equal time are ordered by memory, then by strategy as asked for, then by enumeration order (tp, tp2 or cp, pp, mbs,
+panels and placement ascending).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from traincast.assumptions import Assumptions, resolve
+from traincast.errors import InputError, unknown
+from traincast.estimate import Estimate, check_gbs, estimate
+from traincast.evaluation import OUT_OF_MEMORY, Outcome, evaluate
+from traincast.explain import Explanation, explain
+from traincast.hardware import System
+from traincast.model import Model
+from traincast.plan import STRATEGIES, Plan
+from traincast.space import enumerate_space
+
+
+@dataclass(frozen=True)
+class Found:
+    """Result of a search on one number of GPUs."""
+
+    model: Model
+    system: System
+    gpus: int
+    gbs: int
+    assumptions: Assumptions
+    top: int
+    outcomes: tuple[Outcome, ...]  # one per strategy
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """Strategies searched, in the order asked for."""
+        return tuple(outcome.evaluation.space.strategy for outcome in self.outcomes)
+
+    @property
+    def candidates(self) -> int:
+        """Candidates that meet every rule, memory aside."""
+        return sum(outcome.candidates for outcome in self.outcomes)
+
+    @property
+    def feasible(self) -> int:
+        """Candidates that also fit in memory."""
+        return sum(outcome.feasible for outcome in self.outcomes)
+
+    @property
+    def rejected(self) -> dict[str, int]:
+        """Candidates rejected, by the first rule they break (in the order rules are asked), and by memory."""
+        counts: dict[str, int] = {}
+        for outcome in self.outcomes:
+            for reason, count in outcome.rejected.items():
+                counts[reason] = counts.get(reason, 0) + count
+        return counts | {OUT_OF_MEMORY: counts.pop(OUT_OF_MEMORY, 0)}
+
+    def estimate(self, plan: Plan) -> Estimate:
+        """The estimate of a plan under this search's conditions."""
+        return estimate(self.model, self.system, plan, self.gbs, self.assumptions)
+
+    @cached_property
+    def plans(self) -> list[tuple[Plan, Estimate]]:
+        """The best `top` plans with their estimates, best first; empty where nothing fits."""
+        ranked = [(*one, which) for which, outcome in enumerate(self.outcomes) for one in outcome.best(self.top)]
+        ranked.sort(key=lambda one: (one[0], one[1], one[3], one[2]))
+        chosen = [self.outcomes[which].plan(number) for _, _, number, which in ranked[: self.top]]
+        return [(plan, self.estimate(plan)) for plan in chosen]
+
+    @property
+    def least_seconds(self) -> float:
+        """Step time of the best plan [s], nan where nothing fits."""
+        return min((float(outcome.seconds.min()) for outcome in self.outcomes if outcome.feasible), default=float("nan"))
+
+    @property
+    def best(self) -> tuple[Plan, Estimate] | None:
+        """The best plan, or None where nothing fits."""
+        return self.plans[0] if self.plans else None
+
+    def pareto(self) -> list[tuple[Plan, Estimate]]:
+        """Plans that no other beats in both time and memory, fastest first."""
+        rows = []
+        for which, outcome in enumerate(self.outcomes):
+            _, held, seconds, numbers = outcome.best_of_layouts()
+            rows += list(zip(held.tolist(), seconds.tolist(), [which] * len(held), numbers.tolist(), strict=True))
+        front: list[tuple[float, float, int, int]] = []
+        for row in sorted(rows, key=lambda row: (row[0], row[1], row[2], row[3])):
+            if not front or row[1] < front[-1][1]:
+                front.append(row)
+        plans = [self.outcomes[which].plan(number) for _, _, which, number in reversed(front)]
+        return [(plan, self.estimate(plan)) for plan in plans]
+
+    def table(self) -> list[dict[str, Any]]:
+        """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
+        return [
+            {"rank": rank, "strategy": plan.strategy, **plan.columns().numbers()}
+            | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.breakdown}
+            for rank, (plan, est) in enumerate(self.plans, 1)
+        ]
+
+    def explain(self) -> Explanation:
+        """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
+        return explain(self)
+
+
+def search(
+    model: Model,
+    system: System,
+    gpus: int,
+    gbs: int | None = None,
+    assumptions: str | Assumptions = "paper",
+    strategy: str | Sequence[str] = ("1d", "summa", "context"),
+    top: int = 10,
+) -> Found:
+    """Search every candidate plan that uses all of `gpus`.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    system : System
+        The machine.
+    gpus : int
+        GPUs in the job.
+    gbs : int, optional
+        Global batch [sequences]; the model's own where it has one.
+    assumptions : str or Assumptions
+        Name of a preset or one's own.
+    strategy : str or sequence of str
+        ``"1d"``, ``"summa"``, ``"context"``, one or several (a comma-separated string will do).
+    top : int
+        How many plans to keep.
+
+    Returns
+    -------
+    Found
+        The best plans and all that is to be said about the others; no plans where nothing fits.
+
+    Raises
+    ------
+    InputError
+        If an argument cannot be used; all that is wrong at once.
+    """
+    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top)[0]
+
+
+def search_each(
+    model: Model,
+    system: System,
+    gpus: Sequence[int],
+    gbs: int | None = None,
+    assumptions: str | Assumptions = "paper",
+    strategy: str | Sequence[str] = ("1d", "summa", "context"),
+    top: int = 10,
+) -> list[Found]:
+    """`search` on several numbers of GPUs, which share what they have in common."""
+    gbs, assumed = check_gbs(gbs, model), resolve(assumptions)
+    strategies = _check(gpus, strategy, top)
+    evaluations = [
+        evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name), model, system, gbs, assumed).outcomes()
+        for name in strategies
+    ]
+    jobs = zip(gpus, zip(*evaluations, strict=True), strict=True)
+    return [Found(model, system, n, gbs, assumed, top, outcomes) for n, outcomes in jobs]
+
+
+def _check(gpus: Sequence[int], strategy: str | Sequence[str], top: int) -> tuple[str, ...]:
+    """The strategies asked for, once all arguments are found usable."""
+    names = tuple(part.strip() for part in strategy.split(",")) if isinstance(strategy, str) else tuple(strategy)
+    for name in names:
+        if name not in STRATEGIES:
+            raise unknown("strategy", name, STRATEGIES)
+    whole = [("gpus", n) for n in gpus] + [("top", top)]
+    problems = [
+        f"{name} = {value!r}: must be a whole number of at least 1"
+        for name, value in whole
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
+    ]
+    if not names:
+        problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
+    if problems:
+        raise InputError("search", problems)
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,1 @@
+"""Counts into seconds: roofline, collectives, overlap and the pipeline schedule."""

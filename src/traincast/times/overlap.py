@@ -1,0 +1,15 @@
+"""Communication that hides behind arithmetic: what is left to wait for (arXiv 2410.00273)."""
+
+import numpy as np
+
+from traincast.columns import Column
+
+
+def panelled(x: Column, nb: Column, busy: Column) -> Column:
+    """Exposed communication of a product in nb panels [s]: the first panel waits, the rest hide behind `busy`."""
+    return x + np.maximum(x * nb - busy, 0 * busy)
+
+
+def layer_by_layer(collective: Column, busy: Column, layers: Column) -> Column:
+    """Exposed communication of one collective per layer [s]: the first waits, each other hides behind one layer's `busy` time."""
+    return collective + np.maximum(collective - busy, 0 * busy) * (layers - 1)

@@ -1,0 +1,96 @@
+"""SI quantities in and out. Inside traincast everything is FLOP, byte, second and their ratios; prefixes live only here."""
+
+import re
+from typing import Final
+
+DECIMAL: Final = {  # prefix -> power of ten; micro is written with two characters
+    "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+}  # fmt: skip
+BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
+BASE: Final = {  # spelling -> (dimension, size in SI)
+    "B": ("byte", 1.0), "byte": ("byte", 1.0), "bytes": ("byte", 1.0), "Byte": ("byte", 1.0), "Bytes": ("byte", 1.0),
+    "b": ("byte", 0.125), "bit": ("byte", 0.125), "bits": ("byte", 0.125), "Bit": ("byte", 0.125), "Bits": ("byte", 0.125),
+    "FLOP": ("FLOP", 1.0), "FLOPs": ("FLOP", 1.0), "FLOPS": ("FLOP/s", 1.0), "Bps": ("byte/s", 1.0), "bps": ("byte/s", 0.125),
+    "s": ("s", 1.0), "sec": ("s", 1.0),
+}  # fmt: skip
+EXAMPLES: Final = {"byte": "80 GiB", "byte/s": "400 Gb/s", "FLOP/s": "989 TFLOP/s", "s": "2.5 us"}
+_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
+GIB: Final = 2.0**30
+
+
+def parse(text: str | float, unit: str) -> float:
+    """Read a quantity.
+
+    Parameters
+    ----------
+    text : str or float
+        ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``; a bare number is taken in SI.
+        ``b`` is a bit and ``B`` a byte; ``G`` is 1e9 and ``Gi`` 2**30.
+    unit : {"byte", "byte/s", "FLOP/s", "s"}
+        The dimension asked for.
+
+    Returns
+    -------
+    float
+        The value in SI [`unit`].
+
+    Raises
+    ------
+    ValueError
+        If the text is no quantity or has another dimension; the message says what would be allowed.
+    """
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        return float(text)
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"not a quantity; write for instance {EXAMPLES[unit]!r}")
+    digits, exponent, spelled = match.groups()
+    dimension, power, size = _unit(spelled) if spelled else (unit, 0, 1.0)
+    if dimension != unit:
+        wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
+        raise ValueError(f"unit {spelled!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
+    return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size  # the nearest float: 2.5 us is 2.5e-6
+
+
+def _unit(spelled: str) -> tuple[str, int, float]:
+    """Dimension, power of ten and further size of a spelled unit; an unknown one has the empty dimension."""
+    numerator, _, per = spelled.replace(" ", "").partition("/")
+    for cut in range(min(2, len(numerator)) + 1):
+        prefix, base = numerator[:cut], numerator[cut:]
+        if (prefix in DECIMAL or prefix in BINARY) and base in BASE:
+            dimension, size = BASE[base]
+            per_second = "/s" if per in {"s", "sec"} else "/" + per if per else ""
+            return dimension + per_second, DECIMAL.get(prefix, 0), BINARY.get(prefix, 1.0) * size
+    return "", 0, 1.0
+
+
+def seconds(value: float) -> str:
+    """A duration for people: ``"39.98 s"``, ``"1.25 ms"``, ``"20 us"``."""
+    for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(value) >= size:
+            return f"{value / size:.4g} {name}"
+    return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
+
+
+def gib(value: float) -> str:
+    """Memory for people, in GiB."""
+    return f"{value / GIB:.1f} GiB"
+
+
+def rate(value: float, unit: str) -> str:
+    """A rate for people with a decimal prefix, ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
+    for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g} {prefix}{unit}"
+    return f"{value:.4g} {unit}"
+
+
+def quantity(value: float, unit: str) -> str:
+    """A catalogue figure for people: memory in GiB, rates with a decimal prefix."""
+    if unit == "byte":
+        return gib(value)
+    if unit == "s":
+        return seconds(value)
+    if unit.endswith("/s"):
+        return rate(value, unit.replace("byte", "B"))
+    return f"{value:,.12g} {unit}".strip()

@@ -1,0 +1,126 @@
+"""Quantities in and out."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [  # by hand
+        ("80 GB", "byte", 80e9),
+        ("80 GiB", "byte", 80 * 2**30),
+        ("80GiB", "byte", 80 * 2**30),
+        ("1 TiB", "byte", 2**40),
+        ("400 Gb/s", "byte/s", 50e9),
+        ("400 Gbps", "byte/s", 50e9),
+        ("400 GBit/s", "byte/s", 50e9),
+        ("400 GB/s", "byte/s", 400e9),
+        ("8 Kib", "byte", 1024),
+        ("1_000 bytes", "byte", 1000),
+        ("989.4 TFLOP/s", "FLOP/s", 989.4e12),
+        ("989.4 TFLOPS", "FLOP/s", 989.4e12),
+        ("1e3 GFLOPs/s", "FLOP/s", 1e12),
+        ("2.5 us", "s", 2.5e-6),
+        ("2.5 \u00b5s", "s", 2.5e-6),  # micro sign
+        ("2.5 \u03bcs", "s", 2.5e-6),  # Greek mu
+        (" 3 ms ", "s", 3e-3),
+        ("7", "s", 7.0),
+        (7, "s", 7.0),
+    ],
+)
+def test_parse(text: str | float, unit: str, value: float) -> None:
+    assert parse(text, unit) == value  # exactly: the nearest float to the decimal number
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "says"),
+    [
+        ("80 GBit/s", "byte", "measures byte/s, not byte"),
+        ("80 GB", "byte/s", "measures byte, not byte/s"),
+        ("989 TFLOPs", "FLOP/s", "measures FLOP, not FLOP/s"),
+        ("3 GB/min", "byte/s", "measures byte/min, not byte/s"),
+        ("3 parsec", "s", "unit 'parsec' is unknown"),
+        ("fast", "s", "not a quantity"),
+        ("", "s", "not a quantity"),
+        ("nan s", "s", "not a quantity"),
+        (True, "s", "not a quantity"),
+        (None, "s", "not a quantity"),
+    ],
+)
+def test_refused(text: str, unit: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as caught:
+        parse(text, unit)
+    assert EXAMPLES[unit] in str(caught.value)
+
+
+@pytest.mark.parametrize(("unit", "example"), EXAMPLES.items())
+def test_examples_parse(unit: str, example: str) -> None:
+    assert parse(example, unit) > 0
+
+
+@given(st.floats(1e-9, 1e9), st.sampled_from(sorted(DECIMAL)))
+def test_decimal_prefixes(value: float, prefix: str) -> None:
+    assert parse(f"{value!r} {prefix}B", "byte") == pytest.approx(value * 10.0 ** DECIMAL[prefix], rel=1e-15)
+
+
+@given(st.floats(1e-9, 1e9), st.sampled_from(sorted({*DECIMAL, *BINARY})))
+def test_eight_bits_are_a_byte(value: float, prefix: str) -> None:
+    assert parse(f"{value!r} {prefix}b/s", "byte/s") * 8 == parse(f"{value!r} {prefix}B/s", "byte/s")
+
+
+@given(st.integers(1, 1000))
+def test_binary_exceeds_decimal(value: int) -> None:
+    ratio = parse(f"{value} GiB", "byte") / parse(f"{value} GB", "byte")
+    assert ratio == pytest.approx(1.073741824)  # 2**30 / 1e9
+
+
+@given(st.floats(1e-300, 1e300), st.sampled_from(sorted(EXAMPLES)))
+def test_si_text_reads_back(value: float, unit: str) -> None:
+    assert parse(f"{value!r} {unit}", unit) == value
+
+
+@given(st.floats(1e-6, 1e5))
+def test_printed_seconds_read_back(value: float) -> None:
+    assert parse(seconds(value), "s") == pytest.approx(value, rel=1e-3)
+
+
+@given(st.floats(1.0, 1e18))
+def test_printed_rates_read_back(value: float) -> None:
+    assert parse(rate(value, "B/s"), "byte/s") == pytest.approx(value, rel=1e-3)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        assert not math.isnan(parse(text, "byte"))
+    except ValueError as error:
+        assert EXAMPLES["byte"] in str(error)  # noqa: PT017
+
+
+def test_no_unit_hides_another() -> None:
+    """No prefix and unit together spell another unit."""
+    spelled = [prefix + base for prefix in (*DECIMAL, *BINARY) for base in BASE]
+    assert len(spelled) == len(set(spelled))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (seconds(39.98), "39.98 s"),
+        (seconds(1.25e-3), "1.25 ms"),
+        (seconds(20e-6), "20 us"),
+        (seconds(3e-9), "3 ns"),
+        (seconds(0), "0 s"),
+        (gib(80 * 2**30), "80.0 GiB"),
+        (rate(4.8e12, "B/s"), "4.8 TB/s"),
+        (rate(989.4e12, "FLOP/s"), "989.4 TFLOP/s"),
+        (rate(12.0, "B/s"), "12 B/s"),
+    ],
+)
+def test_shown(text: str, shown: str) -> None:
+    assert text == shown
