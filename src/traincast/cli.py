@@ -7,21 +7,29 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 
 from traincast import __version__
-from traincast.columns import COLUMNS
 from traincast.errors import InputError, NothingFits, TraincastError
-from traincast.plan import Attention, CpKind, Plan, Recompute, TpKind
+from traincast.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
     from traincast.search import Found
 
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert arguments as usual, but never round 4.5 GPUs to 4."""
+    if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
+        raise ValueError("must be a whole number")
+    return convert(kind, tokens)
+
+
 app = App(
+    default_parameter=Parameter(converter=_whole),
     name="traincast",
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
@@ -33,11 +41,6 @@ ModelName = Annotated[str, Parameter(help="Model of the catalogue, or a YAML or 
 SystemName = Annotated[str, Parameter(help="System of the catalogue (such as h200-nvs8), or a YAML or JSON file.")]
 Batch = Annotated[int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own.")]
 Assumed = Annotated[str, Parameter(help="What is assumed: paper, or paper-published (with the errata of the published results).")]
-
-
-def _knob(name: str) -> Parameter:
-    """Option of a knob, described by the column table."""
-    return Parameter(help=f"{COLUMNS[name].meaning[0].upper()}{COLUMNS[name].meaning[1:]}.")
 
 
 @app.command
@@ -81,22 +84,7 @@ def estimate(
     /,
     *,
     system: SystemName,
-    tp: Annotated[int, _knob("tp")] = 1,
-    tp2: Annotated[int, _knob("tp2")] = 1,
-    cp: Annotated[int, _knob("cp")] = 1,
-    pp: Annotated[int, _knob("pp")] = 1,
-    dp: Annotated[int, _knob("dp")] = 1,
-    mbs: Annotated[int, _knob("mbs")] = 1,
-    panels: Annotated[int, _knob("panels")] = 1,
-    fast_tp: Annotated[int | None, _knob("fast_tp")] = None,
-    fast_tp2: Annotated[int | None, _knob("fast_tp2")] = None,
-    fast_cp: Annotated[int | None, _knob("fast_cp")] = None,
-    fast_pp: Annotated[int | None, _knob("fast_pp")] = None,
-    fast_dp: Annotated[int | None, _knob("fast_dp")] = None,
-    tp_kind: Annotated[TpKind, _knob("tp_kind")] = "1d",
-    cp_kind: Annotated[CpKind | None, _knob("cp_kind")] = None,
-    attention: Annotated[Attention, _knob("attention")] = "flash",
-    recompute: Annotated[Recompute, _knob("recompute")] = "none",
+    plan: Annotated[Plan | None, Parameter(name="*")] = None,
     global_batch: Batch = None,
     operations: Annotated[bool, Parameter(negative="", help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = "paper",
@@ -106,21 +94,11 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    chosen = {field.name: value for field in fields(Plan) if (value := locals()[field.name]) is not None}
-    if cp_kind is None and cp > 1:
-        chosen["cp_kind"] = "all-gather"
-    _estimate(model, system, Plan(**chosen), global_batch, assumptions, operations, json)
-
-
-def _estimate(
-    model: str, system: str, chosen: Plan, global_batch: int | None, assumptions: str, operations: bool, as_json: bool
-) -> None:
-    """Estimate a plan and print it."""
     from traincast.estimate import estimate
     from traincast.load import load_model, load_system
 
-    est = estimate(load_model(model), load_system(system), chosen, global_batch, assumptions)
-    if as_json:
+    est = estimate(load_model(model), load_system(system), plan or Plan(), global_batch, assumptions)
+    if json:
         _print_json(_case(est) | {"estimate": est.summary()} | ({"operations": est.operations()} if operations else {}))
     else:
         from traincast.report import console, header, print_breakdowns, print_operations

@@ -109,8 +109,10 @@ def _offer(key: str, part: type[Part]) -> str:
 def _written(document: Any, loc: Iterable[str | int]) -> str:
     """What a file says at a place, cut short."""
     for key in loc:
-        bare = key == "value" and not isinstance(document, dict)
-        document = document if bare else document[key]
+        if key != "value":
+            document = document[key]
+    if isinstance(document, dict) and "value" in document:
+        document = document["value"]
     short = reprlib.Repr()
     short.maxstring = short.maxother = 60
     try:

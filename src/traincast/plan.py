@@ -1,11 +1,11 @@
 """A parallel plan: one of them (`Plan`, whole numbers) or a column of many (`Plans`, float64 columns)."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 import numpy as np
 
-from traincast.columns import CHOICES, KNOBS, Column
+from traincast.columns import CHOICES, COLUMNS, KNOBS, Column
 from traincast.errors import InputError
 
 TpKind = Literal["1d", "summa"]
@@ -18,6 +18,11 @@ STRATEGIES: Final[dict[str, dict[str, Any]]] = {  # what one batch of plans has 
     "summa": {"tp_kind": "summa", "cp_kind": "none"},
     "context": {"tp_kind": "1d", "cp_kind": "all-gather"},
 }
+
+
+def _knob(name: str, default: Any) -> Any:
+    """Field of a knob; the column table says what it means."""
+    return field(default=default, metadata={"help": COLUMNS[name].meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,22 +43,22 @@ class Plan:
     2048
     """
 
-    tp: int = 1
-    tp2: int = 1
-    cp: int = 1
-    pp: int = 1
-    dp: int = 1
-    mbs: int = 1
-    panels: int = 1
-    fast_tp: int | None = None
-    fast_tp2: int | None = None
-    fast_cp: int | None = None
-    fast_pp: int | None = None
-    fast_dp: int | None = None
-    tp_kind: TpKind = "1d"
-    cp_kind: CpKind = "none"
-    attention: Attention = "flash"
-    recompute: Recompute = "none"
+    tp: int = _knob("tp", 1)
+    tp2: int = _knob("tp2", 1)
+    cp: int = _knob("cp", 1)
+    pp: int = _knob("pp", 1)
+    dp: int = _knob("dp", 1)
+    mbs: int = _knob("mbs", 1)
+    panels: int = _knob("panels", 1)
+    fast_tp: int | None = _knob("fast_tp", None)
+    fast_tp2: int | None = _knob("fast_tp2", None)
+    fast_cp: int | None = _knob("fast_cp", None)
+    fast_pp: int | None = _knob("fast_pp", None)
+    fast_dp: int | None = _knob("fast_dp", None)
+    tp_kind: TpKind = _knob("tp_kind", "1d")
+    cp_kind: CpKind = _knob("cp_kind", "none")
+    attention: Attention = _knob("attention", "flash")
+    recompute: Recompute = _knob("recompute", "none")
 
     def __post_init__(self) -> None:
         problems = [
@@ -68,8 +73,8 @@ class Plan:
             for choice in CHOICES
             if getattr(self, choice) not in get_args(allowed[choice])
         ]
-        if not problems:
-            problems = list(self._contradictions())
+        if all(isinstance(getattr(self, axis), int) for axis in (*AXES, "panels")):
+            problems += self._contradictions()
         if problems:
             raise InputError("plan", problems)
 
@@ -112,7 +117,7 @@ class Plan:
 
     def knobs(self) -> dict[str, int | str]:
         """The knobs that differ from their default, for people."""
-        default = {field.name: field.default for field in fields(self)}
+        default = {knob.name: knob.default for knob in fields(self)}
         values = {name: getattr(self, name) for name in default}
         placed_alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1}
         return {name: value for name, value in values.items() if value not in (default[name], None) and name not in placed_alone}

@@ -73,8 +73,8 @@ def seconds(value: float) -> str:
 
 
 def gib(value: float) -> str:
-    """Memory for people, in GiB."""
-    return f"{value / GIB:.1f} GiB"
+    """Memory for people, in GiB (in MiB below a tenth of one)."""
+    return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB or value == 0 else f"{value / GIB * 1024:.1f} MiB"
 
 
 def rate(value: float, unit: str) -> str:

@@ -1,7 +1,7 @@
 """Ring collectives and point-to-point messages on two tiers of network (arXiv 2410.00273).
 
-A group has n members, g of them in each fast domain, so it spans n // g domains. `(x > 1)` is 1 where the condition holds and 0
-elsewhere: a tier that is not crossed costs nothing, and a group of one costs nothing.
+A group has n members, g of them in each fast domain, so it spans n // g domains. Whether a tier is crossed is a factor of 0 or 1,
+so a tier that is not crossed costs nothing, and neither does a group of one.
 """
 
 import numpy as np
@@ -15,6 +15,11 @@ from traincast.operations.base import CollectiveKind
 def effective(tier: Tier) -> Column:
     """Bandwidth of one port that collectives achieve [byte/s]."""
     return tier.bandwidth * tier.efficiency
+
+
+def several(members: Column) -> Column:
+    """1 where there are several members, 0 where there is one."""
+    return np.minimum(members - 1, 1)
 
 
 def collective(kind: CollectiveKind, V: Column, n: Column, g: Column, system: System, assumed: Assumptions) -> Column:
@@ -37,14 +42,15 @@ def collective(kind: CollectiveKind, V: Column, n: Column, g: Column, system: Sy
     """
     fast, slow = system.fast, system.slow
     nodes = n // g
-    between, inside = nodes > 1, g > 1  # tiers crossed
+    between, inside = several(nodes), several(g)  # tiers crossed
     a: Column = 1.0
     if kind == "all-reduce":
-        a = np.where(between & inside, 2.0, assumed.all_reduce_passes_in_domain)
-    c = np.minimum(n - 1, 1) if kind in ("broadcast", "reduce") else (n - 1) / n
+        one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
+        a = one_tier + (2.0 - one_tier) * between * inside
+    c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
     per_byte = np.maximum(between / (slow.ports * g * effective(slow)), inside / effective(fast))
     hops = slow.latency * (nodes - 1) + fast.latency * (n - nodes)
-    return a * c * V * per_byte + hops * (V > 0)
+    return a * c * V * per_byte + hops * np.sign(V)
 
 
 def point_to_point(V: Column, tier: Tier) -> Column:

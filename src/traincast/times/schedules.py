@@ -5,7 +5,7 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.times.collectives import point_to_point
+from traincast.times.collectives import point_to_point, several
 
 
 def bubble(busy: Column, pp: Column, microbatches: Column) -> Column:
@@ -25,6 +25,6 @@ def transfers(message: Column, pp: Column, fast_pp: Column, microbatches: Column
     """
     slow, fast = point_to_point(message, system.slow), point_to_point(message, system.fast)
     crossing = pp // fast_pp - 1
-    priced = np.where(fast_pp > 1, assumed.slow_pipeline_links, 1.0)  # erratum 2: the published model left these out
+    priced = 1 - (1 - assumed.slow_pipeline_links) * several(fast_pp)  # erratum 2: the published model left some out
     links = crossing * slow * priced + (pp - 1 - crossing) * fast
     return 2 * microbatches * links / np.maximum(pp - 1, 1)

@@ -1,0 +1,165 @@
+"""Properties that hold for every plan: columns agree with numbers, degree 1 is free, better hardware never hurts, bytes are conserved."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.assumptions import PAPER, PRESETS
+from traincast.memory import Footprint
+from traincast.operations.layers import layer
+from traincast.plan import STRATEGIES, Plans
+from traincast.space import Candidates, enumerate_space
+from traincast.step import time_layer
+from traincast.times.collectives import collective
+
+GPT = tc.load_model("gpt3-1t")
+GPUS, BATCH = 512, 1024
+SYSTEMS = {name: tc.load_system(name) for name in ("a100-nvs4", "h200-nvs8", "b200-nvs64")}
+KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
+
+
+def space_of(strategy, domain, gpus=GPUS):
+    space = enumerate_space(GPT, (gpus,), domain, BATCH, strategy)
+    return Candidates.of(space, np.arange(len(space.layouts.tp)))
+
+
+@st.composite
+def cases(draw):
+    """A machine, assumptions, and a valid plan."""
+    system = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))]
+    candidates = space_of(draw(st.sampled_from(sorted(STRATEGIES))), system.fast_domain)
+    layout, fill = candidates.locate(np.array([draw(st.integers(0, len(candidates) - 1))]))
+    return system, PRESETS[draw(st.sampled_from(sorted(PRESETS)))], candidates.space.plans(layout, fill).row(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.lists(st.integers(0, 10**9), min_size=1, max_size=5))
+def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
+    system, assumed, plan = case
+    candidates = space_of(plan.strategy, system.fast_domain)
+    layout, fill = candidates.locate(np.array([other % len(candidates) for other in others]))
+    batch = candidates.space.plans(layout, fill)
+    columns = {
+        knob: np.append(np.broadcast_to(column, len(others)), float(getattr(plan, knob) or 1))
+        for knob, column in batch.numbers().items()
+    }
+    one = tc.estimate(GPT, system, plan, BATCH, assumed)
+    many = tc.estimate(GPT, system, Plans(**columns, **STRATEGIES[plan.strategy]), BATCH, assumed)
+    assert many.step_seconds[-1] == one.step_seconds  # to the last bit
+    assert many.memory_bytes[-1] == one.memory_bytes
+    assert {name: np.broadcast_to(value, len(others) + 1)[-1] for name, value in many.breakdown.items()} == one.breakdown
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_search_gives_what_the_estimate_gives(strategy):
+    found = tc.search(GPT, SYSTEMS["h200-nvs8"], GPUS, BATCH, strategy=strategy, top=50)
+    ranked = found.outcomes[0].best(50)
+    assert [est.step_seconds for _, est in found.plans] == [seconds for seconds, _, _ in ranked]
+    assert [est.memory_bytes for _, est in found.plans] == [held for _, held, _ in ranked]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(), st.sampled_from(["matrix", "vector", "hbm", "fast", "slow", "latency"]), st.floats(1.0, 10.0))
+def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
+    system, assumed, plan = case
+    gpu, (fast, slow) = system.accelerator, system.tiers
+    better = {
+        "matrix": lambda: replace(system, accelerator=replace(gpu, matrix_flops=gpu.matrix_flops * factor)),
+        "vector": lambda: replace(system, accelerator=replace(gpu, vector_flops=gpu.vector_flops * factor)),
+        "hbm": lambda: replace(system, accelerator=replace(gpu, hbm_bandwidth=gpu.hbm_bandwidth * factor)),
+        "fast": lambda: replace(system, tiers=(replace(fast, bandwidth=fast.bandwidth * factor), slow)),
+        "slow": lambda: replace(system, tiers=(fast, replace(slow, bandwidth=slow.bandwidth * factor))),
+        "latency": lambda: replace(system, tiers=(fast, replace(slow, latency=slow.latency / factor))),
+    }[figure]()
+    before = tc.estimate(GPT, system, plan, BATCH, assumed).step_seconds
+    after = tc.estimate(GPT, better, plan, BATCH, assumed).step_seconds
+    hidden = 1e-9 * before  # faster arithmetic hides less communication; their sum may move in the last digits
+    assert after <= before + hidden
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases())
+def test_memory_grows_with_the_micro_batch(case):
+    system, assumed, plan = case
+    plans = [replace(plan, mbs=mbs) for mbs in (1, 2, 4, 8, 16) if BATCH % (plan.dp * mbs) == 0]
+    saved = [Footprint.of(layer(GPT, one.columns(), assumed)).saved for one in plans]
+    assert saved == sorted(saved)
+    assert len(set(saved)) == len(saved)
+    # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
+    held = [tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes for one in _valid(plans) if BATCH // one.dp // one.mbs >= one.pp]
+    assert held == sorted(held)
+
+
+def _valid(plans):
+    ranks = (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp for plan in plans)
+    return [plan for plan, cut in zip(plans, ranks, strict=True) if plan.mbs * GPT.seq % cut == 0]
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_single_gpu_communicates_nothing(strategy):
+    choices = STRATEGIES[strategy]
+    plan = Plans(mbs=1.0, panels=4.0 if strategy == "summa" else 1.0, **choices)
+    timed = time_layer(layer(GPT, plan, PAPER), plan, SYSTEMS["h200-nvs8"], PAPER)
+    assert all(one.forward.comm == 0 and one.backward.comm == 0 for one in timed)
+    est = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(**choices), gbs=1)
+    assert (est.breakdown["dp_comm"], est.breakdown["pp_comm"], est.breakdown["bubble"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("axis", "component"), [("dp", "dp_comm"), ("pp", "pp_comm"), ("pp", "bubble")])
+def test_a_degree_of_one_removes_exactly_its_terms(axis, component):
+    with_it = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), gbs=64)
+    without = tc.estimate(GPT, SYSTEMS["h200-nvs8"], replace(tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), **{axis: 1}), gbs=64)
+    assert with_it.breakdown[component] > 0
+    assert without.breakdown[component] == 0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(KINDS), st.floats(0, 1e12), st.integers(0, 8), st.integers(0, 6), st.sampled_from(sorted(SYSTEMS)))
+def test_collectives(kind, nbytes, log_members, log_fast, name):
+    n, g = 2.0**log_members, 2.0 ** min(log_members, log_fast)
+    system = SYSTEMS[name]
+
+    def time(volume, members=n, fast=g):
+        return float(collective(kind, volume, members, fast, system, PAPER))
+
+    assert time(nbytes) >= 0
+    assert time(nbytes, 1.0, 1.0) == 0  # nobody to talk to
+    assert time(0.0) == 0  # nothing to say
+    assert time(2 * nbytes) >= time(nbytes)
+    if kind == "all-reduce":  # reduce-scatter and all-gather, their hops paid once
+        gather = float(collective("all-gather", nbytes, n, g, system, PAPER))
+        hops = gather - float(collective("all-gather", nbytes, n, g, _without_latency(system), PAPER))
+        assert time(nbytes) == pytest.approx(2 * gather - hops, rel=1e-9, abs=1e-15)
+
+
+def _without_latency(system):
+    return replace(system, tiers=tuple(replace(tier, latency=0.0) for tier in system.tiers))
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("ranks", [(2, 1), (4, 2), (8, 4)])
+def test_matrix_work_and_weights_are_conserved(strategy, ranks):
+    """Cut over any number of ranks, the ranks together do the same multiplications and hold the same matrices."""
+    m1, m2 = ranks
+    second = {"summa": "tp2", "context": "cp"}.get(strategy)
+    knobs = {"tp": float(m1)} | ({second: float(m2)} if second else {})
+    count = m1 * (m2 if second else 1)
+    whole = {op.name: op for op in layer(GPT, Plans(**STRATEGIES[strategy]), PAPER)}
+    part = {op.name: op for op in layer(GPT, Plans(**knobs, **STRATEGIES[strategy]), PAPER)}
+    for name in ("mlp.fc1", "mlp.fc2", "attention.qkv", "attention.proj"):
+        copies = m2 if strategy == "context" else 1  # context parallelism keeps the weights on every one of its ranks
+        assert part[name].weight_bytes * count == pytest.approx(whole[name].weight_bytes * copies, rel=1e-12)
+        for way in ("forward", "backward"):
+            got = getattr(part[name], way).flops("matrix") * count
+            # each result saves one addition per sum: cutting the sum over ranks changes the count by that little
+            assert got == pytest.approx(getattr(whole[name], way).flops("matrix"), rel=1e-3)
+
+
+def test_parameters_are_the_weights_that_ranks_hold(gpt):
+    held = Footprint.of(layer(gpt, Plans(), PAPER)).weights * gpt.layers / PAPER.element_bytes
+    assert gpt.parameters == held
+    assert gpt.parameters == pytest.approx(1e12, rel=0.01)  # its name: a trillion
