@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from traincast.search import Found
 
 
-
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     """Convert arguments as usual, but never round 4.5 GPUs to 4."""
     if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
@@ -63,8 +62,9 @@ def plan(
     from traincast.load import load_model, load_system
     from traincast.search import search
 
+    wanted, machine = load_model(model), load_system(system)
     begin = time.perf_counter()
-    found = search(load_model(model), load_system(system), gpus, global_batch, assumptions, strategy, top)
+    found = search(wanted, machine, gpus, global_batch, assumptions, strategy, top)
     best = found.best
     elapsed = time.perf_counter() - begin
     explanation = found.explain()
@@ -206,7 +206,7 @@ def _fail(message: str, code: int) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     try:
-        app(arguments, exit_on_error=False, print_error=False)
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         _fail(f"{str(error).strip()} (traincast --help)", 2)
     except TraincastError as error:

@@ -184,11 +184,11 @@ def _by_degree(found: "Found") -> list[Degree]:
         evaluation, rows = outcome.evaluation, outcome.layouts
         layouts = evaluation.space.layouts
         degree = np.asarray(layouts.tp * layouts.context)
-        for value in np.unique(degree[rows]).astype(int):
+        for value in map(int, np.unique(degree[rows])):
             held = float(evaluation.memory[rows][degree[rows] == value].min())
             least[value] = min(held, least.get(value, held))
         fitting, held_by, times, numbers = outcome.best_of_layouts()
-        for value in np.unique(degree[fitting]).astype(int):
+        for value in map(int, np.unique(degree[fitting])):
             of_degree = np.flatnonzero(degree[fitting] == value)
             i = of_degree[np.lexsort((numbers[of_degree], held_by[of_degree], times[of_degree]))[0]]
             entry = (float(times[i]), float(held_by[i]), int(numbers[i]), outcome)

@@ -33,7 +33,7 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, out: Con
     out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
     if found.best is not None:
         out.print(ranking(found.plans))
-        out.print()
+        out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}\n", style="dim"))
         print_breakdowns(found.best[1], out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
@@ -54,40 +54,31 @@ def heading(text: str) -> Text:
 
 
 def ranking(plans: list[tuple[Plan, Estimate]]) -> Table:
-    """The best plans, one a row."""
-    table = _table()
-    for name in ("#", "step", "days", "memory", "tp", "×", "pp", "dp", "mbs", "nb", "in one domain"):
-        table.add_column(name, justify="left" if name in {"×", "in one domain"} else "right", no_wrap=True)
+    """The best plans, one a row; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast domain."""
+    table = _table(gap=1)  # twelve columns in 80
+    for name in ("#", "step", "memory", "strategy", "tp", "tp2", "cp", "pp", "dp", "mbs", "panels", "fast"):
+        table.add_column(name, justify="left" if name in {"strategy", "fast"} else "right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
-        days = est.training_days
-        second = {"1d": "", "summa": f"tp2 {plan.tp2}", "context": f"cp {plan.cp}"}[plan.strategy]
-        table.add_row(
-            *(str(rank), seconds(float(est.step_seconds)), "" if days is None else f"{days:.3g}", gib(float(est.memory_bytes))),
-            *(
-                str(plan.tp),
-                second,
-                str(plan.pp),
-                str(plan.dp),
-                str(plan.mbs),
-                str(plan.panels) if plan.strategy == "summa" else "",
-            ),
-            _placement(plan),
-        )
+        degrees = {"tp": plan.tp, "tp2": plan.tp2, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "mbs": plan.mbs, "nb": plan.panels}
+        unused = {"1d": {"tp2", "cp", "nb"}, "summa": {"cp"}, "context": {"tp2", "nb"}}[plan.strategy]
+        cells = ("" if name in unused else str(degree) for name, degree in degrees.items())
+        table.add_row(str(rank), seconds(float(est.step_seconds)), gib(float(est.memory_bytes)), plan.strategy, *cells, _fast(plan))
     return table
 
 
-def _placement(plan: Plan) -> str:
-    """Who shares a fast domain."""
-    members = {axis: getattr(plan, f"fast_{axis}") or 1 for axis in ("tp", "tp2", "cp", "pp", "dp")}
-    return " · ".join(f"{axis} {count}" for axis, count in members.items() if count > 1) or "-"
+def _fast(plan: Plan) -> str:
+    """Members in one fast domain."""
+    second = {"1d": (), "summa": ("tp2",), "context": ("cp",)}[plan.strategy]
+    return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in ("tp", *second, "pp", "dp"))
 
 
 def print_breakdowns(est: Estimate, out: Console) -> None:
     """Where the step's time and the rank's memory go."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
-    throughput = f"{float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
-    out.print(heading(f"Time of a step: {seconds(float(est.step_seconds))}, {throughput}"))
+    title = f"Time of a step: {seconds(float(est.step_seconds))}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+    days = est.training_days
+    out.print(heading(title if days is None else f"{title}, {days:,.3g} days in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
@@ -196,5 +187,5 @@ def paragraphs(lines: Iterable[str], out: Console) -> None:
         out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
 
 
-def _table(show_header: bool = True) -> Table:
-    return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+def _table(show_header: bool = True, gap: int = 2) -> Table:
+    return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))

@@ -76,7 +76,9 @@ def test_times_and_memory(gpt, plan, assumed, system):
 
 
 def test_the_units_change_no_number(gpt, plan, assumed, system):
-    with_units = step(cost_layer(time_layer(layer(gpt, plan, assumed), plan, system, assumed)), plan, gpt.layers, 4096, system, assumed)
+    with_units = step(
+        cost_layer(time_layer(layer(gpt, plan, assumed), plan, system, assumed)), plan, gpt.layers, 4096, system, assumed
+    )
     bare = tc.load_system("h200-nvs8")
     without = step(cost_layer(time_layer(layer(gpt, plan, PAPER), plan, bare, PAPER)), plan, gpt.layers, 4096, bare, PAPER)
     assert with_units.seconds.to(SECOND).magnitude == pytest.approx(without.seconds, rel=1e-12)

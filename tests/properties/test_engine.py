@@ -1,4 +1,4 @@
-"""Properties that hold for every plan: columns agree with numbers, degree 1 is free, better hardware never hurts, bytes are conserved."""
+"""What holds for every plan: columns agree with numbers, degree 1 is free, better hardware never hurts, work is conserved."""
 
 from dataclasses import replace
 
@@ -90,7 +90,9 @@ def test_memory_grows_with_the_micro_batch(case):
     assert saved == sorted(saved)
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
-    held = [tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes for one in _valid(plans) if BATCH // one.dp // one.mbs >= one.pp]
+    held = [
+        tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes for one in _valid(plans) if BATCH // one.dp // one.mbs >= one.pp
+    ]
     assert held == sorted(held)
 
 

@@ -1,0 +1,117 @@
+"""How fast the engine is: `make bench`. Medians of several runs; ratios to a baseline in the same run.
+
+The baseline is the same model asked one candidate at a time with `estimate`, as a script around a scalar model would do it.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+STUDY = """
+import resource, sys, time
+from dataclasses import replace
+from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
+from traincast.load import load_model, load_system
+from traincast.search import search_each
+models = [load_model(name) for name in MODELS.values()]
+systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]
+if sys.argv[1] == "all":
+    systems = [replace(one, accelerator=replace(one.accelerator, hbm_bytes=float("inf"))) for one in systems]
+begin = time.perf_counter()
+candidates = feasible = 0
+for model in models:
+    for strategy in STRATEGY.values():
+        for system in systems:
+            for found in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
+                candidates += found.candidates
+                feasible += found.feasible
+                found.least_seconds
+print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+
+
+def median(run: Callable[[], float], repeats: int) -> float:
+    """Median of several runs."""
+    return statistics.median(run() for _ in range(repeats))
+
+
+def process(*arguments: str) -> float:
+    """Wall time of a fresh interpreter [s]."""
+    begin = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def study(timed: str, repeats: int) -> tuple[float, int, int, float]:
+    """Runs of the paper's study in fresh interpreters: median seconds, candidates, those timed, peak memory [MiB].
+
+    `timed` is "fitting", or "all" for unlimited memory, so that every candidate is timed.
+    """
+    command = [sys.executable, "-c", STUDY, timed]
+    runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(repeats)]
+    peak = max(float(run[3]) for run in runs)
+    return statistics.median(float(run[0]) for run in runs), int(runs[0][1]), int(runs[0][2]), peak
+
+
+def scalar_rate() -> float:
+    """Candidates per second when each is asked for alone with `estimate`."""
+    import numpy as np
+
+    import traincast as tc
+    from traincast.space import Candidates, enumerate_space
+
+    model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
+    space = enumerate_space(model, (2048,), 8, 4096, "summa")
+    candidates = Candidates.of(space, np.arange(len(space.counts)))
+    layout, fill = candidates.locate(np.arange(0, len(candidates), max(1, len(candidates) // 1000)))
+    plans = [space.plans(layout[i : i + 1], fill[i : i + 1]).row(0) for i in range(len(layout))]
+    begin = time.perf_counter()
+    for plan in plans:
+        est = tc.estimate(model, system, plan, 4096)
+        _ = est.step_seconds, est.memory_bytes
+    return len(plans) / (time.perf_counter() - begin)
+
+
+def one_search(strategy: str) -> float:
+    """Seconds of one search, nothing cached, the best ten plans included."""
+    import traincast as tc
+    from traincast.space import enumerate_space
+
+    model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
+    enumerate_space.cache_clear()
+    begin = time.perf_counter()
+    _ = tc.search(model, system, 16384, 4096, strategy=strategy).plans
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Run everything and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    repeats = parser.parse_args().repeats
+    scalar = scalar_rate()
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}, medians of {repeats} runs\n")
+    print("The paper's study: 54 searches on 13 numbers of GPUs each, enumeration included, one process")
+    for timed in ("fitting", "all"):
+        seconds, candidates, placed, peak = study(timed, repeats)
+        rate = candidates / seconds
+        print(f"  {candidates:,} candidates, {placed:,} timed ({timed}): {seconds:.3f} s, {rate / 1e6:.1f} M candidates/s,")
+        print(f"    {rate / scalar:,.0f} times the baseline, peak memory {peak:.0f} MiB")
+    print(f"  baseline, one candidate at a time: {scalar:,.0f} candidates/s ({1e3 / scalar:.2f} ms per estimate)\n")
+    print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
+    for strategy in ("1d", "summa", "context", "1d,summa,context"):
+        print(f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms")
+    bare = median(lambda: process("-c", "pass"), repeats)
+    package = median(lambda: process("-c", "import traincast"), repeats)
+    plan = median(lambda: process("-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"), repeats)
+    print("\nWhole processes")
+    print(f"  import traincast  {1e3 * (package - bare):8.1f} ms more than bare Python ({1e3 * bare:.1f} ms)")
+    print(f"  traincast plan    {1e3 * plan:8.1f} ms (gpt3-1t on 2,048 h200-nvs8, {plan / bare:.0f} times bare Python)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""Write the pages that are printed from the code itself: formulas, nomenclature, errata.
+
+Run `python docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from traincast.assumptions import ERRATA, PAPER, Assumptions
+from traincast.columns import COLUMNS
+from traincast.hardware import Accelerator, System, Tier
+from traincast.memory import Footprint, memory
+from traincast.model import Model
+from traincast.operations import attention, dense
+from traincast.operations.base import Gemm, Operation, Pass, Vector
+from traincast.operations.layers import layer
+from traincast.plan import STRATEGIES, Plans
+from traincast.reproduce import Reproduction, reproduce
+from traincast.step import LayerCosts, step
+from traincast.times.collectives import collective, point_to_point
+from traincast.times.overlap import layer_by_layer, panelled
+from traincast.times.roofline import arithmetic, exposed_memory
+
+DOCS = Path(__file__).parent
+GENERATED = "<!-- Written by docs/generate.py from the code: do not edit. -->\n\n"
+
+
+UFUNCS = {np.maximum: sp.Max, np.minimum: sp.Min, np.sign: sp.sign}
+
+
+def binary(operate: Callable[[Any, Any], Any]) -> Callable[["Symbolic", Any], "Symbolic"]:
+    """An operator of `Symbolic` from the same operator of sympy."""
+    return lambda self, other: Symbolic(operate(self.expression, bare(other)))
+
+
+class Symbolic:
+    """A sympy expression that numpy's maximum, minimum and sign understand, so that the engine's own functions take it."""
+
+    def __init__(self, expression: Any):
+        self.expression = sp.sympify(expression)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> "Symbolic":
+        return Symbolic(UFUNCS[ufunc](*map(bare, inputs)))
+
+    __add__ = binary(lambda a, b: a + b)
+    __radd__ = binary(lambda a, b: b + a)
+    __sub__ = binary(lambda a, b: a - b)
+    __rsub__ = binary(lambda a, b: b - a)
+    __mul__ = binary(lambda a, b: a * b)
+    __rmul__ = binary(lambda a, b: b * a)
+    __truediv__ = binary(lambda a, b: a / b)
+    __rtruediv__ = binary(lambda a, b: b / a)
+    __floordiv__ = binary(lambda a, b: sp.floor(a / b))
+
+
+def bare(value: Any) -> Any:
+    """The sympy expression in a value, with exact numbers for floats."""
+    value = value.expression if isinstance(value, Symbolic) else value
+    return sp.nsimplify(int(value) if isinstance(value, bool) else value)
+
+
+def symbols(names: str) -> tuple[Symbolic, ...]:
+    """Positive symbols."""
+    return tuple(Symbolic(one) for one in sp.symbols(names, positive=True, seq=True))
+
+
+def mathml(value: Any, factor: bool = True) -> str:
+    """An expression as MathML; whole-number divisions (floor) are written as fractions."""
+    expression = bare(value)
+    expression = expression.replace(sp.floor, lambda inner: inner)
+    if factor and not expression.has(sp.Max, sp.Min):
+        expression = sp.factor(expression)
+    return f"<math>{sp.mathml(expression, printer='presentation')}</math>"
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """An HTML table."""
+    line = lambda tag, cells: "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"  # noqa: E731
+    return "\n".join(("<table>", line("th", header), *(line("td", row) for row in rows), "</table>", ""))
+
+
+def formula(name: str, value: Any) -> str:
+    """A named formula as a paragraph."""
+    return f"<p><code>{name}</code> = {mathml(value, factor=False)}</p>\n"
+
+
+SYMBOLS = (
+    ("`E`", "byte", "size of an element (2)"),
+    ("`q`", "", "width of a head, e/h"),
+    ("`T`", "token", "tokens of a micro-batch on a rank"),
+    ("`i`, `o`", "", "input and output width of a linear layer"),
+    ("`V`", "byte", "the full tensor of a collective"),
+    ("`n`, `g`", "", "members of a group, and those in one fast domain"),
+    ("`P_m`, `P_v`", "FLOP/s", "matrix and vector peak"),
+    ("`B_hbm`", "byte/s", "memory bandwidth"),
+    ("`B_f`, `B_s`", "byte/s", "effective bandwidth of the fast and the slow tier"),
+    ("`l_f`, `l_s`", "s", "latency of the fast and the slow tier"),
+    ("`nics`", "", "NICs per GPU"),
+)
+E, b, h, l, q, m1, m2, nb, T, i, o, n, r, w = symbols("E b h l q m_1 m_2 n_b T i o n r w")
+
+
+def counts(operations: Iterable[Operation]) -> str:
+    """Forward and backward counts of operations."""
+    rows = []
+    for op in operations:
+        for way, work in (("forward", op.forward), ("backward", op.backward)):
+            kept = (mathml(op.weight_bytes), mathml(op.saved_bytes)) if way == "forward" else ("", "")
+            rows.append((f"<code>{op.name}</code>" if way == "forward" else "", way, mathml(work.flops("matrix")),
+                         mathml(work.flops("vector")), mathml(work.nbytes), *kept))  # fmt: skip
+    return table(("operation", "", "matrix FLOP", "vector FLOP", "bytes moved", "weights", "saved"), rows)
+
+
+def communication(op: Operation, work: Pass) -> str:
+    """What a pass communicates."""
+    told = [f"{one.kind} {mathml(one.nbytes)} over {one.over}" for one in work.collectives]
+    return "<br>".join(told) + (" (per panel)" if told and work.panels is not None else "")
+
+
+def vocabulary() -> str:
+    """Counts of every kind of operation on shapes local to the rank."""
+    elementwise = [dense.bias("bias", E, T, o), dense.activation("gelu", E, n), dense.dropout("dropout", E, Symbolic(1), n)]
+    parts = {
+        "Linear layer, x[T, i] w[i, o]": [dense.linear("linear", E, T, i, o)],
+        "Linear layer as a SUMMA product of full widths i and o": [dense.summa_linear("summa_linear", E, T, i, o, m1, m2, nb)],
+        "Elementwise": elementwise,
+        "Norm of r rows of width w": [dense.norm("norm", E, r, w)],
+        "Fused attention, h local heads, l/m2 queries": [attention.flash(E, b, h, l / m2, l, q, "cp")],
+        "Unfused attention": list(attention.unfused(E, Symbolic(1), b, h, l / m2, l, q, "cp", recompute=False)),
+        "Attention as SUMMA products, all h heads": list(attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)),
+    }
+    return "\n".join(f"### {title}\n\n{counts(operations)}" for title, operations in parts.items())
+
+
+def sharded(strategy: str) -> str:
+    """What the operations of a layer hold and communicate under one strategy."""
+    e, f = symbols("e f")
+    model = Model(name="symbolic", layers=1, hidden=e, heads=h, ffn=f, seq=l)  # type: ignore[arg-type]
+    second = {"summa": {"tp2": m2, "panels": nb}, "context": {"cp": m2}}.get(strategy, {})
+    plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy])  # type: ignore[arg-type]
+    operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
+    rows = [
+        (f"<code>{op.name}</code>", mathml(op.weight_bytes), mathml(op.saved_bytes),
+         communication(op, op.forward), communication(op, op.backward))
+        for op in operations
+    ]  # fmt: skip
+    return table(("operation", "weights", "saved", "communicated forward", "backward"), rows)
+
+
+def machine() -> System:
+    """A machine of symbols."""
+    matrix, vector, hbm, fast, slow, lf, ls, nics = symbols("P_m P_v B_hbm B_f B_s l_f l_s nics")
+    gpu = Accelerator(name="symbolic", matrix_flops=matrix, vector_flops=vector, hbm_bandwidth=hbm, hbm_bytes=hbm)  # type: ignore[arg-type]
+    tiers = (Tier(name="fast", bandwidth=fast, efficiency=1.0, latency=lf, size=1),  # type: ignore[arg-type]
+             Tier(name="slow", bandwidth=slow, efficiency=1.0, latency=ls, ports=nics))  # type: ignore[arg-type]  # fmt: skip
+    return System(name="symbolic", accelerator=gpu, tiers=tiers)
+
+
+def times() -> str:
+    """Roofline, collectives, overlap."""
+    system, (V, g, x, t, nl, F, Fv, D, tc) = machine(), symbols("V g x t n_l F_m F_v D t_c")
+    work = Pass((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
+    lines = [
+        "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
+        formula("t_c", arithmetic(work, system.accelerator, PAPER)),
+        formula("exposed memory time", exposed_memory(work, tc, system.accelerator)),
+        "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
+        "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective ones.\n\n",
+        *(formula(kind, collective(kind, V, n, g, system, PAPER)) for kind in ("all-gather", "all-reduce", "broadcast")),  # type: ignore[arg-type]
+        "\nReduce-scatter costs what all-gather costs, reduce what broadcast costs. One message over one link:\n\n",
+        formula("point to point, slow", point_to_point(V, system.slow)),
+        "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per layer hides behind a "
+        "layer's time t.\n\n",
+        formula("SUMMA product", panelled(x, nb, w)),
+        formula("collective per layer", layer_by_layer(x, t, nl)),
+    ]
+    return "".join(lines)
+
+
+def training_step() -> str:
+    """The step and the memory of a rank."""
+    tf, tb, W, s, M, L, gbs, dp, pp, tpp, tdp = symbols("t_f t_b W s M L gbs dp pp t_pp t_dp")
+    plan = Plans(pp=pp, dp=dp, mbs=b, fast_pp=tpp, fast_dp=tdp)  # type: ignore[arg-type]
+    time = step(LayerCosts(tf, tb, W, M), plan, L, gbs, machine(), PAPER)  # type: ignore[arg-type]
+    held = memory(Footprint(W, s), plan, L, gbs, PAPER)  # type: ignore[arg-type]
+    lines = [
+        "t_f and t_b are a layer's forward and backward time for one micro-batch, W its weights, s what it saves and M the message "
+        "to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches.\n\n",
+        formula("layers", time.busy),
+        formula("pipeline transfers", time.pp_comm),
+        "<p><code>bubble</code> = (pp − 1) (layers + pipeline transfers) / micro-batches</p>\n",
+        "<p><code>data parallel</code> = all-gather and reduce-scatter of W over dp (2-D context: dp·m2) as collectives per layer, "
+        "behind t_f and t_b</p>\n",
+        *(formula(name, value) for name, value in held.items()),
+    ]
+    return "".join(lines)
+
+
+def formulas() -> str:
+    """The page of formulas."""
+    intro = (
+        "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in place of numbers "
+        "(`docs/generate.py`): it cannot disagree with the code. Divisions of shapes are whole-number divisions. "
+        "Source of all of them: arXiv 2410.00273, with its [errata](errata.md) corrected. "
+        "The symbols are listed in the [nomenclature](nomenclature.md).\n\n"
+    )
+    strategies = "\n".join(f"### {name}\n\n{sharded(name)}" for name in STRATEGIES)
+    parts = {
+        "Operations on local shapes": ("operations.dense", "operations.attention", vocabulary()),
+        "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": ("operations.sharding", strategies),
+        "Times": ("times", times()),
+        "A training step and the memory of a rank": ("step", "memory", training_step()),
+    }
+    sections = [
+        f"## {title}\n\n{', '.join(f'`traincast.{module}`' for module in modules)}\n\n{text}\n"
+        for title, (*modules, text) in parts.items()
+    ]
+    return intro + "".join(sections)
+
+
+def nomenclature() -> str:
+    """The page of names, from the column table."""
+    titles = {
+        "model": "The model", "knob": "Knobs of a plan", "choice": "Choices of a plan", "result": "Results",
+        "time": "Components of the step time", "memory": "Components of memory",
+    }  # fmt: skip
+
+    def section(kind: str, title: str) -> Iterator[str]:
+        yield f"## {title}\n\n| name | symbol | unit | meaning |\n| --- | --- | --- | --- |\n"
+        for info in COLUMNS.values():
+            if info.kind == kind:
+                symbol = f"`{info.symbol}`" if info.symbol else ""
+                yield f"| `{info.name}` | {symbol} | {info.unit} | {info.meaning} |\n"
+        yield "\n"
+
+    intro = (
+        "# Nomenclature\n\nOne table in the code (`traincast.columns`) names every knob and result; the command line's help, the "
+        "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything is in FLOP, byte and "
+        "second; memory is printed in GiB, bandwidth in decimal GB/s per direction.\n\n"
+    )
+    rest = "## Further symbols of the formulas\n\n| symbol | unit | meaning |\n| --- | --- | --- |\n"
+    for symbol, unit, meaning in SYMBOLS:
+        rest += f"| {symbol} | {unit} | {meaning} |\n"
+    return intro + "".join(part for kind, title in titles.items() for part in section(kind, title)) + rest
+
+
+def errata(result: Reproduction) -> str:
+    """The page on the errata of the published results, with their measured effect."""
+    percent = lambda value: f"{100 * value:+.1f} %"  # noqa: E731
+    told = {
+        1: "The norm of SUMMA takes rows of width l/m1 instead of e/m1, in FLOPs, bytes, weights, saved bytes and so in the "
+        "pipeline message. Its all-reduce volumes are right.",
+        2: "In a pipeline with several stages per fast domain, the links between domains cost nothing.",
+        3: "An all-reduce inside one network tier is priced like an all-gather: one pass instead of two.",
+    }
+    setting = {number: ", ".join(f"`{name} = {value!r}`" for name, value in change.items()) for number, change in ERRATA.items()}
+    listed = "".join(f"{number}. {text} Assumption: {setting[number]}.\n" for number, text in told.items())
+    parts = ("1", "2", "3", "all")
+    single = "| strategy | plans | " + " | ".join(f"erratum {p}" if p != "all" else "all three" for p in parts) + " |\n"
+    single += "| --- " * 6 + "|\n"
+    for row in result.configurations:
+        effect = " | ".join(f"{100 * row.errata_seconds[p]:.2f} % / {100 * row.errata_memory[p]:.2f} %" for p in parts)
+        single += f"| {row.strategy} | {row.configurations} | {effect} |\n"
+    optima = "| model | strategy | mean | median | lowest | highest | feasibility changed |\n" + "| --- " * 7 + "|\n"
+    for line in result.searches:
+        change = " | ".join(percent(value) for value in line.optima_change.values()) or "nothing fits | | | "
+        optima += f"| {line.model} | {line.strategy} | {change} | {line.feasibility_changes} |\n"
+    return f"""# Errata of the published results
+
+The code behind the results published with arXiv 2410.00273 departs from the model the paper describes in three places.
+traincast's `assumptions="paper"` is the corrected model; `assumptions="paper-published"` puts the three back, as data and not as a
+second code path, and meets the published figures.
+
+{listed}
+## Effect on the published configurations
+
+Largest change of step time / memory over GPT3-1T's published plans when one erratum (or all) is corrected:
+
+{single}
+## Effect on the optima
+
+Change of the optimal step time from published to corrected, over 9 machines × 13 numbers of GPUs each:
+
+{optima}
+A search may choose another plan once the errata are corrected. `traincast reproduce 2410.00273` recomputes this page's figures.
+"""
+
+
+def pages() -> dict[str, str]:
+    """All generated pages by file name."""
+    return {
+        "formulas.md": GENERATED + formulas(),
+        "nomenclature.md": GENERATED + nomenclature(),
+        "errata.md": GENERATED + errata(reproduce()),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,176 @@
+"""The command line as a user meets it: what it prints, what it refuses, and with which exit code."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from traincast.cli import main
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+COMMANDS = {
+    "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 3",
+    "plan-vit": "plan vit-era5 --system b200-nvs64 --gpus 4096 --strategy summa,context --top 5",
+    "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
+    "catalog": "catalog",
+    "catalog-system": "catalog polaris",
+    "catalog-model": "catalog vit-era5",
+    "reproduce": "reproduce 2410.00273",
+    "help": "--help",
+    "help-plan": "plan --help",
+}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run(command):
+        code = 0
+        try:
+            main(command.split() if isinstance(command, str) else command)
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def timeless(text):
+    """Text without durations and rates of this very run, and without trailing blanks."""
+    text = re.sub(r"searched in [\d.]+ m?s", "searched in …", text)
+    text = re.sub(r"timed in [\d.]+ m?s: [\d.]+ M", "timed in …: … M", text)
+    text = re.sub(r"\d\.\de-1\d", "…e-1…", text)  # rounding errors differ between processors
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_output_is_as_it_was_approved(name, run):
+    """Snapshots are what was looked at and found right; delete one to approve the next output."""
+    code, out, err = run(COMMANDS[name])
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    path = SNAPSHOTS / f"{name}.txt"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(timeless(out), encoding="utf-8")
+        pytest.fail(f"new snapshot {path.name}: look at it, and run again")
+    assert timeless(out) == path.read_text(encoding="utf-8")
+
+
+def test_plan_json(run):
+    code, out, _ = run("plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 2 --json")
+    answer = json.loads(out)
+    assert code == 0
+    assert [answer[key] for key in ("model", "system", "gpus", "global_batch")] == ["gpt3-1t", "h200-nvs8", 2048, 4096]
+    assert len(answer["plans"]) == 2
+    first = answer["plans"][0]
+    assert sum(first["breakdown_seconds"].values()) == pytest.approx(first["step_seconds"], rel=1e-12)
+    assert sum(first["memory_by_component_bytes"].values()) == pytest.approx(first["memory_bytes"], rel=1e-12)
+    assert answer["candidates"] - answer["feasible"] == answer["rejected"]["does not fit in memory"]
+    assert answer["pareto"][0]["step_seconds"] == first["step_seconds"]
+
+
+@pytest.mark.parametrize("command", ["catalog --json", "catalog h200-nvs8 --json", "reproduce 2410.00273 --json"])
+def test_other_json(command, run):
+    code, out, _ = run(command)
+    assert code == 0
+    assert json.loads(out)
+
+
+def test_estimate_json_is_the_estimate(run):
+    _, out, _ = run("estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations --json")
+    answer = json.loads(out)
+    assert answer["estimate"]["step_seconds"] == pytest.approx(41.1948, abs=5e-5)  # by hand in docs/tutorial.md
+    assert len(answer["operations"]) == 14
+
+
+def test_nothing_fits(run):
+    code, out, err = run("plan gpt3-1t --system h200-nvs8 --gpus 8")
+    assert code == 1
+    assert out == ""
+    assert "none of 1,508 candidates fits" in err
+    assert "more HBM" in err
+    assert "128 GPUs instead of 8" in err
+
+
+def test_nothing_fits_in_json(run):
+    code, out, err = run("plan gpt3-1t --system h200-nvs8 --gpus 8 --json")
+    answer = json.loads(out)
+    assert code == 1
+    assert err
+    assert answer["plans"] == []
+    assert answer["explanation"]["nearest_miss"]["memory_bytes"] > 141e9
+    assert answer["explanation"]["fits_from"]["gpus"] == 128
+
+
+def test_a_plan_that_does_not_fit(run):
+    code, out, err = run("estimate gpt3-1t --system h200-nvs8 --tp 8")
+    assert code == 1
+    assert "does not fit in 131.3 GiB" in out
+    assert "more HBM" in err
+
+
+WRONG = {
+    "plan gpt3-1x --system h200-nvs8 --gpus 8": ("unknown model 'gpt3-1x'", "gpt3-1t"),
+    "plan gpt3-1t --system h200nvs8 --gpus 8": ("unknown system 'h200nvs8'", "h200-nvs8"),
+    "plan gpt3-1t --system h200-nvs8 --gpus -8": ("gpus = -8", "at least 1"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 0": ("gpus = 0", "at least 1"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 2.5": ("--gpus", "whole number"),
+    "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus", "int"),
+    "plan gpt3-1t --system h200-nvs8": ("--gpus", ""),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("global batch", "at least 1"),
+    "plan gpt-13b --system h200-nvs8 --gpus 8": ("global batch", "give one"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --strategy 3d": ("unknown strategy '3d'", "1d"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --assumptions papper": ("unknown assumptions 'papper'", "paper"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --wibble": ("--wibble", ""),
+    "plan nowhere.yaml --system h200-nvs8 --gpus 8": ("nowhere.yaml", ""),
+    "plan gpt3-1t --system nowhere/else.json --gpus 8": ("nowhere/else.json", ""),
+    "estimate gpt3-1t --system h200-nvs8 --tp 7 --pp 3": ("tp does not divide the attention heads", "pp does not divide"),
+    "estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0": ("tp = 0", "dp = 0"),
+    "estimate gpt3-1t --system h200-nvs8 --tp 8 --cp 2": ("cp > 1", "all-gather"),
+    "estimate gpt3-1t --system h200-nvs8 --dp 3": ("dp does not divide the global batch", "gbs = 4096"),
+    "catalog wibble": ("unknown model or system 'wibble'", ""),
+    "reproduce 1234.5678": ("1234.5678", "2410.00273"),
+    "wibble": ("wibble", ""),
+}
+
+
+@pytest.mark.parametrize("command", sorted(WRONG))
+def test_wrong_input_gets_one_clear_message_and_exit_code_2(command, run):
+    code, out, err = run(command)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("traincast: ")
+    assert "Traceback" not in err
+    for part in WRONG[command]:
+        assert part in err
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(run, tmp_path):
+    path = tmp_path / "broken.yaml"
+    path.write_text("name: x\nsource: me\nlayers: 12\nhiden: 768\nheads: -3\nffn: wide\nseq: 1024\n", encoding="utf-8")
+    code, _, err = run(["plan", str(path), "--system", "h200-nvs8", "--gpus", "8"])
+    assert code == 2
+    for field in ("hiden", "hidden", "heads", "ffn"):
+        assert field in err
+
+
+def test_as_a_process():
+    def traincast(*arguments):
+        return subprocess.run([sys.executable, "-m", "traincast", *arguments], capture_output=True, text=True, check=False)
+
+    assert traincast("--version").stdout.strip() == "0.1.0"
+    wrong = traincast("plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "x")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("traincast: ")
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, traincast; print({'numpy', 'pydantic', 'rich', 'cyclopts', 'ruamel'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"

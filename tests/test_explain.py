@@ -1,0 +1,340 @@
+"""The explanation of a search: every claim checked against estimates of all candidates, or against another search."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.plan import STRATEGIES
+from traincast.space import Candidates, enumerate_space
+
+MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
+GBS = 24
+GPUS = 8
+
+
+def system(hbm_bytes, domain=4, inner="links", outer="network"):
+    """A machine by hand; the memory is what tests vary."""
+    return tc.System(
+        name="by hand",
+        accelerator=tc.Accelerator(name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes),
+        tiers=(
+            tc.Tier(name=inner, bandwidth=100e9, efficiency=0.7, latency=2.5e-6, size=domain),
+            tc.Tier(name=outer, bandwidth=10e9, efficiency=0.7, latency=5e-6),
+        ),
+    )
+
+
+@cache
+def everything(gpus=GPUS, strategies=tuple(STRATEGIES)):
+    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
+    rows = []
+    for which, strategy in enumerate(strategies):
+        space = enumerate_space(MODEL, (gpus,), 4, GBS, strategy)
+        candidates = Candidates.of(space, np.arange(len(space.layouts.tp)))
+        plans = space.plans(*candidates.locate(np.arange(len(candidates))))
+        for number in range(len(candidates)):
+            plan = plans.row(number)
+            est = tc.estimate(MODEL, system(1e15), plan, GBS)  # neither time nor memory depends on the capacity
+            rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
+    return rows
+
+
+def capacity_of(share):
+    """Memory in which that share of the candidates fits."""
+    held = sorted(row[1] for row in everything())
+    return held[int(share * len(held))]
+
+
+def by_memory(row):
+    seconds, held, *place = row
+    return held, seconds, *place
+
+
+TIGHT = capacity_of(0.02)
+HALF = capacity_of(0.5)
+CAPACITIES = pytest.mark.parametrize("capacity", [TIGHT, capacity_of(0.15), HALF, 1e15], ids=["2 %", "15 %", "half", "all"])
+
+
+def plan_of(pair):
+    return None if pair is None else pair[0]
+
+
+# What memory excludes ---------------------------------------------------------------------------------------------------------
+
+
+@CAPACITIES
+def test_misses_are_those_of_all_candidates(capacity):
+    fits = [row for row in everything() if row[1] <= capacity]
+    over = [row for row in everything() if row[1] > capacity]
+    limit = min(fits)[0]
+    faster = [row for row in over if row[0] < limit]
+    said = tc.search(MODEL, system(capacity), GPUS, GBS, top=1).explain()
+    assert plan_of(said.miss) == (min(over, key=by_memory)[4] if over else None)
+    assert plan_of(said.faster) == (min(faster, key=by_memory)[4] if faster else None)
+    assert plan_of(said.unlimited) == (min(faster)[4] if faster else None)
+    assert said.fits_from is None  # something fits here
+    for pair in (said.miss, said.faster, said.unlimited):
+        assert pair is None or not pair[1].fits
+
+
+def test_capacities_tell_the_misses_apart():
+    """The capacities above are such that each of the three is there, and a plan of its own."""
+    said = tc.search(MODEL, system(capacity_of(0.02)), GPUS, GBS).explain()
+    assert len({said.miss[0], said.faster[0], said.unlimited[0]}) == 3
+    assert said.unlimited[0] == min(everything())[4]
+    assert (
+        said.miss[1].step_seconds > said.found.best[1].step_seconds > said.faster[1].step_seconds > said.unlimited[1].step_seconds
+    )
+
+
+def test_where_all_fit_memory_excludes_nothing():
+    said = tc.search(MODEL, system(1e15), GPUS, GBS).explain()
+    assert (said.miss, said.faster, said.unlimited) == (None, None, None)
+    assert "Memory excludes nothing." in said.lines()
+
+
+# Tensor-parallel degrees ------------------------------------------------------------------------------------------------------
+
+
+@CAPACITIES
+@pytest.mark.parametrize("strategies", [("1d",), ("context", "summa"), ("1d", "summa", "context")], ids=",".join)
+def test_each_degree_has_its_best_plan_or_its_least_memory(capacity, strategies):
+    rows = everything(strategies=strategies)
+    by_degree = {}
+    for row in rows:
+        by_degree.setdefault(row[4].tp * row[4].tp2 * row[4].cp, []).append(row)
+    said = tc.search(MODEL, system(capacity), GPUS, GBS, strategy=strategies, top=1).explain()
+    assert [row.degree for row in said.degrees] == sorted(by_degree)
+    for row in said.degrees:
+        of_degree = by_degree[row.degree]
+        fits = [one for one in of_degree if one[1] <= capacity]
+        assert plan_of(row.best) == (min(fits)[4] if fits else None), row.degree
+        assert row.least_memory == min(one[1] for one in of_degree)
+        if row.best is not None:
+            assert row.best[1].step_seconds == min(fits)[0]
+
+
+def test_degrees_that_do_not_fit_and_those_that_do():
+    said = tc.search(MODEL, system(TIGHT), GPUS, GBS).explain()
+    fitting = [row.degree for row in said.degrees if row.best is not None]
+    assert 0 < len(fitting) < len(said.degrees)
+    best = said.found.best[0]
+    assert best in [plan_of(row.best) for row in said.degrees if row.degree == best.tp * best.tp2 * best.cp]
+
+
+@pytest.mark.parametrize("strategies", [("1d",), ("summa", "context"), ("1d", "summa", "context")], ids=",".join)
+def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
+    """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 1200 = 2^4·3·5^2 of width and 24 heads, all but 16 divide."""
+    assert tc.search(MODEL, system(1e15), 24, GBS, strategy=strategies).explain().excluded == {
+        "tp does not divide the attention heads": [8, 24]
+    }
+    narrow = replace(MODEL, hidden=600, heads=24)  # 600/8 = 75 < 128 ≤ 3·600/8 = 225, 3·600/24 = 75
+    cut = [24] if "1d" in strategies else [6, 8, 12, 24]  # one strategy that allows it will do; 1-D asks 128 of 3e only
+    found = tc.search(narrow, system(1e15), 24, GBS, strategy=strategies)
+    assert found.explain().excluded == {"tp cuts a width below 128": cut}
+    tried = {plan.tp for plan, _ in replace(found, top=10**6).plans}
+    assert tried <= {1, 2, 3, 4, 6, 8, 12, 24} - set(cut)
+
+
+def test_excluded_for_the_tokens_of_the_largest_micro_batch():
+    """gbs·l = 1 · 1155 is odd: no micro-batch divides over tp 2 or 4; SUMMA cuts tokens by tp2 only, so allows both."""
+    odd = replace(MODEL, seq=1155)
+    said = tc.search(odd, system(1e15), 4, 1, strategy="1d,context").explain()
+    assert said.excluded == {"the tokens of a micro-batch do not divide over the tensor ranks": [2, 4]}
+    assert tc.search(odd, system(1e15), 4, 1).explain().excluded == {}
+
+
+@pytest.mark.parametrize(("gpus", "gbs"), [(24, 24), (24, 8), (7, 4096), (48, 6), (14, 7)])
+def test_every_tp_that_divides_the_gpus_is_tried_or_excluded_never_both(gpus, gbs):
+    found = tc.search(MODEL, system(1e15), gpus, gbs, top=10**6)
+    tried = {plan.tp for plan, _ in found.plans}
+    excluded = [tp for degrees in found.explain().excluded.values() for tp in degrees]
+    assert len(excluded) == len(set(excluded))
+    assert tried.isdisjoint(excluded)
+    assert set(excluded) <= {tp for tp in range(1, gpus + 1) if gpus % tp == 0}
+
+
+# Sensitivity ------------------------------------------------------------------------------------------------------------------
+
+
+@CAPACITIES
+def test_sensitivity_is_the_plan_estimated_again(capacity):
+    machine = system(capacity)
+    said = tc.search(MODEL, machine, GPUS, GBS).explain()
+    plan, est = said.found.best
+    chip, (fast, slow) = machine.accelerator, machine.tiers
+    better = {
+        "matrix FLOP/s": replace(machine, accelerator=replace(chip, matrix_flops=1.1 * 100e12)),
+        "vector FLOP/s": replace(machine, accelerator=replace(chip, vector_flops=1.1 * 10e12)),
+        "HBM bandwidth": replace(machine, accelerator=replace(chip, hbm_bandwidth=1.1 * 1e12)),
+        "links bandwidth": replace(machine, tiers=(replace(fast, bandwidth=1.1 * 100e9), slow)),
+        "network bandwidth": replace(machine, tiers=(fast, replace(slow, bandwidth=1.1 * 10e9))),
+    }
+    assert set(said.sensitivity) == set(better)
+    for figure, other in better.items():
+        again = tc.estimate(MODEL, other, plan, GBS).step_seconds
+        assert said.sensitivity[figure] == pytest.approx(again / est.step_seconds - 1, abs=1e-12), figure
+        assert -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0  # 10 % better saves at most 1 − 1/1.1 of the time
+    assert said.sensitivity["matrix FLOP/s"] < -0.01
+
+
+def test_sensitivity_tells_tiers_of_the_same_name_apart():
+    """Both tiers may be called the same, as where one file calls both "links": there are five figures nonetheless."""
+    machine = system(1e15, inner="links", outer="links")
+    said = tc.search(MODEL, machine, GPUS, GBS).explain()
+    assert len(said.sensitivity) == 5
+
+
+# Nothing fits -----------------------------------------------------------------------------------------------------------------
+
+
+def nothing_fits(strategy, share):
+    """A search on 8 GPUs with a share of the least memory that one of its plans needs."""
+    least = min(row[1] for row in everything(strategies=tuple(strategy.split(","))))
+    return tc.search(MODEL, system(share * least), GPUS, GBS, strategy=strategy)
+
+
+NOTHING = pytest.mark.parametrize(
+    ("strategy", "share"), [("1d", 0.9), ("summa", 0.5), ("context", 0.2), ("1d,summa,context", 0.8), ("1d,summa,context", 0.1)]
+)
+
+
+@NOTHING
+def test_fits_from_is_where_a_search_first_fits(strategy, share):
+    found = nothing_fits(strategy, share)
+    assert found.candidates > 0 == found.feasible
+    gpus, least = found.explain().fits_from
+    doublings = math.log2(gpus / GPUS)
+    assert doublings == int(doublings) >= 1
+    assert tc.search(MODEL, found.system, gpus, GBS, strategy=strategy).feasible > 0
+    assert tc.search(MODEL, found.system, gpus // 2, GBS, strategy=strategy).feasible == 0
+    assert least <= found.system.accelerator.hbm_bytes
+
+
+@NOTHING
+def test_fits_from_says_the_least_memory_any_plan_needs_there(strategy, share):
+    """Of all strategies searched, as the text says: the leanest plan."""
+    found = nothing_fits(strategy, share)
+    gpus, least = found.explain().fits_from
+    there = tc.search(MODEL, found.system, gpus, GBS, strategy=strategy, top=1)
+    assert least == there.pareto()[-1][1].memory_bytes  # the Pareto front ends with the leanest
+
+
+@NOTHING
+def test_nearest_miss_is_the_leanest_of_all(strategy, share):
+    found = nothing_fits(strategy, share)
+    said = found.explain()
+    assert said.miss[0] == min(everything(strategies=tuple(strategy.split(","))), key=by_memory)[4]
+    assert (said.faster, said.unlimited) == (None, None)  # than what?
+    assert said.sensitivity == {}
+    assert all(row.best is None for row in said.degrees)
+
+
+def test_too_little_memory_for_any_number_of_gpus():
+    """A kilobyte: not even a million GPUs help, and the text does not promise it."""
+    said = tc.search(MODEL, system(1e3), GPUS, GBS, strategy="1d").explain()
+    assert said.fits_from is None
+    assert said.miss is not None
+    assert "GPUs instead" not in str(said)
+
+
+@pytest.mark.parametrize("strategy", ["1d", "summa", "context", "1d,summa,context"])
+def test_no_plan_meets_the_rules(strategy):
+    """4096 = 2^12 has no factor 7, nor have 6 layers, 12 heads, or 1024 tokens: every way to use 7 GPUs breaks a rule."""
+    found = tc.search(MODEL, system(1e15), 7, 4096, strategy=strategy)
+    said = found.explain()
+    assert (found.candidates, said.miss, said.fits_from, said.degrees) == (0, None, None, [])
+    text = str(said)
+    assert "small on 7 × by hand: no plan meets the rules" in text
+    named = ["tp does not divide the attention heads", "pp does not divide the layers", "dp does not divide the global batch"]
+    if strategy == "context":
+        named.append("the tokens of a micro-batch do not divide over the tensor ranks")
+    if strategy == "summa":
+        named.append("tp2 does not divide the hidden width")
+    for reason in named:
+        assert f"{reason} ({found.rejected[reason]})" in text
+    assert "does not fit in memory" not in text  # nothing came that far
+    assert said.excluded == {"tp does not divide the attention heads": [7]}
+
+
+# Text and data ----------------------------------------------------------------------------------------------------------------
+
+
+def test_text_names_what_was_found():
+    said = tc.search(MODEL, system(TIGHT), GPUS, GBS).explain()
+    lines, text = said.lines(), str(said)
+    assert text == "\n".join(lines)
+    for title, pair in {
+        "Runner-up": said.found.plans[1],
+        "Nearest plan that does not fit": said.miss,
+        "Nearest that would be faster": said.faster,
+        "Fastest if memory were unlimited": said.unlimited,
+    }.items():
+        at = next(i for i, line in enumerate(lines) if line.startswith(title))
+        assert str(pair[0]) in "\n".join(lines[at : at + 2])
+        change = pair[1].step_seconds / said.found.best[1].step_seconds - 1
+        assert ("(+" if change > 0 else "(-") in lines[at]
+    assert "compute" in lines[0]
+    assert "matrix FLOP/s -" in lines[1]
+    for row in said.degrees:
+        line = next(line for line in lines if line.startswith(f"  {row.degree:>4}: "))
+        if row.best is None:
+            assert f"needs {row.least_memory / 2**30:.1f} GiB of {TIGHT / 2**30:.1f} GiB" in line
+        else:
+            assert ("the best plan" in line) == (row.best[0] == said.found.best[0])
+
+
+def test_text_of_excluded_degrees():
+    text = str(tc.search(MODEL, system(1e15), 24, GBS).explain())
+    assert "Not tried: tp 8, 24: tp does not divide the attention heads." in text
+
+
+def test_text_where_nothing_fits():
+    found = nothing_fits("1d,summa,context", 0.8)
+    said = found.explain()
+    text = str(said)
+    assert f"small on 8 × by hand: none of {found.candidates:,} candidates fits in memory." in text
+    assert str(said.miss[0]) in text
+    assert "(+25 %) would make it fit" in text  # 1/0.8 − 1
+    assert f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB." in text
+
+
+def test_components_named_as_cause_are_those_that_differ_most():
+    """Of the runner-up: the line below it says by how much each component differs, largest first."""
+    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy="summa")
+    (_, best), (_, second) = found.plans[:2]
+    differ = {name: second.breakdown[name] - best.breakdown[name] for name in best.breakdown}
+    largest = max(differ.values(), key=abs)
+    lines = found.explain().lines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("Runner-up"))
+    assert f"{largest:+.3g} s" in lines[at + 1].split(",")[0]
+
+
+def finite(value):
+    """Whether all numbers in a nested structure are finite."""
+    if isinstance(value, dict):
+        return all(map(finite, value.values()))
+    if isinstance(value, list):
+        return all(map(finite, value))
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "gpus"), [(1e15, 8), (HALF, 8), (TIGHT, 8), (TIGHT / 10, 8), (1e3, 8), (1e15, 7), (HALF, 1), (HALF, 24)]
+)
+def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
+    said = tc.search(MODEL, system(capacity), gpus, GBS if gpus != 7 else 4096).explain()
+    data = said.to_dict()
+    assert finite(data)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert [row["degree"] for row in data["degrees"]] == [row.degree for row in said.degrees]
+    assert data["text"] == said.lines()
+    assert data["excluded_tp"] == said.excluded
+    for name, pair in {"nearest_miss": said.miss, "nearest_faster_miss": said.faster, "unlimited_memory": said.unlimited}.items():
+        assert data[name] == (None if pair is None else pair[1].summary())
+    assert data["fits_from"] == (said.fits_from and {"gpus": said.fits_from[0], "memory_bytes": said.fits_from[1]})

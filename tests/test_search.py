@@ -1,0 +1,333 @@
+"""Search against what it abbreviates: the estimate of every candidate, one by one."""
+
+import json
+from dataclasses import replace
+from itertools import combinations, pairwise, permutations
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.columns import COLUMNS, KNOBS
+from traincast.evaluation import OUT_OF_MEMORY
+from traincast.plan import STRATEGIES
+from traincast.rules import RULES
+from traincast.space import Candidates, enumerate_space
+
+MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
+GBS = 24
+GPUS = 8
+
+
+def system(hbm_bytes, domain=4, **chip):
+    """A machine by hand; the memory is what tests vary."""
+    figures = {"matrix_flops": 100e12, "vector_flops": 10e12, "hbm_bandwidth": 1e12} | chip
+    return tc.System(
+        name="by hand",
+        accelerator=tc.Accelerator(name="chip", hbm_bytes=hbm_bytes, **figures),
+        tiers=(
+            tc.Tier(name="links", bandwidth=100e9, efficiency=0.7, latency=2.5e-6, size=domain),
+            tc.Tier(name="network", bandwidth=10e9, efficiency=0.7, latency=5e-6),
+        ),
+    )
+
+
+def everything(machine, gpus=GPUS, strategies=tuple(STRATEGIES), model=MODEL, gbs=GBS):
+    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
+    rows = []
+    for which, strategy in enumerate(strategies):
+        space = enumerate_space(model, (gpus,), machine.fast_domain, gbs, strategy)
+        candidates = Candidates.of(space, np.arange(len(space.layouts.tp)))
+        plans = space.plans(*candidates.locate(np.arange(len(candidates))))
+        for number in range(len(candidates)):
+            plan = plans.row(number)
+            est = tc.estimate(model, machine, plan, gbs)
+            rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
+    return rows
+
+
+def front(rows):
+    """(time, memory) of rows that no other row beats: by none faster or leaner without being worse in the other."""
+    points = {row[:2] for row in rows}
+    return sorted(p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points))
+
+
+ROOMY = system(1e15)
+EVERY = everything(ROOMY)  # time and memory do not depend on the capacity
+MEDIAN = float(np.median([row[1] for row in EVERY]))
+# A machine so fast that launches are all there is to time: many candidates tie
+TIED = replace(
+    system(1e15, matrix_flops=1e60, vector_flops=1e60, hbm_bandwidth=1e60),
+    tiers=tuple(
+        tc.Tier(name=name, bandwidth=1e60, efficiency=1.0, latency=0.0, size=size)
+        for name, size in (("links", 4), ("network", None))
+    ),
+)
+
+
+# Against brute force ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [1e15, MEDIAN], ids=["all fit", "half fit"])
+def test_plans_are_the_best_of_all_candidates_in_order(capacity):
+    found = tc.search(MODEL, system(capacity), GPUS, GBS, top=50)
+    fitting = sorted(row for row in EVERY if row[1] <= capacity)
+    assert len(fitting) > 100
+    assert [plan for plan, _ in found.plans] == [row[4] for row in fitting[:50]]
+    assert [est.step_seconds for _, est in found.plans] == [row[0] for row in fitting[:50]]
+    assert [est.memory_bytes for _, est in found.plans] == [row[1] for row in fitting[:50]]
+    assert all(est.fits for _, est in found.plans)
+    assert found.best == found.plans[0]
+    assert found.least_seconds == fitting[0][0]
+    assert found.candidates == len(EVERY)
+    assert found.feasible == len(fitting)
+    assert found.rejected[OUT_OF_MEMORY] == len(EVERY) - len(fitting)
+
+
+@pytest.mark.parametrize("strategies", [("1d", "summa", "context"), ("context", "1d"), ("summa", "context", "1d")], ids=",".join)
+def test_ties_go_by_memory_then_strategy_as_asked_then_enumeration(strategies):
+    rows = sorted(everything(TIED, strategies=strategies))
+    assert len({row[0] for row in rows}) < len(rows) / 10  # hardly anything but ties in time
+    assert any(a[:2] == b[:2] and a[2] != b[2] for a, b in pairwise(rows))  # also in memory, across strategies
+    assert any(a[:3] == b[:3] for a, b in pairwise(rows))  # and within one
+    for top in (1, 2, 7, len(rows)):
+        found = tc.search(MODEL, TIED, GPUS, GBS, strategy=strategies, top=top)
+        assert [plan for plan, _ in found.plans] == [row[4] for row in rows[:top]]
+
+
+@pytest.mark.parametrize("capacity", [1e15, MEDIAN], ids=["all fit", "half fit"])
+@pytest.mark.parametrize("strategy", ["1d", "summa", "1d,summa,context"])
+def test_pareto_front_is_that_of_all_candidates(strategy, capacity):
+    asked = strategy.split(",")
+    rows = [row for row in EVERY if row[1] <= capacity and list(STRATEGIES)[row[2]] in asked]
+    found = tc.search(MODEL, system(capacity), GPUS, GBS, strategy=strategy, top=1).pareto()
+    assert [(est.step_seconds, est.memory_bytes) for _, est in found] == front(rows)
+    assert len(found) > 1  # fastest first, leanest last, and something between to choose from
+    of_equals = {row[:2]: row[4] for row in sorted(rows, reverse=True)}  # the first in order, of equals
+    assert [plan for plan, _ in found] == [of_equals[est.step_seconds, est.memory_bytes] for _, est in found]
+
+
+def test_pareto_front_of_a_machine_where_all_tie():
+    found = tc.search(MODEL, TIED, GPUS, GBS).pareto()
+    assert [(est.step_seconds, est.memory_bytes) for _, est in found] == front(everything(TIED))
+
+
+def test_capacity_is_what_may_be_filled():
+    """A plan that fills the memory to the byte fits; one byte less and it does not."""
+    leanest = min(row[1] for row in EVERY)
+    holders = sum(row[1] == leanest for row in EVERY)
+    assert tc.search(MODEL, system(leanest), GPUS, GBS).feasible == holders > 0
+    assert tc.search(MODEL, system(leanest - 1), GPUS, GBS).feasible == 0
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 3, 6, 12])
+def test_other_job_sizes_against_brute_force(gpus):
+    """1, 2, 3: a job inside one domain; 6: cannot fill domains of 4; 12: fills three."""
+    rows = sorted(everything(ROOMY, gpus=gpus))
+    found = tc.search(MODEL, ROOMY, gpus, GBS, top=20)
+    assert found.candidates == len(rows)
+    assert (len(rows) == 0) == (gpus == 6)
+    assert [plan for plan, _ in found.plans] == [row[4] for row in rows[:20]]
+    assert all(plan.gpus == gpus for plan, _ in found.plans)
+
+
+# One search against another ---------------------------------------------------------------------------------------------------
+
+
+def shown(found):
+    """All a search says, but for what it was asked."""
+    return (
+        found.table(),
+        found.candidates,
+        found.feasible,
+        found.rejected,
+        [(str(plan), est.summary()) for plan, est in found.pareto()],
+    )
+
+
+def test_twice_the_same():
+    once = shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS))
+    enumerate_space.cache_clear()
+    assert shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS)) == once
+
+
+@pytest.mark.parametrize("strategies", [*permutations(STRATEGIES), *combinations(STRATEGIES, 2)], ids=",".join)
+def test_several_strategies_are_single_searches_merged(strategies):
+    machine = system(MEDIAN)
+    together = tc.search(MODEL, machine, GPUS, GBS, strategy=strategies, top=30)
+    alone = [tc.search(MODEL, machine, GPUS, GBS, strategy=name, top=30) for name in strategies]
+    ranked = [(which, rank, *pair) for which, one in enumerate(alone) for rank, pair in enumerate(one.plans)]
+    merged = sorted((est.step_seconds, est.memory_bytes, which, rank, plan) for which, rank, plan, est in ranked)
+    assert [plan for plan, _ in together.plans] == [row[-1] for row in merged[:30]]
+    assert together.strategies == strategies
+    assert together.candidates == sum(one.candidates for one in alone)
+    assert together.feasible == sum(one.feasible for one in alone)
+    reasons = {reason for one in alone for reason in one.rejected}
+    assert together.rejected == {reason: sum(one.rejected.get(reason, 0) for one in alone) for reason in reasons}
+
+
+def test_search_each_is_separate_searches():
+    machine, sizes = system(MEDIAN), (16, 1, 8, 6, 12, 8)  # in no order, one twice, one without candidates
+    each = tc.search_each(MODEL, machine, sizes, GBS, top=15)
+    assert [found.gpus for found in each] == list(sizes)
+    for gpus, found in zip(sizes, each, strict=True):
+        assert shown(found) == shown(tc.search(MODEL, machine, gpus, GBS, top=15)), gpus
+        assert found.explain().lines() == tc.search(MODEL, machine, gpus, GBS, top=15).explain().lines(), gpus
+    assert {found.feasible > 0 for found in each} == {True, False}
+
+
+@pytest.mark.parametrize("strategy", ["1d,summa", " 1d , summa ", ("1d", "summa"), ["1d", "summa"], "1d,summa,1d"], ids=repr)
+def test_ways_to_name_strategies(strategy):
+    found = tc.search(MODEL, ROOMY, GPUS, GBS, strategy=strategy)
+    assert found.strategies == ("1d", "summa")
+    assert found.plans == tc.search(MODEL, ROOMY, GPUS, GBS, strategy=("1d", "summa")).plans
+
+
+def test_the_models_own_batch():
+    own = replace(MODEL, global_batch=GBS)
+    found = tc.search(own, ROOMY, GPUS)
+    assert found.gbs == GBS
+    assert [plan for plan, _ in found.plans] == [row[4] for row in sorted(EVERY)[:10]]  # 10 is the documented default
+    assert tc.search(own, ROOMY, GPUS, gbs=12).gbs == 12
+
+
+def test_assumptions_by_name_and_by_value():
+    """Assumptions reach the search: it finds the best of what `estimate` says under them."""
+    by_name = tc.search(MODEL, ROOMY, GPUS, GBS, assumptions="paper-published")
+    assert by_name.assumptions.name == "paper-published"
+    own = tc.Assumptions(name="slow launches", launch_seconds=2e-3)
+    for found in (by_name, tc.search(MODEL, ROOMY, GPUS, GBS, assumptions=own)):
+        least = min(tc.estimate(MODEL, ROOMY, row[4], GBS, found.assumptions).step_seconds for row in EVERY)
+        assert found.least_seconds == found.best[1].step_seconds == least != min(EVERY)[0]
+
+
+# Edges ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_top_larger_than_what_fits_gives_all_that_fits():
+    found = tc.search(MODEL, system(MEDIAN), GPUS, GBS, top=10**9)
+    assert [plan for plan, _ in found.plans] == [row[4] for row in sorted(EVERY) if row[1] <= MEDIAN]
+
+
+@pytest.mark.parametrize(("machine", "gpus"), [(system(1e6), GPUS), (ROOMY, 6)], ids=["memory", "rules"])
+def test_where_nothing_is_found_there_are_no_plans_and_no_error(machine, gpus):
+    found = tc.search(MODEL, machine, gpus, GBS)
+    assert found.plans == []
+    assert found.best is None
+    assert found.pareto() == []
+    assert found.table() == []
+    assert found.feasible == 0
+    assert np.isnan(found.least_seconds)
+    assert found.rejected[OUT_OF_MEMORY] == found.candidates == (len(EVERY) if gpus == GPUS else 0)
+
+
+def test_table_has_rank_strategy_every_knob_and_every_second():
+    found = tc.search(MODEL, ROOMY, GPUS, GBS, top=25)
+    table = found.table()
+    seconds = [name for name, info in COLUMNS.items() if info.kind == "time"]
+    assert all(list(row) == ["rank", "strategy", *KNOBS, "step_seconds", "memory_bytes", *seconds] for row in table)
+    assert [row["rank"] for row in table] == list(range(1, 26))
+    for row, (plan, est) in zip(table, found.plans, strict=True):
+        assert row["strategy"] == plan.strategy
+        assert {knob: row[knob] for knob in KNOBS} == {knob: getattr(plan, knob) or 1 for knob in KNOBS}
+        assert row["step_seconds"] == est.step_seconds
+        assert row["memory_bytes"] == est.memory_bytes
+        assert sum(row[name] for name in seconds) == pytest.approx(est.step_seconds, rel=1e-12)
+    assert json.loads(json.dumps(table)) == table
+
+
+# Rejected ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_rejected_adds_up_over_strategies_and_ends_with_memory():
+    found = tc.search(MODEL, system(MEDIAN), 16, GBS)
+    spaces = [enumerate_space(MODEL, (16,), 4, GBS, name) for name in STRATEGIES]
+    for rule in RULES:
+        counted = sum(int(space.rejected[rule.broken][0]) for space in spaces if rule.broken in space.rejected)
+        assert found.rejected.get(rule.broken, 0) == counted
+    assert list(found.rejected)[-1] == OUT_OF_MEMORY
+    assert sum(count > 0 for count in found.rejected.values()) >= 4
+
+
+@pytest.mark.parametrize("strategies", [("1d", "summa", "context"), ("context", "summa", "1d")], ids=",".join)
+def test_rejected_is_in_the_order_rules_are_asked(strategies):
+    """As documented; also where a strategy meets a rule that those before it never break (1-D never cuts the sequence)."""
+    reasons = list(tc.search(replace(MODEL, seq=1000), ROOMY, 16, GBS, strategy=strategies).rejected)
+    asked = [rule.broken for rule in RULES if rule.broken in reasons]
+    assert "tp2 or cp cuts the sequence below 128 tokens" in asked
+    assert [reason for reason in reasons if reason in asked] == asked
+
+
+# Bad arguments ----------------------------------------------------------------------------------------------------------------
+
+WHOLE = "must be a whole number of at least 1"
+
+
+@pytest.mark.parametrize("value", [-8, 0, 8.0, 2.5, True, "8", None, float("nan")], ids=repr)
+@pytest.mark.parametrize("name", ["gpus", "top"])
+def test_numbers_that_are_no_positive_whole_numbers(name, value):
+    with pytest.raises(tc.InputError) as caught:
+        tc.search(MODEL, ROOMY, **({"gpus": GPUS, "gbs": GBS, "top": 3} | {name: value}))
+    assert caught.value.problems == (f"{name} = {value!r}: {WHOLE}",)
+
+
+@pytest.mark.parametrize("value", [0, -4, 2.5, True, "24", "many", float("nan"), float("inf")], ids=repr)
+def test_batches_that_are_no_positive_whole_numbers(value):
+    with pytest.raises(tc.InputError, match=WHOLE) as caught:
+        tc.search(MODEL, ROOMY, GPUS, gbs=value)
+    assert "global batch" in str(caught.value)
+    assert repr(value) in str(caught.value)
+
+
+def test_no_batch_for_a_model_without_its_own():
+    with pytest.raises(tc.InputError, match="global batch: small has none of its own: give one, in sequences of 1024 tokens"):
+        tc.search(MODEL, ROOMY, GPUS)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("sumna", "unknown strategy 'sumna': did you mean summa"),
+        ("Context", "unknown strategy 'Context': did you mean context"),
+        ("1d,contxt", "unknown strategy 'contxt': did you mean context"),
+        ("fsdp", "unknown strategy 'fsdp': known: 1d, context, summa"),
+        ("1d,", "unknown strategy '': known: 1d, context, summa"),
+        ("", "unknown strategy '': known: 1d, context, summa"),
+        ((), "strategy: give at least one of 1d, summa, context"),
+    ],
+)
+def test_strategies_that_are_none(strategy, said):
+    with pytest.raises(tc.InputError) as caught:
+        tc.search(MODEL, ROOMY, GPUS, GBS, strategy=strategy)
+    assert said in str(caught.value)
+
+
+def test_unknown_assumptions_have_close_matches():
+    with pytest.raises(tc.InputError, match="unknown assumptions 'papr': did you mean paper"):
+        tc.search(MODEL, ROOMY, GPUS, GBS, assumptions="papr")
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    """As documented of `search`."""
+    with pytest.raises(tc.InputError) as caught:
+        tc.search(MODEL, ROOMY, gpus=-1, gbs=0, strategy="sumna", top=0)
+    for wrong in ("gpus = -1", "0: must be a whole number of at least 1 (sequences)", "sumna", "top = 0"):
+        assert wrong in str(caught.value)
+
+
+def test_search_each_needs_some_gpus():
+    with pytest.raises(tc.InputError, match="gpus"):
+        tc.search_each(MODEL, ROOMY, [], GBS)
+
+
+def test_search_each_names_the_wrong_size_among_good_ones():
+    with pytest.raises(tc.InputError, match=f"gpus = -2: {WHOLE}"):
+        tc.search_each(MODEL, ROOMY, [4, -2, 8], GBS)
+
+
+def test_numpy_whole_numbers_are_whole_numbers():
+    """Sizes often come out of an array; what is said of them must still go into JSON."""
+    found = tc.search(MODEL, ROOMY, np.int64(GPUS), np.int64(GBS), top=np.int64(3))
+    assert found.plans == tc.search(MODEL, ROOMY, GPUS, GBS, top=3).plans
+    nothing = tc.search(MODEL, system(MEDIAN / 20), np.int64(GPUS), GBS)
+    assert json.loads(json.dumps(nothing.explain().to_dict()["fits_from"]))["gpus"] > GPUS

@@ -1,0 +1,350 @@
+"""The search space against an enumerator in plain loops, written from the paper's rules alone (arXiv 2410.00273)."""
+
+import math
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from traincast.model import Model
+from traincast.plan import STRATEGIES, Plan
+from traincast.rules import RULES
+from traincast.space import AXES_OF, WRAPS, Candidates, divisors, enumerate_space, factorizations, panels, placements
+
+GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
+NO_FILL = "no placement fills fast domains of {}, or no panel is wide enough"
+
+
+def shape(layers=6, hidden=1536, heads=12, seq=1000):
+    return Model(name="shape", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, seq=seq)
+
+
+MODELS = {
+    "heads 12, seq 1000": shape(),
+    "layers prime, heads 6, seq odd": shape(layers=7, hidden=768, heads=6, seq=1155),
+    "wide enough for several panels": shape(layers=4, hidden=6144, heads=24, seq=384),
+    "hidden no multiple of a power of two": shape(layers=12, hidden=1200, heads=24, seq=780),
+}
+
+
+# The rules of the paper, in plain loops ---------------------------------------------------------------------------------------
+
+
+@cache
+def fillings(domain, parts):
+    """Ordered factorisations of the fast domain."""
+    return [t for t in product([d for d in range(1, domain + 1) if domain % d == 0], repeat=parts) if math.prod(t) == domain]
+
+
+def panel_counts(e, m1, m2):
+    """SUMMA panels nb = s·2^i, i = 0 … while i < log2(e // s), s = max(m1, m2)."""
+    s = max(m1, m2)
+    if e / s < 512:
+        return [s]
+    counts, i = [], 0
+    while i < math.log2(e // s):
+        nb = s * 2**i
+        if e % nb == 0 and e // nb >= 512:
+            counts.append(nb)
+        i += 1
+    return counts
+
+
+def fast_shares(degrees, domain):
+    """Members of each group in a fast domain: all of a small job, else every way to fill the domains exactly."""
+    if math.prod(degrees) <= domain:
+        return [tuple(degrees)]
+    return [t for t in fillings(domain, len(degrees)) if all(n % share == 0 for n, share in zip(degrees, t, strict=True))]
+
+
+def by_loops(model, n, domain, gbs, strategy):
+    """Candidates as (tp, [tp2 or cp,] pp, dp, mbs, panels, fast shares in the order of the degrees)."""
+    e, h, l, L = model.hidden, model.heads, model.seq, model.layers
+    found = []
+    for m1 in range(1, n + 1):
+        if n % m1 or h % m1 or e % m1:
+            continue
+        if strategy == "1d":
+            seconds = [1] if 3 * e // m1 >= 128 else []
+        else:
+            seconds = [m2 for m2 in range(1, n // m1 + 1) if n // m1 % m2 == 0 and e // m1 >= 128 and l // m2 >= 128]
+            if strategy == "summa":
+                seconds = [m2 for m2 in seconds if e % m2 == 0]
+        for m2 in seconds:
+            tp = m1 * m2
+            most = min(n // tp, L)
+            for pp in range(1, most + 1):
+                if most % pp or n % (tp * pp) or L % pp:
+                    continue
+                dp = n // (tp * pp)
+                if dp > gbs or gbs % dp:
+                    continue
+                degrees = (m1, pp, dp) if strategy == "1d" else (m1, m2, pp, dp)
+                for b in range(1, gbs // dp + 1):
+                    if gbs // dp % b or b * l % (m2 if strategy == "summa" else tp):
+                        continue
+                    for nb in panel_counts(e, m1, m2) if strategy == "summa" else [1]:
+                        found += [(*degrees, b, nb, *t) for t in fast_shares(degrees, domain)]
+    return found
+
+
+# What the library enumerates --------------------------------------------------------------------------------------------------
+
+
+def knobs_of(strategy):
+    return (*AXES_OF[strategy], "mbs", "panels", *(f"fast_{axis}" for axis in AXES_OF[strategy]))
+
+
+def rows(plans, strategy):
+    """Plans as tuples of numbers in the order of `by_loops`."""
+    columns = np.broadcast_arrays(*(np.atleast_1d(getattr(plans, knob)) for knob in knobs_of(strategy)))
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def all_of(space):
+    return Candidates.of(space, np.arange(len(space.layouts.tp)))
+
+
+def enumerated(space, size=1 << 15):
+    return [row for _, _, plans in all_of(space).blocks(size) for row in rows(plans, space.strategy)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", MODELS)
+def test_candidates_are_those_of_plain_loops_in_the_documented_order(name, strategy):
+    """Order: tp, tp2 or cp, pp, (dp, which follows,) mbs, panels and placement, ascending."""
+    model, seen = MODELS[name], 0
+    for n, domain, gbs in product(GPUS, (4, 6, 8), (8, 12, 96)):
+        expected = by_loops(model, n, domain, gbs, strategy)
+        space = enumerate_space(model, (n,), domain, gbs, strategy)
+        assert enumerated(space) == sorted(expected), (n, domain, gbs)
+        assert int(space.counts.sum()) == len(expected) == len(set(expected)), (n, domain, gbs)
+        seen += len(expected)
+    assert seen > 500  # the comparison is not of nothing with nothing
+
+
+def test_cases_reach_every_kind_of_candidate():
+    """The loops above meet several panels, cut sequences, no placement, and no candidate at all."""
+    wide = by_loops(MODELS["wide enough for several panels"], 8, 4, 8, "summa")
+    assert len({row[5] for row in wide if row[:2] == (2, 1)}) > 1
+    assert any(row[1] > 1 for row in by_loops(shape(), 16, 8, 96, "context"))
+    assert by_loops(shape(), 12, 8, 96, "1d") == []  # 12 GPUs do not fill domains of 8
+    assert by_loops(shape(), 6, 8, 96, "1d") != []  # 6 lie in one
+
+
+@st.composite
+def cases(draw):
+    heads = draw(st.sampled_from([1, 3, 4, 6, 10, 12]))
+    model = shape(
+        layers=draw(st.integers(1, 13)),
+        heads=heads,
+        hidden=heads * draw(st.sampled_from([32, 64, 100, 128, 256, 640])),
+        seq=draw(st.integers(128, 3000)),
+    )
+    strategy = draw(st.sampled_from(sorted(STRATEGIES)))
+    n = draw(st.sampled_from([*range(1, 19), 20, 24, 27, 30, 32, 36, 40, 48, 64, 72, 96]))
+    gbs = draw(st.integers(1, 100) | st.sampled_from([24, 36, 48, 64, 72, 96, 120]))
+    return model, n, draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12])), gbs, strategy
+
+
+@given(cases())
+@settings(max_examples=300, deadline=None)
+def test_any_case_is_as_plain_loops_have_it(case):
+    model, n, domain, gbs, strategy = case
+    assert enumerated(enumerate_space(model, (n,), domain, gbs, strategy)) == sorted(by_loops(*case))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_sequence_below_128_tokens_has_candidates_for_1d_only(strategy):
+    """l/m2 ≥ 128 is asked of SUMMA and 2-D context whatever m2 is, so also of m2 = 1."""
+    model = shape(seq=96)
+    assert enumerated(enumerate_space(model, (4,), 4, 8, strategy)) == sorted(by_loops(model, 4, 4, 8, strategy))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_several_gpu_counts_are_as_one_at_a_time(strategy):
+    model = MODELS["heads 12, seq 1000"]
+    space = enumerate_space(model, GPUS, 4, 96, strategy)
+    candidates = all_of(space)
+    ends = np.concatenate(([0], candidates.ends))
+    together = enumerated(space)
+    for job, n in enumerate(GPUS):
+        alone = enumerate_space(model, (n,), 4, 96, strategy)
+        begin, end = ends[space.starts[job]], ends[space.starts[job + 1]]
+        assert together[begin:end] == enumerated(alone), n
+        assert {reason: int(counts[job]) for reason, counts in space.rejected.items() if counts[job]} == {
+            reason: int(counts[0]) for reason, counts in alone.rejected.items()
+        }, n
+    assert len(together) == len(candidates) == int(space.counts.sum())
+
+
+# Numbering and shards ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_numbering_blocks_and_shards_agree(strategy):
+    """Each number means the same candidate wherever it is looked up, and its shard has its own shard's knobs."""
+    space = enumerate_space(MODELS["wide enough for several panels"], (8, 16), 4, 12, strategy)
+    every_other = np.arange(0, len(space.layouts.tp), 2)
+    candidates = Candidates.of(space, every_other)
+    assert len(candidates) == int(space.counts[every_other].sum())
+    shard_knobs = [knob for knob in knobs_of(strategy) if knob.removeprefix("fast_") not in WRAPS]
+    columns = np.broadcast_arrays(*(getattr(candidates.shards, knob) for knob in shard_knobs))
+    shards = list(zip(*columns, strict=True))
+    assert len(set(shards)) == len(shards)  # what repeats is computed once
+
+    numbers, listed = [], []
+    for where, shard, plans in candidates.blocks(7):  # blocks smaller than many a layout
+        numbers += range(where.start, where.stop)
+        listed += rows(plans, strategy)
+        own = [getattr(plans, knob) * np.ones(len(shard)) for knob in shard_knobs]
+        assert [shards[i] for i in shard] == list(zip(*own, strict=True))
+    assert numbers == list(range(len(candidates)))
+    assert rows(space.plans(*candidates.locate(np.arange(len(candidates)))), strategy) == listed
+    assert len(listed) > 50
+
+
+def test_no_layout_has_no_candidates():
+    space = enumerate_space(shape(), (8,), 8, 96, "1d")
+    none = Candidates.of(space, np.arange(0))
+    assert len(none) == 0
+    assert list(none.blocks(10)) == []
+
+
+# Rejected candidates ----------------------------------------------------------------------------------------------------------
+
+
+def rejected_by_loops(model, n, domain, gbs, strategy):
+    """The grid (degrees, micro-batch and, where there are any, fills), and the first rule each point breaks, in the order asked.
+
+    A dp that does not divide the batch leaves no micro-batch to choose from: one point stands for it.
+    """
+    e, h, l, L = model.hidden, model.heads, model.seq, model.layers
+    grid, broken = 0, {}
+    numbers = range(1, n + 1)
+    for m1, m2, pp, dp in product(numbers, repeat=4):
+        if m1 * m2 * pp * dp != n or (strategy == "1d" and m2 > 1):
+            continue
+        degrees = (m1, pp, dp) if strategy == "1d" else (m1, m2, pp, dp)
+        fills = len(fast_shares(degrees, domain)) * (len(panel_counts(e, m1, m2)) if strategy == "summa" else 1)
+        for b in [b for b in range(1, gbs + 1) if gbs % (dp * b) == 0] or [1]:
+            tokens_over = m2 if strategy == "summa" else m1 * m2
+            conditions = {
+                "tp does not divide the attention heads": h % m1 == 0,
+                "tp does not divide the hidden width": e % m1 == 0,
+                "tp2 does not divide the hidden width": strategy != "summa" or e % m2 == 0,
+                "tp cuts a width below 128": (3 * e if strategy == "1d" else e) // m1 >= 128,
+                "tp2 or cp cuts the sequence below 128 tokens": strategy == "1d" or l // m2 >= 128,
+                "pp does not divide the layers": L % pp == 0,
+                "dp does not divide the global batch": gbs % dp == 0,
+                "the tokens of a micro-batch do not divide over the tensor ranks": b * l % tokens_over == 0,
+                NO_FILL.format(domain): fills > 0,
+            }
+            grid += max(fills, 1)
+            first = next((reason for reason, met in conditions.items() if not met), None)
+            if first:
+                broken[first] = broken.get(first, 0) + max(fills, 1)
+    return grid, broken
+
+
+# 9 layers and 10 heads of 30: nothing divides well, so that every rule has its victims among these cases
+AWKWARD = shape(layers=9, hidden=300, heads=10, seq=1000)
+REJECTIONS = [(24, 8, 12), (12, 8, 12), (16, 6, 12), (20, 4, 40), (6, 8, 9)]  # GPUs, fast domain, global batch
+
+
+@pytest.mark.parametrize(("n", "domain", "gbs"), REJECTIONS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_point_of_the_grid_is_a_candidate_or_rejected_once(strategy, n, domain, gbs):
+    grid, broken = rejected_by_loops(AWKWARD, n, domain, gbs, strategy)
+    space = enumerate_space(AWKWARD, (n,), domain, gbs, strategy)
+    assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
+    assert sum(broken.values()) + int(space.counts.sum()) == grid
+
+
+def test_cases_of_rejection_reach_every_rule():
+    """Rules that speak only of what a plan given by hand can break aside: in the space, mbs always divides a replica's batch."""
+    reached = {
+        reason for strategy in STRATEGIES for case in REJECTIONS for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
+    }
+    all_rules = {rule.broken for rule in RULES} | {NO_FILL.format(8)}
+    assert all_rules - reached == {"mbs does not divide the batch of a replica", "tp does not divide the hidden width"}
+
+
+def test_tp_that_divides_heads_but_not_hidden_is_rejected_for_it():
+    """The loader asks that heads divide hidden; the rule holds for a model that was not loaded."""
+    model = shape(hidden=1000, heads=16)
+    space = enumerate_space(model, (16,), 4, 8, "1d")
+    _, broken = rejected_by_loops(model, 16, 4, 8, "1d")
+    assert broken["tp does not divide the hidden width"] > 0
+    assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
+
+
+# Divisors, factorisations, panels, placements ---------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 5000))
+def test_divisors_are_all_of_them_ascending(n):
+    assert divisors(n).tolist() == [d for d in range(1, n + 1) if n % d == 0]
+
+
+@pytest.mark.parametrize("n", [1, 2**20, 3 * 2**18, 999_983, 999_983**2])
+def test_divisors_of_large_numbers_multiply_to_pairs(n):
+    """The d-th smallest times the d-th largest is n; a prime (999,983) has two, its square three."""
+    found = divisors(n)
+    assert (found * found[::-1] == n).all()
+    assert len(found) == {1: 1, 2**20: 21, 3 * 2**18: 38, 999_983: 2, 999_983**2: 3}[n]
+
+
+@given(st.integers(1, 120), st.integers(1, 4))
+def test_factorizations_are_all_of_them_in_lexicographic_order(n, parts):
+    factors = [d for d in range(1, n + 1) if n % d == 0]
+    expected = [row for row in product(factors, repeat=parts) if math.prod(row) == n]
+    assert [tuple(row) for row in factorizations(n, parts).tolist()] == expected  # product() is lexicographic already
+
+
+def test_number_of_factorizations_of_a_power_of_two():
+    """2^14 over 4 factors: as many as ways to put 14 balls into 4 boxes, C(17, 3)."""
+    assert len(factorizations(2**14, 4)) == math.comb(17, 3) == 680
+
+
+@given(st.sampled_from([128, 768, 1536, 3000, 5120, 12288, 25600]), st.integers(1, 64), st.integers(1, 64))
+def test_panels_are_those_of_the_paper(hidden, m1, m2):
+    count, valid = panels(hidden, np.array([m1, 1]), np.array([m2, 1]))
+    assert count[0][valid[0]].tolist() == panel_counts(hidden, m1, m2)
+    assert count[1][valid[1]].tolist() == panel_counts(hidden, 1, 1)
+
+
+def test_panels_by_hand():
+    """12288 = 3·2^12: on a 4 × 2 grid s = 4 and 4, 8, 16 leave panels of 3072, 1536, 768; 32 would leave 384 < 512."""
+    count, valid = panels(12288, np.array([4]), np.array([2]))
+    assert count[valid].tolist() == [4, 8, 16]
+    count, valid = panels(12288, np.array([2]), np.array([32]))  # 12288/32 = 384 < 512: only s
+    assert count[valid].tolist() == [32]
+
+
+PLACED = [
+    Plan(tp=4, pp=6, dp=2),
+    Plan(tp=2, tp2=2, pp=3, dp=4, tp_kind="summa", panels=2),
+    Plan(tp=2, cp=4, pp=1, dp=6, cp_kind="all-gather"),
+]
+
+
+@pytest.mark.parametrize("plan", PLACED, ids=str)
+@pytest.mark.parametrize("domain", [1, 2, 4, 6, 8, 48, 64])
+def test_placements_fill_the_fast_domains_in_every_way(plan, domain):
+    axes = AXES_OF[plan.strategy]
+    degrees = [getattr(plan, axis) for axis in axes]
+    found = placements(plan, domain)
+    assert [row[-len(axes) :] for row in rows(found, plan.strategy)] == sorted(fast_shares(degrees, domain))
+    own = [getattr(plan, knob) for knob in (*axes, "mbs", "panels")]
+    assert all(list(row[: len(own)]) == own for row in rows(found, plan.strategy))
+    assert found.choices() == plan.choices()
+
+
+@pytest.mark.parametrize(("plan", "domain"), [(Plan(tp=3, dp=4), 8), (Plan(tp=3, dp=3), 6), (Plan(dp=9), 8)])
+def test_no_placement_where_no_divisors_of_the_degrees_multiply_to_the_domain(plan, domain):
+    assert fast_shares([plan.tp, plan.pp, plan.dp], domain) == []
+    assert placements(plan, domain) is None
