@@ -74,7 +74,7 @@ def mathml(value: Any, factor: bool = True) -> str:
     expression = expression.replace(sp.floor, lambda inner: inner)
     if factor and not expression.has(sp.Max, sp.Min):
         expression = sp.factor(expression)
-    return f"<math>{sp.mathml(expression, printer='presentation')}</math>"
+    return f'<math displaystyle="true">{sp.mathml(expression, printer="presentation")}</math>'
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

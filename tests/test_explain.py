@@ -129,7 +129,7 @@ def test_degrees_that_do_not_fit_and_those_that_do():
 
 @pytest.mark.parametrize("strategies", [("1d",), ("summa", "context"), ("1d", "summa", "context")], ids=",".join)
 def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
-    """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 1200 = 2^4·3·5^2 of width and 24 heads, all but 16 divide."""
+    """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 24 heads of 25, all divide, but some cut the width too fine."""
     assert tc.search(MODEL, system(1e15), 24, GBS, strategy=strategies).explain().excluded == {
         "tp does not divide the attention heads": [8, 24]
     }
@@ -150,7 +150,7 @@ def test_excluded_for_the_tokens_of_the_largest_micro_batch():
 
 
 @pytest.mark.parametrize(("gpus", "gbs"), [(24, 24), (24, 8), (7, 4096), (48, 6), (14, 7)])
-def test_every_tp_that_divides_the_gpus_is_tried_or_excluded_never_both(gpus, gbs):
+def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
     found = tc.search(MODEL, system(1e15), gpus, gbs, top=10**6)
     tried = {plan.tp for plan, _ in found.plans}
     excluded = [tp for degrees in found.explain().excluded.values() for tp in degrees]
@@ -180,7 +180,7 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
         again = tc.estimate(MODEL, other, plan, GBS).step_seconds
         assert said.sensitivity[figure] == pytest.approx(again / est.step_seconds - 1, abs=1e-12), figure
         assert -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0  # 10 % better saves at most 1 − 1/1.1 of the time
-    assert said.sensitivity["matrix FLOP/s"] < -0.01
+    assert said.sensitivity["matrix FLOP/s"] < -0.001
 
 
 def test_sensitivity_tells_tiers_of_the_same_name_apart():
@@ -200,7 +200,8 @@ def nothing_fits(strategy, share):
 
 
 NOTHING = pytest.mark.parametrize(
-    ("strategy", "share"), [("1d", 0.9), ("summa", 0.5), ("context", 0.2), ("1d,summa,context", 0.8), ("1d,summa,context", 0.1)]
+    ("strategy", "share"),
+    [("1d", 0.9), ("summa", 0.5), ("context", 0.4), ("context,summa", 0.75), ("1d,summa,context", 0.8), ("1d,summa,context", 0.1)],
 )
 
 
@@ -304,15 +305,26 @@ def test_text_where_nothing_fits():
     assert f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB." in text
 
 
-def test_components_named_as_cause_are_those_that_differ_most():
-    """Of the runner-up: the line below it says by how much each component differs, largest first."""
-    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy="summa")
+@pytest.mark.parametrize("strategy", ["1d", "context"])
+def test_components_named_as_cause_are_those_that_differ_most(strategy):
+    """The line below the runner-up says by how much each component differs, largest first."""
+    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy=strategy)
     (_, best), (_, second) = found.plans[:2]
-    differ = {name: second.breakdown[name] - best.breakdown[name] for name in best.breakdown}
-    largest = max(differ.values(), key=abs)
+    largest = max((second.breakdown[name] - best.breakdown[name] for name in best.breakdown), key=abs)
     lines = found.explain().lines()
     at = next(i for i, line in enumerate(lines) if line.startswith("Runner-up"))
-    assert f"{largest:+.3g} s" in lines[at + 1].split(",")[0]
+    assert abs(largest) > 0
+    assert lines[at + 1].split(",")[0].endswith(f" {largest:+.3g} s")
+
+
+def test_runner_up_that_costs_the_same():
+    """Without tensor parallelism SUMMA's panels cost nothing: one panel and two tie."""
+    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy="summa")
+    (first, best), (second, other) = found.plans[:2]
+    assert replace(first, panels=2) == second
+    assert best.step_seconds == other.step_seconds
+    at = next(i for i, line in enumerate(found.explain().lines()) if line.startswith("Runner-up"))
+    assert found.explain().lines()[at + 1].strip() == "the same components"
 
 
 def finite(value):

@@ -3,13 +3,15 @@
 Memory decides first, on layouts; only candidates that fit are placed and timed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from traincast.assumptions import Assumptions
+from traincast.estimate import Estimate, estimate
 from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
@@ -19,6 +21,7 @@ from traincast.plan import Plan
 from traincast.space import Candidates, Floats, Ints, Space
 from traincast.step import cost_layer, step, time_layer
 
+Answer: TypeAlias = tuple[Plan, Estimate]
 BLOCK: Final = 1 << 15  # candidates timed at once: columns of a block stay in the processor's cache
 OUT_OF_MEMORY: Final = "does not fit in memory"
 
@@ -86,6 +89,11 @@ class Outcome:
         return slice(int(ends[self._fitting.start]), int(ends[self._fitting.stop]))
 
     @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return self.evaluation.space.gpus[self.job]
+
+    @property
     def candidates(self) -> int:
         """Candidates that meet every rule."""
         return int(self.evaluation.space.counts[self.layouts].sum())
@@ -132,7 +140,17 @@ class Outcome:
         number = hit[np.searchsorted(hit, first)]
         return layouts, self.evaluation.memory[layouts], least, number + self._numbers.start
 
-    def plan(self, number: int) -> Plan:
-        """The plan of a numbered candidate."""
-        layout, fill = self.evaluation.candidates.locate(np.array([number]))
-        return self.evaluation.space.plans(layout, fill).row(0)
+    def answer(self, number: int) -> Answer:
+        """The plan of a numbered candidate and its estimate."""
+        one = self.evaluation
+        plan = one.space.plans(*one.candidates.locate(np.array([number]))).row(0)
+        return plan, estimate(one.model, one.system, plan, one.gbs, one.assumptions)
+
+
+def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Candidates rejected by several strategies, by the first rule they break (in the order rules are asked), and by memory."""
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        for reason, count in outcome.rejected.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return counts | {OUT_OF_MEMORY: counts.pop(OUT_OF_MEMORY, 0)}

@@ -1,23 +1,21 @@
 """Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from traincast.columns import Column
 from traincast.estimate import Estimate, estimate
-from traincast.evaluation import Outcome, evaluate, layout_memory
+from traincast.evaluation import Answer, Outcome, evaluate, layout_memory, rejections
 from traincast.hardware import System
-from traincast.plan import STRATEGIES, Plan, Plans
+from traincast.plan import STRATEGIES, Plans
 from traincast.rules import RULES
 from traincast.space import divisors, enumerate_space
 from traincast.units import gib, seconds
 
-if TYPE_CHECKING:
-    from traincast.search import Found
-
 MORE: Final = 1.1  # a hardware figure is tried 10 % better
-LARGEST_JOB: Final = 1 << 20  # GPUs up to which a size that fits is looked for
+LARGEST_JOB: Final = 1 << 17  # GPUs up to which a size that fits is looked for
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Degree:
     """The best plan of one tensor-parallel degree (tp tp2 cp), or the least memory any of its plans needs [byte]."""
 
     degree: int
-    best: tuple[Plan, Estimate] | None
+    best: Answer | None
     least_memory: float
 
 
@@ -35,8 +33,10 @@ class Explanation:
 
     Parameters
     ----------
-    found : Found
-        The search.
+    outcomes : tuple of Outcome
+        What was searched, one per strategy.
+    plans : list of (Plan, Estimate)
+        The best plans, best first.
     sensitivity : dict of str to float
         Hardware figure → relative change of the best plan's step time when the figure is 10 % better.
     degrees : list of Degree
@@ -53,13 +53,14 @@ class Explanation:
         Where nothing fits: the fewest GPUs, doubling, on which something does, and the least memory there [byte].
     """
 
-    found: "Found"
+    outcomes: tuple[Outcome, ...]
+    plans: list[Answer]
     sensitivity: dict[str, float]
     degrees: list[Degree]
     excluded: dict[str, list[int]]
-    miss: tuple[Plan, Estimate] | None
-    faster: tuple[Plan, Estimate] | None
-    unlimited: tuple[Plan, Estimate] | None
+    miss: Answer | None
+    faster: Answer | None
+    unlimited: Answer | None
     fits_from: tuple[int, float] | None
 
     def __str__(self) -> str:
@@ -67,13 +68,12 @@ class Explanation:
 
     def lines(self) -> list[str]:
         """The explanation as sentences."""
-        if self.found.best is None:
+        if not self.plans:
             return self._nothing_fits()
         return [*self._binding(), *self._runner_up(), *self._degrees(), *self._excluded(), *self._misses()]
 
     def _binding(self) -> list[str]:
-        assert self.found.best is not None
-        _, best = self.found.best
+        _, best = self.plans[0]
         shares = sorted(((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True)
         spent = ", ".join(f"{_percent(share)} {_label(name)}" for share, name in shares if share > 5e-4)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
@@ -84,14 +84,13 @@ class Explanation:
         ]
 
     def _runner_up(self) -> list[str]:
-        if len(self.found.plans) < 2:
+        if len(self.plans) < 2:
             return []
-        plan, causes = _compare(self.found.plans[1], self.found.plans[0])
+        plan, causes = _compare(self.plans[1], self.plans[0])
         return [f"Runner-up: {plan}", f"    {causes}"]
 
     def _degrees(self) -> list[str]:
-        assert self.found.best is not None
-        best, capacity = self.found.best, float(self.found.system.accelerator.hbm_bytes)
+        best, capacity = self.plans[0], _capacity(self.outcomes)
         lines = []
         for row in self.degrees:
             if row.best is None:
@@ -107,7 +106,6 @@ class Explanation:
         return [f"Not tried: tp {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
 
     def _misses(self) -> list[str]:
-        assert self.found.best is not None
         told = {
             "Nearest plan that does not fit": self.miss,
             "Nearest that would be faster": self.faster,
@@ -117,26 +115,32 @@ class Explanation:
         for title, pair in told.items():
             if pair is not None and pair[0] not in seen:
                 seen.add(pair[0])
-                lines += [f"{title}: {_against(pair[1], self.found.best[1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
+                lines += [f"{title}: {_against(pair[1], self.plans[0][1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
         return lines or ["Memory excludes nothing."]
 
     def _nothing_fits(self) -> list[str]:
-        found = self.found
-        head = f"{found.model.name} on {found.gpus} × {found.system.name}: none of {found.candidates:,} candidates fits in memory"
+        one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
+        head = f"{one.model.name} on {gpus:,} × {one.system.name}"
         if self.miss is None:
-            reasons = "; ".join(f"{reason} ({count:,})" for reason, count in found.rejected.items() if count)
-            return [f"{found.model.name} on {found.gpus} × {found.system.name}: no plan meets the rules: {reasons}."]
+            reasons = "; ".join(f"{reason} ({count:,})" for reason, count in rejections(self.outcomes).items() if count)
+            return [f"{head}: no plan meets the rules: {reasons}."]
         plan, est = self.miss
-        lines = [f"{head}.", "Nearest miss:", f"    {plan}", f"    {short_of(est)}"]
+        candidates = sum(outcome.candidates for outcome in self.outcomes)
+        lines = [
+            f"{head}: none of {candidates:,} candidates fits in memory.",
+            "Nearest miss:",
+            f"    {plan}",
+            f"    {short_of(est)}",
+        ]
         if self.fits_from is not None:
-            gpus, least = self.fits_from
-            lines.append(f"    Or {gpus:,} GPUs instead of {found.gpus:,}: the leanest plan then needs {gib(least)}.")
+            enough, least = self.fits_from
+            lines.append(f"    Or {enough:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(least)}.")
         return lines
 
     def to_dict(self) -> dict[str, Any]:
         """The same facts for machines."""
 
-        def plain(pair: tuple[Plan, Estimate] | None) -> dict[str, Any] | None:
+        def plain(pair: Answer | None) -> dict[str, Any] | None:
             return None if pair is None else pair[1].summary()
 
         return {
@@ -153,12 +157,17 @@ class Explanation:
         }
 
 
-def explain(found: "Found") -> Explanation:
-    """Gather what there is to say about a search."""
-    misses = _misses(found)
-    sensitivity = {} if found.best is None else _sensitivity(found.best[1])
-    fits_from = None if found.best is not None or not found.candidates else _fits_from(found)
-    return Explanation(found, sensitivity, _by_degree(found), _excluded(found), fits_from=fits_from, **misses)
+def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
+    """Gather what there is to say about a search: its outcomes, one per strategy, and its best plans."""
+    misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
+    sensitivity = _sensitivity(plans[0][1]) if plans else {}
+    fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
+    return Explanation(outcomes, plans, sensitivity, _by_degree(outcomes), _excluded(outcomes), fits_from=fits_from, **misses)
+
+
+def _capacity(outcomes: tuple[Outcome, ...]) -> float:
+    """Memory of the accelerator [byte]."""
+    return float(outcomes[0].evaluation.system.accelerator.hbm_bytes)
 
 
 def _sensitivity(est: Estimate) -> dict[str, float]:
@@ -176,11 +185,11 @@ def _sensitivity(est: Estimate) -> dict[str, float]:
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in again.items()}
 
 
-def _by_degree(found: "Found") -> list[Degree]:
+def _by_degree(outcomes: tuple[Outcome, ...]) -> list[Degree]:
     """The best plan of each tensor-parallel degree."""
     best: dict[int, tuple[float, float, int, Outcome]] = {}
     least: dict[int, float] = {}
-    for outcome in found.outcomes:
+    for outcome in outcomes:
         evaluation, rows = outcome.evaluation, outcome.layouts
         layouts = evaluation.space.layouts
         degree = np.asarray(layouts.tp * layouts.context)
@@ -194,65 +203,58 @@ def _by_degree(found: "Found") -> list[Degree]:
             entry = (float(times[i]), float(held_by[i]), int(numbers[i]), outcome)
             if value not in best or entry[:2] < best[value][:2]:
                 best[value] = entry
-    rows_of = {value: _pair(found, best[value][3], best[value][2]) if value in best else None for value in sorted(least)}
-    return [Degree(value, pair, least[value]) for value, pair in rows_of.items()]
+    answers = {value: outcome.answer(number) for value, (_, _, number, outcome) in best.items()}
+    return [Degree(value, answers.get(value), least[value]) for value in sorted(least)]
 
 
-def _pair(found: "Found", outcome: Outcome, number: int) -> tuple[Plan, Estimate]:
-    plan = outcome.plan(number)
-    return plan, found.estimate(plan)
-
-
-def _excluded(found: "Found") -> dict[str, list[int]]:
+def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
     """Degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
-    tp = divisors(found.gpus).astype(float)
+    one = outcomes[0].evaluation
     reasons: dict[str, list[int]] = {}
-    for value in tp:
+    for tp in map(int, divisors(outcomes[0].gpus)):
         broken = []
-        for name in found.strategies:
-            plan = Plans(tp=value, mbs=float(found.gbs), **STRATEGIES[name])
-            broken.append(next((rule.broken for rule in RULES if not rule.holds(found.model, plan, found.gbs)), None))
+        for outcome in outcomes:
+            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[outcome.evaluation.space.strategy])
+            broken.append(next((rule.broken for rule in RULES if not rule.holds(one.model, plan, one.gbs)), None))
         if all(broken) and broken[0] is not None:
-            reasons.setdefault(broken[0], []).append(int(value))
+            reasons.setdefault(broken[0], []).append(tp)
     return reasons
 
 
-def _misses(found: "Found") -> dict[str, tuple[Plan, Estimate] | None]:
-    """What memory excludes: the nearest miss, the nearest that would be faster than the best plan, and the fastest of all."""
+def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | None]:
+    """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
     rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, number
-    everything = [_unlimited(outcome) for outcome in found.outcomes]
+    everything = [_unlimited(outcome) for outcome in outcomes]
     for which, outcome in enumerate(everything):
         _, held, times, numbers = outcome.best_of_layouts()
-        over = held > found.system.accelerator.hbm_bytes
+        over = held > _capacity(outcomes)
         rows += zip(held[over].tolist(), times[over].tolist(), [which] * int(over.sum()), numbers[over].tolist(), strict=True)
-    limit = found.best[1].step_seconds if found.best else 0.0
     faster = [row for row in rows if row[1] < limit]
     picked = {
         "miss": min(rows, default=None),
         "faster": min(faster, default=None),
         "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
     }
-    return {name: None if row is None else _pair(found, everything[row[2]], row[3]) for name, row in picked.items()}
+    return {name: None if row is None else everything[row[2]].answer(row[3]) for name, row in picked.items()}
 
 
 def _unlimited(outcome: Outcome) -> Outcome:
     """The same search with unlimited memory."""
     one = outcome.evaluation
-    gpus = (one.space.gpus[outcome.job],)
-    space = enumerate_space(one.model, gpus, one.system.fast_domain, one.gbs, one.space.strategy)
+    space = enumerate_space(one.model, (outcome.gpus,), one.system.fast_domain, one.gbs, one.space.strategy)
     return evaluate(space, one.model, one.system, one.gbs, one.assumptions, capacity=float("inf")).outcomes()[0]
 
 
-def _fits_from(found: "Found") -> tuple[int, float] | None:
-    """The fewest GPUs, doubling from the search's, on which some plan fits."""
-    gpus = found.gpus * 2
-    capacity = float(found.system.accelerator.hbm_bytes)
+def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
+    """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
+    one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= LARGEST_JOB:
-        for name in found.strategies:
-            space = enumerate_space(found.model, (gpus,), found.system.fast_domain, found.gbs, name)
-            held = layout_memory(space, found.model, found.gbs, found.assumptions)
-            if len(held) and held.min() <= capacity:
-                return gpus, float(held.min())
+        held = np.inf
+        for outcome in outcomes:
+            space = enumerate_space(one.model, (gpus,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy)
+            held = layout_memory(space, one.model, one.gbs, one.assumptions).min(initial=held)
+        if held <= _capacity(outcomes):
+            return gpus, float(held)
         gpus *= 2
     return None
 
@@ -275,7 +277,7 @@ def short_of(est: Estimate) -> str:
     )
 
 
-def _compare(pair: tuple[Plan, Estimate], best: tuple[Plan, Estimate]) -> tuple[str, str]:
+def _compare(pair: Answer, best: Answer) -> tuple[str, str]:
     """A plan against the best: its time and knobs, and what costs it."""
     (plan, est), (_, winner) = pair, best
     change = float(est.step_seconds - winner.step_seconds)

@@ -15,7 +15,7 @@ from traincast.explain import Explanation
 from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
-from traincast.units import gib, seconds
+from traincast.units import gib, rate, seconds
 
 WIDTH: Final = 80
 BAR: Final = 32
@@ -112,14 +112,14 @@ def rejections(rejected: Mapping[str, int]) -> Table:
 
 def print_operations(est: Estimate, out: Console) -> None:
     """Every operation of a layer: FLOPs, bytes and seconds of one micro-batch."""
-    table = _table()
-    for name in ("operation", "forward", "backward", "FLOP", "bytes", "comm", "saved"):
+    table = _table(gap=1)
+    for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
     for row in est.operations():
         flops = sum(row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector"))
         table.add_row(
             *(row["operation"], seconds(row["forward_seconds"]), seconds(row["backward_seconds"] + row["again_seconds"])),
-            *(f"{flops:.3g}", f"{row['forward_bytes'] + row['backward_bytes']:.3g}"),
+            *(rate(flops, "FLOP"), gib(row["forward_bytes"] + row["backward_bytes"])),
             *(seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]), gib(row["saved_bytes"])),
         )
     out.print(heading("One layer, one micro-batch"))

@@ -13,12 +13,12 @@ import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
 from traincast.errors import InputError, unknown
-from traincast.estimate import Estimate, check_gbs, estimate
-from traincast.evaluation import OUT_OF_MEMORY, Outcome, evaluate
+from traincast.estimate import check_gbs
+from traincast.evaluation import Answer, Outcome, evaluate, rejections
 from traincast.explain import Explanation, explain
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.plan import STRATEGIES, Plan
+from traincast.plan import STRATEGIES
 from traincast.space import enumerate_space
 
 
@@ -52,23 +52,14 @@ class Found:
     @property
     def rejected(self) -> dict[str, int]:
         """Candidates rejected, by the first rule they break (in the order rules are asked), and by memory."""
-        counts: dict[str, int] = {}
-        for outcome in self.outcomes:
-            for reason, count in outcome.rejected.items():
-                counts[reason] = counts.get(reason, 0) + count
-        return counts | {OUT_OF_MEMORY: counts.pop(OUT_OF_MEMORY, 0)}
-
-    def estimate(self, plan: Plan) -> Estimate:
-        """The estimate of a plan under this search's conditions."""
-        return estimate(self.model, self.system, plan, self.gbs, self.assumptions)
+        return rejections(self.outcomes)
 
     @cached_property
-    def plans(self) -> list[tuple[Plan, Estimate]]:
+    def plans(self) -> list[Answer]:
         """The best `top` plans with their estimates, best first; empty where nothing fits."""
         ranked = [(*one, which) for which, outcome in enumerate(self.outcomes) for one in outcome.best(self.top)]
         ranked.sort(key=lambda one: (one[0], one[1], one[3], one[2]))
-        chosen = [self.outcomes[which].plan(number) for _, _, number, which in ranked[: self.top]]
-        return [(plan, self.estimate(plan)) for plan in chosen]
+        return [self.outcomes[which].answer(number) for _, _, number, which in ranked[: self.top]]
 
     @property
     def least_seconds(self) -> float:
@@ -76,11 +67,11 @@ class Found:
         return min((float(outcome.seconds.min()) for outcome in self.outcomes if outcome.feasible), default=float("nan"))
 
     @property
-    def best(self) -> tuple[Plan, Estimate] | None:
+    def best(self) -> Answer | None:
         """The best plan, or None where nothing fits."""
         return self.plans[0] if self.plans else None
 
-    def pareto(self) -> list[tuple[Plan, Estimate]]:
+    def pareto(self) -> list[Answer]:
         """Plans that no other beats in both time and memory, fastest first."""
         rows = []
         for which, outcome in enumerate(self.outcomes):
@@ -90,8 +81,7 @@ class Found:
         for row in sorted(rows, key=lambda row: (row[0], row[1], row[2], row[3])):
             if not front or row[1] < front[-1][1]:
                 front.append(row)
-        plans = [self.outcomes[which].plan(number) for _, _, which, number in reversed(front)]
-        return [(plan, self.estimate(plan)) for plan in plans]
+        return [self.outcomes[which].answer(number) for _, _, which, number in reversed(front)]
 
     def table(self) -> list[dict[str, Any]]:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
@@ -103,7 +93,7 @@ class Found:
 
     def explain(self) -> Explanation:
         """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
-        return explain(self)
+        return explain(self.outcomes, self.plans)
 
 
 def search(

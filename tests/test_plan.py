@@ -1,0 +1,211 @@
+"""Plans: what they refuse, how they read, and that columns are the same plan."""
+
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincast.columns import CHOICES, COLUMNS, KNOBS
+from traincast.errors import InputError
+from traincast.plan import AXES, STRATEGIES, Plan, Plans
+
+WHOLE = "must be a whole number of at least 1"
+PLACES = tuple(f"fast_{axis}" for axis in AXES)
+
+
+def problems(**knobs):
+    """What a plan is refused for."""
+    with pytest.raises(InputError) as caught:
+        Plan(**knobs)
+    assert caught.value.subject == "plan"
+    return list(caught.value.problems)
+
+
+@st.composite
+def plans(draw, placed=None):
+    """Any plan that does not contradict itself; placed as a whole, not at all, or in part."""
+    degrees = st.integers(1, 2**20)
+    strategy = draw(st.sampled_from(sorted(STRATEGIES)))
+    knobs = {knob: draw(degrees) for knob in ("tp", "pp", "dp", "mbs")}
+    if strategy == "summa":
+        knobs |= {"tp2": draw(degrees), "panels": draw(degrees), "attention": draw(st.sampled_from(["flash", "summa"]))}
+    else:
+        knobs["attention"] = draw(st.sampled_from(["flash", "unfused"]))
+        if knobs["attention"] == "unfused":
+            knobs["recompute"] = draw(st.sampled_from(["none", "selective"]))
+    if strategy == "context":
+        knobs["cp"] = draw(degrees)
+    places = {True: degrees, False: st.none(), None: degrees | st.none()}[placed]
+    return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy])
+
+
+# What is refused --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("value", [0, -1, 1.0, 2.5, True, False, "4", float("nan"), [4]], ids=repr)
+def test_a_knob_is_a_positive_whole_number(knob, value):
+    assert f"{knob} = {value!r}: {WHOLE}" in problems(**{knob: value})
+
+
+@pytest.mark.parametrize("knob", [knob for knob in KNOBS if knob not in PLACES])
+def test_only_the_placement_may_be_left_open(knob):
+    assert problems(**{knob: None}) == [f"{knob} = None: {WHOLE}"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "allowed"),
+    [
+        ("tp_kind", "1d, summa"),
+        ("cp_kind", "none, all-gather"),
+        ("attention", "flash, unfused, summa"),
+        ("recompute", "none, selective"),
+    ],
+)
+@pytest.mark.parametrize("value", ["", "Flash", None, 1], ids=repr)
+def test_a_choice_is_one_of_those_there_are(choice, allowed, value):
+    assert f"{choice} = {value!r}: must be one of {allowed}" in problems(**{choice: value})
+
+
+def test_all_mistakes_at_once():
+    """Wrong numbers, unknown choices and contradictions of what is right in itself."""
+    assert problems(tp=0, mbs=1.5, fast_dp=-2, tp2=2, attention="quick") == [
+        f"tp = 0: {WHOLE}",
+        f"mbs = 1.5: {WHOLE}",
+        f"fast_dp = -2: {WHOLE}",
+        "attention = 'quick': must be one of flash, unfused, summa",
+        "tp2 > 1: needs tp_kind summa",
+    ]
+
+
+CONTRADICTIONS = {
+    "cp > 1: needs cp_kind all-gather": {"cp": 2},
+    "tp2 > 1: needs tp_kind summa": {"tp2": 2},
+    "panels > 1: needs tp_kind summa": {"panels": 2},
+    "tp_kind summa: cannot be combined with context parallelism": {"tp_kind": "summa", "cp_kind": "all-gather"},
+    "attention summa: needs tp_kind summa": {"attention": "summa"},
+    "recompute selective: needs attention unfused (flash attention always recomputes)": {"recompute": "selective"},
+}
+
+
+@pytest.mark.parametrize(("said", "knobs"), CONTRADICTIONS.items())
+def test_contradictions(said, knobs):
+    assert problems(**knobs) == [said]
+
+
+def test_contradictions_come_together():
+    knobs = {"cp": 2, "tp2": 2, "panels": 2, "attention": "summa", "recompute": "selective"}
+    assert problems(**knobs) == [said for said in CONTRADICTIONS if not said.startswith("tp_kind summa")]
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"cp": 2, "cp_kind": "all-gather"},
+        {"tp2": 2, "panels": 2, "tp_kind": "summa"},
+        {"attention": "summa", "tp_kind": "summa"},
+        {"recompute": "selective", "attention": "unfused"},
+        {"cp_kind": "all-gather"},  # context parallelism of degree 1
+        {"fast_tp": 8},  # more than tp: a rule for a machine to say, not the plan
+    ],
+)
+def test_what_is_no_contradiction(knobs):
+    assert asdict(Plan(**knobs)).items() >= knobs.items()
+
+
+# How it reads -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (Plan(), "1d"),
+        (Plan(tp=8, pp=16, dp=16, fast_tp=8), "1d tp=8 pp=16 dp=16 fast_tp=8"),
+        (Plan(tp=8, dp=2, mbs=4, fast_tp=4, fast_dp=1), "1d tp=8 dp=2 mbs=4 fast_tp=4"),  # 1 in a domain: nothing to say
+        (Plan(tp=2, tp2=4, panels=8, tp_kind="summa", fast_tp2=4), "summa tp=2 tp2=4 panels=8 fast_tp2=4"),
+        (Plan(tp=2, cp=4, cp_kind="all-gather"), "context tp=2 cp=4"),
+        (Plan(tp=2, attention="unfused", recompute="selective"), "1d tp=2 attention=unfused recompute=selective"),
+        (Plan(tp_kind="summa", attention="summa"), "summa attention=summa"),
+    ],
+    ids=str,
+)
+def test_text_is_the_strategy_and_what_differs_from_the_default(plan, text):
+    assert str(plan) == text
+
+
+@given(plans())
+def test_text_says_all_knobs_but_those_of_no_effect(plan):
+    """Put together again from its text, a plan is the same up to a placement of 1, which the text leaves out."""
+    strategy, *words = str(plan).split()
+    knobs = dict(word.split("=") for word in words)
+    again = Plan(**{knob: int(value) if value.isdigit() else value for knob, value in knobs.items()}, **STRATEGIES[strategy])
+    assert again == replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1})
+    assert plan.knobs() == {
+        knob: int(value) if value.isdigit() else value
+        for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].items() if v != getattr(Plan(), k)}).items()
+    }
+
+
+@given(plans())
+def test_strategy_gpus_and_placed(plan):
+    assert {choice: getattr(plan, choice) for choice in ("tp_kind", "cp_kind")} == STRATEGIES[plan.strategy]
+    assert plan.gpus == plan.tp * plan.tp2 * plan.cp * plan.pp * plan.dp  # whole numbers: exact however large
+    assert plan.placed == any(getattr(plan, place) is not None for place in PLACES)
+
+
+def test_equal_plans_are_one_in_a_set():
+    assert len({Plan(tp=2), Plan(tp=2), Plan(tp=2, fast_tp=1), Plan(tp=2, fast_tp=2)}) == 3
+
+
+# Columns ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_column_table_has_every_knob_and_no_other():
+    named = {field.name for field in fields(Plan)}
+    assert named == {field.name for field in fields(Plans)} == {*KNOBS, *CHOICES}
+    for field in fields(Plan):
+        assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
+
+
+def test_defaults_of_plan_and_plans_agree():
+    assert Plan().columns() == Plans()
+
+
+@given(plans(placed=True))
+def test_a_placed_plan_comes_back_from_its_columns(plan):
+    columns = plan.columns()
+    assert all(type(value) is float for value in columns.numbers().values())
+    assert columns.row(0) == plan
+    assert columns.choices() == plan.choices()
+    assert columns.gpus == plan.gpus or plan.gpus > 2**53
+
+
+@given(plans())
+def test_what_is_not_placed_comes_back_as_one(plan):
+    assert plan.columns().row(0) == replace(plan, **{place: getattr(plan, place) or 1 for place in PLACES})
+
+
+@given(st.lists(plans(placed=True), min_size=1, max_size=6), st.data())
+def test_rows_of_columns_are_the_plans_they_are_made_of(many, data):
+    first = many[0]
+    rows = [replace(first, **{knob: getattr(one, knob) for knob in ("pp", "dp", "mbs", *PLACES)}) for one in many]
+    columns = replace(
+        first.columns(), **{knob: np.array([float(getattr(row, knob)) for row in rows]) for knob in ("pp", "dp", "mbs", *PLACES)}
+    )
+    assert [columns.row(i) for i in range(len(rows))] == rows
+    picked = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1))
+    taken = columns.take(np.array(picked))
+    assert [taken.row(i) for i in range(len(picked))] == [rows[i] for i in picked]
+    assert columns.take(np.array([len(rows) - 1])).row(0) == rows[-1]
+
+
+def test_groups_and_context():
+    columns = Plans(tp=4.0, tp2=np.array([1.0, 2.0]), fast_tp2=np.array([1.0, 2.0]), tp_kind="summa")
+    assert columns.group("tp") == (4.0, 1.0)
+    degree, fast = columns.group("tp2")
+    assert degree.tolist() == fast.tolist() == [1.0, 2.0]
+    assert columns.context.tolist() == [1.0, 2.0]  # m2: tp2 of SUMMA, cp of context
+    assert Plans(cp=8.0, cp_kind="all-gather").context == 8.0
+    assert columns.gpus.tolist() == [4.0, 8.0]
