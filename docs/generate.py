@@ -4,6 +4,7 @@ Run `python docs/generate.py` (or `make docs`). The pages are kept in the reposi
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,9 @@ def mathml(value: Any, factor: bool = True) -> str:
     expression = expression.replace(sp.floor, lambda inner: inner)
     if factor and not expression.has(sp.Max, sp.Min):
         expression = sp.factor(expression)
-    return f'<math displaystyle="true">{sp.mathml(expression, printer="presentation")}</math>'
+    words = any(len(symbol.name.split("_")[0]) > 1 for symbol in expression.free_symbols)  # names such as dp need a sign between
+    printed = sp.mathml(expression, printer="presentation", **({"mul_symbol": "dot"} if words else {}))
+    return f'<math displaystyle="true">{printed}</math>'
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -95,7 +98,10 @@ SYMBOLS = (
     ("`i`, `o`", "", "input and output width of a linear layer"),
     ("`V`", "byte", "the full tensor of a collective"),
     ("`n`, `g`", "", "members of a group, and those in one fast domain"),
+    ("`t_launch`", "s", "fixed cost of an operation in one direction (20 µs)"),
+    ("`F_m`, `F_v`, `D`", "FLOP, byte", "matrix and vector work, and bytes moved, of an operation in one direction"),
     ("`P_m`, `P_v`", "FLOP/s", "matrix and vector peak"),
+    ("`eta_m`, `eta_v`", "", "share of the peak that is sustained (0.8)"),
     ("`B_hbm`", "byte/s", "memory bandwidth"),
     ("`B_f`, `B_s`", "byte/s", "effective bandwidth of the fast and the slow tier"),
     ("`l_f`, `l_s`", "s", "latency of the fast and the slow tier"),
@@ -110,7 +116,7 @@ def counts(operations: Iterable[Operation]) -> str:
     for op in operations:
         for way, work in (("forward", op.forward), ("backward", op.backward)):
             kept = (mathml(op.weight_bytes), mathml(op.saved_bytes)) if way == "forward" else ("", "")
-            rows.append((f"<code>{op.name}</code>" if way == "forward" else "", way, mathml(work.flops("matrix")),
+            rows.append((f"<code>{op.name.split('.')[-1]}</code>" if way == "forward" else "", way, mathml(work.flops("matrix")),
                          mathml(work.flops("vector")), mathml(work.nbytes), *kept))  # fmt: skip
     return table(("operation", "", "matrix FLOP", "vector FLOP", "bytes moved", "weights", "saved"), rows)
 
@@ -163,10 +169,12 @@ def machine() -> System:
 def times() -> str:
     """Roofline, collectives, overlap."""
     system, (V, g, x, t, nl, F, Fv, D, tc) = machine(), symbols("V g x t n_l F_m F_v D t_c")
+    launch, matrix, vector = symbols("t_launch eta_m eta_v")
+    assumed = replace(PAPER, launch_seconds=launch, matrix_efficiency=matrix, vector_efficiency=vector)  # type: ignore[arg-type]
     work = Pass((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
-        formula("t_c", arithmetic(work, system.accelerator, PAPER)),
+        formula("t_c", arithmetic(work, system.accelerator, assumed)),
         formula("exposed memory time", exposed_memory(work, tc, system.accelerator)),
         "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
         "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective ones.\n\n",

@@ -1,0 +1,348 @@
+"""The estimate of a plan: that its parts add up, where a placement comes from, and what is refused."""
+
+import json
+from dataclasses import fields, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.columns import COLUMNS, KNOBS
+from traincast.plan import AXES, STRATEGIES
+
+MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
+GBS = 24
+MACHINE = tc.System(
+    name="by hand",
+    accelerator=tc.Accelerator(name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=4e9),
+    tiers=(
+        tc.Tier(name="links", bandwidth=100e9, efficiency=0.7, latency=2.5e-6, size=4),
+        tc.Tier(name="network", bandwidth=10e9, efficiency=0.7, latency=5e-6),
+    ),
+)
+PLAN = tc.Plan(tp=2, pp=3, dp=4, mbs=2, fast_tp=2, fast_dp=2)
+
+
+@st.composite
+def valid_plans(draw, placed=True):
+    """Plans that meet every rule for MODEL (6 layers, 12 heads, 1536 wide, 1024 tokens) and MACHINE (domains of 4)."""
+    strategy = draw(st.sampled_from(sorted(STRATEGIES)))
+    pp, dp = draw(st.sampled_from([1, 2, 3, 6])), draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]))
+    batches = [b for b in range(1, GBS + 1) if GBS % (dp * b) == 0]
+    knobs = {"tp": draw(st.sampled_from([1, 2, 4])), "pp": pp, "dp": dp, "mbs": draw(st.sampled_from(batches))}
+    if strategy == "summa":
+        knobs |= {"tp2": draw(st.sampled_from([1, 2, 4, 8])), "panels": draw(st.sampled_from([1, 2, 4, 16]))}
+        knobs["attention"] = draw(st.sampled_from(["flash", "summa"]))
+    else:
+        knobs["attention"] = draw(st.sampled_from(["flash", "unfused"]))
+        if knobs["attention"] == "unfused":
+            knobs["recompute"] = draw(st.sampled_from(["none", "selective"]))
+    if strategy == "context":
+        knobs["cp"] = draw(st.sampled_from([1, 2, 4, 8]))
+    if placed:
+        room = 4
+        for axis in AXES:
+            fast = draw(st.sampled_from([d for d in (1, 2, 3, 4) if d <= room and knobs.get(axis, 1) % d == 0]))
+            knobs[f"fast_{axis}"], room = fast, room // fast
+    return tc.Plan(**knobs, **STRATEGIES[strategy])
+
+
+def estimate(plan, **changes):
+    return tc.estimate(**{"model": MODEL, "system": MACHINE, "plan": plan, "gbs": GBS} | changes)
+
+
+# Parts and wholes -------------------------------------------------------------------------------------------------------------
+
+
+@given(valid_plans())
+@settings(max_examples=150, deadline=None)
+def test_seconds_add_up_to_the_step_and_bytes_to_the_memory(plan):
+    est = estimate(plan)
+    assert sum(est.breakdown.values()) == pytest.approx(est.step_seconds, rel=1e-12)
+    assert sum(est.memory.values()) == pytest.approx(est.memory_bytes, rel=1e-12)
+    assert list(est.breakdown) == [name for name, info in COLUMNS.items() if info.kind == "time"]
+    assert list(est.memory) == [name for name, info in COLUMNS.items() if info.kind == "memory"]
+    assert min(est.breakdown.values()) >= 0
+    assert min(est.memory.values()) > 0
+    assert (est.breakdown["pp_comm"] > 0) == (est.breakdown["bubble"] > 0) == (plan.pp > 1)
+    assert (est.breakdown["tp_comm"] > 0) == (plan.tp * plan.tp2 * plan.cp > 1)
+    assert (est.breakdown["dp_comm"] > 0) == (plan.dp * plan.cp > 1)  # context ranks hold the same weights
+
+
+@given(valid_plans())
+@settings(max_examples=100, deadline=None)
+def test_operations_add_up_to_the_estimate(plan):
+    """A step runs each operation once per micro-batch and layer of a stage: gbs/dp/mbs · L/pp times."""
+    est = estimate(plan)
+    rows = est.operations()
+    repeats = GBS // plan.dp // plan.mbs * MODEL.layers // plan.pp
+    for component, part in {"compute": "compute", "memory": "memory", "tp_comm": "comm"}.items():
+        told = sum(row[f"forward_{part}_seconds"] + row[f"backward_{part}_seconds"] for row in rows)
+        if plan.recompute == "selective":  # the core of attention runs forward twice
+            told += sum(row[f"forward_{part}_seconds"] for row in rows if row["again_seconds"])
+        assert told * repeats == pytest.approx(est.breakdown[component], rel=1e-12, abs=1e-18)
+    for row in rows:
+        for name in ("forward", "backward"):
+            parts = [row[f"{name}_{part}_seconds"] for part in ("compute", "memory", "comm")]
+            assert sum(parts) == pytest.approx(row[f"{name}_seconds"], rel=1e-12)
+            assert row[f"{name}_compute_seconds"] >= 20e-6  # the paper's launch cost, per operation and direction
+            assert row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] > 0
+        assert row["again_seconds"] in (0.0, row["forward_seconds"])
+    stage = MODEL.layers / plan.pp
+    assert sum(row["weight_bytes"] for row in rows) * stage == pytest.approx(est.memory["weights"], rel=1e-12)
+    flights = min(plan.pp, GBS // plan.dp // plan.mbs)
+    assert sum(row["saved_bytes"] for row in rows) * stage * flights == pytest.approx(est.memory["activations"], rel=1e-12)
+
+
+def test_operations_are_those_of_the_paper_in_order():
+    """MLP, then attention, each ended by its norm; one row each, numbers only, ready for a table."""
+    rows = estimate(PLAN).operations()
+    assert [row["operation"] for row in rows] == [
+        *("mlp.fc1", "mlp.fc1_bias", "mlp.gelu", "mlp.inner_dropout", "mlp.fc2", "mlp.fc2_bias", "mlp.dropout", "mlp.norm"),
+        *("attention.qkv", "attention.flash", "attention.proj", "attention.proj_bias", "attention.out_dropout", "attention.norm"),
+    ]
+    assert all(type(value) is float for row in rows for name, value in row.items() if name != "operation")
+    assert len({tuple(row) for row in rows}) == 1  # the same columns in every row
+    fc1 = rows[0]  # GEMM(M, K, N) = M N (2K − 1) with M = b·l, K = e, N = f/m1
+    assert fc1["forward_matrix_flops"] == 2 * 1024 * (6144 // 2) * (2 * 1536 - 1)
+    assert fc1["weight_bytes"] == 2 * 1536 * 6144 // 2
+    assert fc1["saved_bytes"] == 2 * 2 * 1024 * 1536
+
+
+def test_only_selective_recomputation_runs_the_core_of_attention_again():
+    plain = replace(PLAN, attention="unfused")
+    again = replace(plain, recompute="selective")
+    assert {row["again_seconds"] for row in estimate(plain).operations()} == {0.0}
+    repeated = [row["operation"] for row in estimate(again).operations() if row["again_seconds"]]
+    assert repeated == ["attention.logits", "attention.softmax", "attention.dropout"]  # spec: these add their forward time
+    assert estimate(again).step_seconds > estimate(plain).step_seconds
+    assert estimate(again).memory_bytes < estimate(plain).memory_bytes
+
+
+def test_throughput_days_and_whether_it_fits():
+    est = estimate(PLAN)
+    assert est.tokens_per_second_per_gpu == pytest.approx(24 * 1024 / est.step_seconds / 24)  # 2·3·4 GPUs
+    assert est.training_days is None
+    trained = estimate(PLAN, model=replace(MODEL, training_sequences=1e6))
+    assert trained.training_days == pytest.approx(1e6 / 24 * est.step_seconds / 86400)
+    assert est.fits
+    tight = replace(MACHINE, accelerator=replace(MACHINE.accelerator, hbm_bytes=est.memory_bytes))
+    assert estimate(PLAN, system=tight).fits  # to the byte
+    tighter = replace(MACHINE, accelerator=replace(MACHINE.accelerator, hbm_bytes=est.memory_bytes - 1))
+    assert not estimate(PLAN, system=tighter).fits
+    assert estimate(PLAN, system=tighter).step_seconds == est.step_seconds  # what does not fit is estimated all the same
+
+
+@given(valid_plans(), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_summary_is_json_and_says_what_the_estimate_says(plan, trained):
+    est = estimate(plan, model=replace(MODEL, training_sequences=1e6 if trained else None))
+    summary = est.summary()
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert tc.Plan(**summary["plan"]) == plan
+    assert summary["strategy"] == plan.strategy
+    assert summary["breakdown_seconds"] == est.breakdown
+    assert summary["memory_by_component_bytes"] == est.memory
+    assert summary["fits"] is bool(est.memory_bytes <= 4e9)
+    for figure in ("step_seconds", "memory_bytes", "tokens_per_second_per_gpu", "training_days"):
+        assert summary[figure] == getattr(est, figure)
+
+
+# Placement --------------------------------------------------------------------------------------------------------------------
+
+
+def every_placement(plan, domain):
+    """The plan with every placement that fills domains exactly, by trying all."""
+    degrees = {axis: getattr(plan, axis) for axis in AXES}
+    if plan.gpus <= domain:
+        return [replace(plan, **{f"fast_{axis}": degree for axis, degree in degrees.items()})]
+    shares = product(*([d for d in range(1, min(degree, domain) + 1) if degree % d == 0] for degree in degrees.values()))
+    named = [dict(zip((f"fast_{axis}" for axis in degrees), share, strict=True)) for share in shares if np.prod(share) == domain]
+    return [replace(plan, **places) for places in named]
+
+
+@given(valid_plans(placed=False), st.sampled_from([1, 2, 4, 6, 8, 12]))
+@settings(max_examples=100, deadline=None)
+def test_a_plan_without_placement_gets_the_fastest(plan, domain):
+    machine = replace(MACHINE, tiers=(replace(MACHINE.fast, size=domain), MACHINE.slow))
+    every = every_placement(plan, domain)
+    if not every:
+        with pytest.raises(tc.InputError, match=f"cannot fill fast domains of {domain}"):
+            estimate(plan, system=machine)
+        return
+    est = estimate(plan, system=machine)
+    assert est.plan in every
+    assert est.step_seconds == min(estimate(one, system=machine).step_seconds for one in every)
+
+
+def test_placement_matters_and_is_kept_when_given():
+    """The four placements of 2 × 3 × 4 over domains of 4 differ in time; each is taken as given."""
+    open_plan = replace(PLAN, fast_tp=None, fast_dp=None)
+    every = every_placement(open_plan, 4)
+    assert {(one.fast_tp, one.fast_pp, one.fast_dp) for one in every} == {(1, 1, 4), (2, 1, 2)}  # 3 stages share nothing with 4
+    times = [estimate(one).step_seconds for one in every]
+    assert len(set(times)) == 2
+    assert [estimate(one).plan for one in every] == every
+    assert estimate(open_plan).step_seconds == min(times)
+
+
+def test_a_placement_given_in_part_is_taken_as_it_is():
+    """What is not said is 1: the rest of the domain is left to others."""
+    part = replace(PLAN, fast_dp=None)
+    assert estimate(part).step_seconds == estimate(replace(PLAN, fast_dp=1)).step_seconds
+    assert estimate(part).plan == part
+
+
+def test_no_placement_fills_the_domains():
+    with pytest.raises(tc.InputError, match=r"6 GPUs cannot fill fast domains of 4: give fast_\* by hand"):
+        estimate(tc.Plan(tp=2, dp=3))
+    assert estimate(tc.Plan(tp=2, dp=3, fast_tp=2)).step_seconds > 0  # by hand it is possible
+
+
+# What is refused --------------------------------------------------------------------------------------------------------------
+
+ROOM = "the placement puts more than the 4 members of a fast domain into one"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"tp": 8}, ["tp does not divide the attention heads (tp = 8, heads = 12)"]),
+        ({"pp": 4}, ["pp does not divide the layers (pp = 4, layers = 6)"]),
+        ({"mbs": 5, "dp": 4}, ["mbs does not divide the batch of a replica (dp = 4, mbs = 5, gbs = 24)"]),
+        (
+            {"tp_kind": "summa", "tp2": 1024, "tp": 1, "mbs": 1},
+            ["tp2 does not divide the hidden width (tp2 = 1024, hidden = 1536)"],
+        ),
+        ({"tp": 2, "fast_tp": 4}, ["fast_tp does not divide tp (tp = 2, fast_tp = 4)"]),
+    ],
+    ids=str,
+)
+def test_a_broken_rule_is_named_with_its_values(knobs, said):
+    with pytest.raises(tc.InputError) as caught:
+        estimate(tc.Plan(**{"fast_dp": 1} | knobs))
+    assert caught.value.subject == "plan"
+    assert list(caught.value.problems) == said
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason", "values"),
+    [
+        ({"tp": 4, "dp": 2, "fast_tp": 4, "fast_dp": 2}, ROOM, ("fast_tp = 4", "fast_dp = 2")),
+        ({"fast_tp": 2}, "fast_tp does not divide tp", ("fast_tp = 2", "tp = 1")),
+        ({"dp": 4, "fast_pp": 2}, "fast_pp does not divide pp", ("fast_pp = 2", "pp = 1")),
+    ],
+    ids=str,
+)
+def test_a_broken_placement_is_named_with_its_values(knobs, reason, values):
+    """Also where a value is the default: what does not divide what must be readable."""
+    with pytest.raises(tc.InputError, match=reason) as caught:
+        estimate(tc.Plan(**knobs))
+    words = str(caught.value).replace("(", ", ").replace(")", ", ").split(", ")
+    assert set(values) <= set(words), str(caught.value)
+    assert "()" not in str(caught.value)
+
+
+def test_every_broken_rule_at_once():
+    """5 divides none of heads 12, width 1536, layers 6, batch 24; 1024 tokens do not divide over 5 ranks; 5 > 4 in a domain."""
+    with pytest.raises(tc.InputError) as caught:
+        estimate(tc.Plan(tp=5, pp=5, dp=5, fast_tp=5))
+    reasons = [problem.partition(" (")[0] for problem in caught.value.problems]
+    assert reasons == [
+        "tp does not divide the attention heads",
+        "tp does not divide the hidden width",
+        "pp does not divide the layers",
+        "dp does not divide the global batch",
+        "mbs does not divide the batch of a replica",
+        "the tokens of a micro-batch do not divide over the tensor ranks",
+        ROOM,
+    ]
+    for value in ("tp = 5", "pp = 5", "dp = 5", "heads = 12", "hidden = 1536", "layers = 6", "gbs = 24", "seq = 1024"):
+        assert value in str(caught.value)
+
+
+def test_rules_that_narrow_the_search_do_not_forbid_a_plan():
+    """Slices below 128: 600/8 = 75 wide for context, 1024/16 = 64 tokens; not searched, but estimated when asked."""
+    narrow = replace(MODEL, hidden=600, heads=24)
+    assert estimate(tc.Plan(tp=8, dp=1, cp=1, cp_kind="all-gather"), model=narrow).step_seconds > 0
+    assert estimate(tc.Plan(cp=16, cp_kind="all-gather")).step_seconds > 0
+    assert 16 not in {plan.cp for plan, _ in tc.search(MODEL, MACHINE, 16, GBS, strategy="context", top=10**6).plans}
+
+
+@pytest.mark.parametrize("gbs", [0, -1, 1.5, True, "24", "many", float("nan"), float("inf")], ids=repr)
+def test_a_batch_that_is_no_positive_whole_number(gbs):
+    with pytest.raises(tc.InputError, match="must be a whole number of at least 1") as caught:
+        estimate(PLAN, gbs=gbs)
+    assert repr(gbs) in str(caught.value)
+
+
+def test_the_batch_is_asked_for_or_the_models_own():
+    with pytest.raises(tc.InputError, match="small has none of its own"):
+        estimate(PLAN, gbs=None)
+    own = replace(MODEL, global_batch=48)
+    assert estimate(PLAN, model=own, gbs=None).gbs == 48
+    assert estimate(PLAN, model=own).gbs == 24
+    assert estimate(PLAN, gbs=24.0).step_seconds == estimate(PLAN).step_seconds  # as numbers come out of a table
+
+
+def test_unknown_assumptions():
+    with pytest.raises(tc.InputError, match="unknown assumptions 'paper_published': did you mean paper-published"):
+        estimate(PLAN, assumptions="paper_published")
+
+
+# Columns of plans -------------------------------------------------------------------------------------------------------------
+
+
+def columns_of(plans):
+    """Plans of one strategy as columns."""
+    return replace(plans[0].columns(), **{knob: np.array([float(getattr(one, knob) or 1) for one in plans]) for knob in KNOBS})
+
+
+def test_columns_give_columns_row_by_row():
+    plans = [PLAN, replace(PLAN, mbs=6), tc.Plan(tp=4, fast_tp=4), tc.Plan(pp=6, fast_pp=3), tc.Plan()]
+    many = estimate(columns_of(plans))
+    for i, plan in enumerate(plans):
+        one = estimate(replace(plan, fast_tp=plan.fast_tp or 1))  # placed, so that none is chosen
+        assert many.step_seconds[i] == one.step_seconds
+        assert many.memory_bytes[i] == one.memory_bytes
+        assert many.fits[i] == one.fits
+        assert many.tokens_per_second_per_gpu[i] == one.tokens_per_second_per_gpu
+        assert {name: column[i] for name, column in many.breakdown.items()} == one.breakdown
+
+
+def test_columns_of_shapes_that_broadcast():
+    """tp down, dp across: a table of both."""
+    table = estimate(tc.Plans(tp=np.array([[1.0], [2.0], [4.0]]), dp=np.array([1.0, 2.0])))
+    assert table.step_seconds.shape == table.memory_bytes.shape == (3, 2)
+    for (i, tp), (j, dp) in product(enumerate([1, 2, 4]), enumerate([1, 2])):
+        one = estimate(tc.Plan(tp=tp, dp=dp, fast_tp=1))
+        assert (table.step_seconds[i, j], table.memory_bytes[i, j]) == (one.step_seconds, one.memory_bytes)
+
+
+def test_columns_with_bad_rows_say_how_many_break_which_rule():
+    columns = columns_of([PLAN, replace(PLAN, tp=8, fast_tp=8), replace(PLAN, pp=4), replace(PLAN, tp=8)])
+    with pytest.raises(tc.InputError) as caught:
+        estimate(columns)
+    assert list(caught.value.problems) == [
+        "tp does not divide the attention heads (2 of 4 rows)",
+        "pp does not divide the layers (1 of 4 rows)",
+        f"{ROOM} (1 of 4 rows)",
+    ]
+
+
+@pytest.mark.parametrize("bad", [-2.0, 0.0, 0.5])
+@pytest.mark.parametrize("knob", ["tp", "pp", "dp", "mbs", "fast_dp"])
+def test_columns_hold_positive_whole_numbers(knob, bad):
+    """−2 divides everything that 2 divides, and 0.5 more than that: neither may pass for a degree."""
+    columns = replace(columns_of([PLAN, PLAN]), **{knob: np.array([1.0, bad])})
+    with pytest.raises(tc.InputError, match=knob):
+        estimate(columns)
+
+
+def test_an_estimate_says_what_it_was_made_of():
+    est = estimate(PLAN, assumptions="paper-published")
+    assert (est.model, est.system, est.plan, est.gbs, est.assumptions.name) == (MODEL, MACHINE, PLAN, GBS, "paper-published")
+    assert {field.name for field in fields(est)} >= {"model", "system", "plan", "gbs", "assumptions", "memory"}
