@@ -296,10 +296,17 @@ def test_mistakes_in_a_model(change: dict[str, object], expected: str, write: Ca
     assert problems(load_model, write(MODEL | change)) == (expected,)
 
 
+def test_what_may_be_left_out(write: Callable[..., Path]) -> None:
+    ideal = SYSTEM | {"network": [TIER | {"size": 8, "latency": "0 s"}, TIER]}  # zero latency: an ideal network
+    system = load_system(write({key: value for key, value in ideal.items() if key != "source"}))
+    assert system.fast.latency == 0
+    assert system.sources["network.0.latency"] == "the file itself (spec)"
+
+
 def test_missing_keys(write: Callable[..., Path]) -> None:
     found = problems(load_model, write({"name": "x", "layers": 2}))
-    assert found[:2] == ("source: missing", "hidden: missing; write for instance hidden: 64")
-    assert len(found) == 5
+    assert found[:2] == ("hidden: missing; write for instance hidden: 64", "heads: missing; write for instance heads: 64")
+    assert len(found) == 4  # hidden, heads, ffn, seq
 
 
 @pytest.mark.parametrize(

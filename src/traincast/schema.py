@@ -49,6 +49,7 @@ class Entry(Part):
 
     unit: ClassVar[str] = ""
     example: ClassVar[object]
+    may_be_zero: ClassVar[bool] = False
 
     value: float
     source: Text | None = None
@@ -63,10 +64,11 @@ class Entry(Part):
     @field_validator("value", mode="before")
     @classmethod
     def _positive(cls, raw: object) -> float:
-        """The value, finite and above zero."""
+        """The value, finite and above zero (or zero, where that means something)."""
         value = cls._read(raw)
-        if not 0 < value < math.inf:
-            raise ValueError(f"not a finite number above 0; write for instance {cls.example!r}")
+        if not (0 < value < math.inf or (cls.may_be_zero and value == 0)):
+            allowed = "of at least 0" if cls.may_be_zero else "above 0"
+            raise ValueError(f"not a finite number {allowed}; write for instance {cls.example!r}")
         return value
 
     @classmethod
@@ -161,10 +163,11 @@ class FlopRate(Quantity):
 
 
 class Seconds(Quantity):
-    """A duration."""
+    """A duration; zero is that of an ideal network."""
 
     unit = "s"
     example = EXAMPLES[unit]
+    may_be_zero = True
 
 
 class File(Part):
@@ -172,7 +175,7 @@ class File(Part):
 
     name: Text
     title: Text | None = None
-    source: Text
+    source: Text = "the file itself"
 
 
 class ModelFile(File):
