@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from traincast.model import Model
 from traincast.plan import STRATEGIES, Plan
 from traincast.rules import RULES
-from traincast.space import AXES_OF, WRAPS, Candidates, divisors, enumerate_space, factorizations, panels, placements
+from traincast.space import AXES_OF, NO_FILL, WRAPS, Candidates, divisors, enumerate_space, factorizations, panels, placements
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
-NO_FILL = "no placement fills fast domains of {}, or no panel is wide enough"
 
 
-def shape(layers=6, hidden=1536, heads=12, seq=1000):
-    return Model(name="shape", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, seq=seq)
+def shape(layers=6, hidden=1536, heads=12, seq=1000, ffn=None):
+    return Model(name="shape", layers=layers, hidden=hidden, heads=heads, ffn=ffn or 4 * hidden, seq=seq)
 
 
 MODELS = {
@@ -235,13 +234,15 @@ def rejected_by_loops(model, n, domain, gbs, strategy):
             conditions = {
                 "tp does not divide the attention heads": h % m1 == 0,
                 "tp does not divide the hidden width": e % m1 == 0,
+                "tp does not divide the MLP's width": model.ffn % m1 == 0,
                 "tp2 does not divide the hidden width": strategy != "summa" or e % m2 == 0,
+                "tp2 does not divide the MLP's width": strategy != "summa" or model.ffn % m2 == 0,
                 "tp cuts a width below 128": (3 * e if strategy == "1d" else e) // m1 >= 128,
-                "tp2 or cp cuts the sequence below 128 tokens": strategy == "1d" or l // m2 >= 128,
+                "the sequence on a rank is below 128 tokens": strategy == "1d" or l // m2 >= 128,
                 "pp does not divide the layers": L % pp == 0,
                 "dp does not divide the global batch": gbs % dp == 0,
                 "the tokens of a micro-batch do not divide over the tensor ranks": b * l % tokens_over == 0,
-                NO_FILL.format(domain): fills > 0,
+                NO_FILL: fills > 0,
             }
             grid += max(fills, 1)
             first = next((reason for reason, met in conditions.items() if not met), None)
@@ -269,8 +270,14 @@ def test_cases_of_rejection_reach_every_rule():
     reached = {
         reason for strategy in STRATEGIES for case in REJECTIONS for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
     }
-    all_rules = {rule.broken for rule in RULES} | {NO_FILL.format(8)}
-    assert all_rules - reached == {"mbs does not divide the batch of a replica", "tp does not divide the hidden width"}
+    all_rules = {rule.broken for rule in RULES} | {NO_FILL}
+    assert all_rules - reached == {
+        "mbs does not divide the batch of a replica",
+        "panels do not divide the hidden width",
+        "tp does not divide the hidden width",  # the next two cases reach these
+        "tp does not divide the MLP's width",
+        "tp2 does not divide the MLP's width",
+    }
 
 
 def test_tp_that_divides_heads_but_not_hidden_is_rejected_for_it():
@@ -279,6 +286,17 @@ def test_tp_that_divides_heads_but_not_hidden_is_rejected_for_it():
     space = enumerate_space(model, (16,), 4, 8, "1d")
     _, broken = rejected_by_loops(model, 16, 4, 8, "1d")
     assert broken["tp does not divide the hidden width"] > 0
+    assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_degrees_that_do_not_divide_the_mlp_are_rejected_for_it(strategy):
+    """The paper's models have f = 4e, where dividing e divides f; 1000 is divided by 8 but not by 16."""
+    model = shape(hidden=2048, heads=16, ffn=1000)
+    space = enumerate_space(model, (32,), 4, 8, strategy)
+    _, broken = rejected_by_loops(model, 32, 4, 8, strategy)
+    assert broken["tp does not divide the MLP's width"] > 0
+    assert ("tp2 does not divide the MLP's width" in broken) == (strategy == "summa")
     assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
 
 

@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from operator import index
+from typing import Any, Final, SupportsIndex
+
+WHOLE: Final = "must be a whole number of at least 1"
 
 
 class TraincastError(Exception):
@@ -33,6 +37,11 @@ class NothingFits(TraincastError):
     """No candidate of a search fits in memory; the message holds the nearest miss and what would make it fit."""
 
     exit_code = 1
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number of at least 1; 4.0 and True are not."""
+    return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) >= 1
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:

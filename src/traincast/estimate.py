@@ -8,7 +8,7 @@ import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
-from traincast.errors import InputError
+from traincast.errors import WHOLE, InputError, is_whole
 from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
@@ -80,8 +80,15 @@ class Estimate:
         return self.model.training_sequences / self.gbs * self.step_seconds / 86_400
 
     def summary(self) -> dict[str, Any]:
-        """The estimate of a single plan for machines, numbers in SI."""
-        assert isinstance(self.plan, Plan)
+        """The estimate of a single plan for machines, numbers in SI.
+
+        Raises
+        ------
+        TypeError
+            If the estimate is of columns of plans.
+        """
+        if not isinstance(self.plan, Plan):
+            raise TypeError("the estimate is of columns of plans: a summary is of one plan")
         knobs = {knob: int(value) for knob, value in self.plan.columns().numbers().items()}
         return {
             "strategy": self.plan.strategy,
@@ -131,9 +138,9 @@ def check_gbs(gbs: int | None, model: Model) -> int:
     if gbs is None:
         gbs = model.global_batch
     if gbs is None:
-        raise InputError("global batch", [f"{model.name} has none of its own: give one, in sequences of {model.seq} tokens"])
-    if isinstance(gbs, bool) or int(gbs) != gbs or gbs < 1:
-        raise InputError("global batch", [f"{gbs!r}: must be a whole number of at least 1 (sequences)"])
+        raise InputError("gbs", [f"{model.name} has no global batch of its own: give gbs, in sequences of {model.seq} tokens"])
+    if not is_whole(gbs):
+        raise InputError("gbs", [f"gbs = {gbs!r}: {WHOLE} (sequences)"])
     return int(gbs)
 
 
@@ -149,7 +156,7 @@ def estimate(
     system : System
         The machine.
     plan : Plan or Plans
-        The parallel plan. A `Plan` without any placement (`fast_*`) gets the fastest one.
+        The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: the fastest that fills the fast domains.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions
@@ -173,7 +180,8 @@ def estimate(
     if isinstance(plan, Plan) and not plan.placed:
         every = placements(plan, system.fast_domain)
         if every is None:
-            raise InputError("plan", [f"{plan.gpus} GPUs cannot fill fast domains of {system.fast_domain}: give fast_* by hand"])
+            whole = f"no placement of {plan} fills fast domains of {system.fast_domain}"
+            raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
         seconds = _estimate(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
     return _estimate(model, system, plan, gbs, assumed)

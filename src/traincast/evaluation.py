@@ -3,6 +3,7 @@
 Memory decides first, on layouts; only candidates that fit are placed and timed.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,8 @@ from traincast.model import Model
 from traincast.operations.base import total
 from traincast.operations.layers import layer
 from traincast.plan import Plan
-from traincast.space import Candidates, Floats, Ints, Space
+from traincast.rules import RULES
+from traincast.space import NO_FILL, Candidates, Floats, Ints, Space
 from traincast.step import cost_layer, step, time_layer
 
 Answer: TypeAlias = tuple[Plan, Estimate]
@@ -149,8 +151,8 @@ class Outcome:
 
 def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
     """Candidates rejected by several strategies, by the first rule they break (in the order rules are asked), and by memory."""
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
     for outcome in outcomes:
-        for reason, count in outcome.rejected.items():
-            counts[reason] = counts.get(reason, 0) + count
-    return counts | {OUT_OF_MEMORY: counts.pop(OUT_OF_MEMORY, 0)}
+        counts.update(outcome.rejected)
+    asked = [*(rule.broken for rule in RULES), NO_FILL, OUT_OF_MEMORY]
+    return {reason: counts[reason] for reason in asked if reason in counts}

@@ -103,7 +103,7 @@ class Explanation:
         return ["Best plan of each tensor-parallel degree (tp × tp2 × cp):", *lines]
 
     def _excluded(self) -> list[str]:
-        return [f"Not tried: tp {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
+        return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
 
     def _misses(self) -> list[str]:
         told = {
@@ -178,8 +178,8 @@ def _sensitivity(est: Estimate) -> dict[str, float]:
         "matrix FLOP/s": replace(system, accelerator=replace(gpu, matrix_flops=gpu.matrix_flops * MORE)),
         "vector FLOP/s": replace(system, accelerator=replace(gpu, vector_flops=gpu.vector_flops * MORE)),
         "HBM bandwidth": replace(system, accelerator=replace(gpu, hbm_bandwidth=gpu.hbm_bandwidth * MORE)),
-        f"{fast.name} bandwidth": replace(system, tiers=(replace(fast, bandwidth=fast.bandwidth * MORE), slow)),
-        f"{slow.name} bandwidth": replace(system, tiers=(fast, replace(slow, bandwidth=slow.bandwidth * MORE))),
+        f"fast network ({fast.name})": replace(system, tiers=(replace(fast, bandwidth=fast.bandwidth * MORE), slow)),
+        f"slow network ({slow.name})": replace(system, tiers=(fast, replace(slow, bandwidth=slow.bandwidth * MORE))),
     }
     again = {name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()}
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in again.items()}
@@ -264,11 +264,12 @@ def short_of(est: Estimate) -> str:
     capacity = float(est.system.accelerator.hbm_bytes)
     most, name = max((float(value), name) for name, value in est.memory.items())
     missing = float(est.memory_bytes) - capacity
+    second = "tp2" if est.plan.tp_kind == "summa" else "cp"
     levers = {
         "weights": "more tp or pp would cut them",
         "gradients": "more tp or pp would cut them",
         "optimizer": "more tp, pp or dp would cut it",
-        "activations": "more tp or cp, or a smaller micro-batch, would cut them",
+        "activations": f"more tp or {second}, or a smaller micro-batch, would cut them",
     }
     short = f"{gib(missing)} more HBM ({_signed(missing / capacity)}) would make it fit"
     return (

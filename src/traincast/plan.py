@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 import numpy as np
 
 from traincast.columns import CHOICES, COLUMNS, KNOBS, Column
-from traincast.errors import InputError
+from traincast.errors import WHOLE, InputError, is_whole
 
 TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather"]
@@ -18,6 +18,7 @@ STRATEGIES: Final[dict[str, dict[str, Any]]] = {  # what one batch of plans has 
     "summa": {"tp_kind": "summa", "cp_kind": "none"},
     "context": {"tp_kind": "1d", "cp_kind": "all-gather"},
 }
+ALIASES: Final = {"2d": "summa", "2d-seqp": "context"}  # as the paper's reference code calls them
 
 
 def _knob(name: str, default: Any) -> Any:
@@ -29,8 +30,8 @@ def _knob(name: str, default: Any) -> Any:
 class Plan:
     """One parallel plan. Degrees multiply to the number of GPUs; `fast_*` says how many members of a group share a fast domain.
 
-    Left out altogether, the placement (`fast_*`) is chosen: the fastest that is valid. The meaning of each knob stands in
-    `traincast.columns.COLUMNS`.
+    What is left out of the placement (`fast_*`) an estimate chooses: the fastest that fills the fast domains. The meaning of each
+    knob stands in `traincast.columns.COLUMNS`.
 
     Raises
     ------
@@ -61,30 +62,30 @@ class Plan:
     recompute: Recompute = _knob("recompute", "none")
 
     def __post_init__(self) -> None:
-        problems = [
-            f"{knob} = {value!r}: must be a whole number of at least 1"
-            for knob in KNOBS
-            if not ((value := getattr(self, knob)) is None and knob.startswith("fast_"))
-            and (isinstance(value, bool) or not isinstance(value, int) or value < 1)
-        ]
+        values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
+        problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
         allowed = get_type_hints(type(self))
         problems += [
             f"{choice} = {getattr(self, choice)!r}: must be one of {', '.join(get_args(allowed[choice]))}"
             for choice in CHOICES
             if getattr(self, choice) not in get_args(allowed[choice])
         ]
-        if all(isinstance(getattr(self, axis), int) for axis in (*AXES, "panels")):
-            problems += self._contradictions()
+        problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
         if problems:
             raise InputError("plan", problems)
+        for knob, value in values.items():
+            object.__setattr__(self, knob, int(value))  # numpy's whole numbers as Python's
+        for axis in AXES:
+            if getattr(self, axis) == 1 and getattr(self, f"fast_{axis}") is None:
+                object.__setattr__(self, f"fast_{axis}", 1)
 
-    def _contradictions(self) -> list[str]:
-        """Choices that cannot stand together."""
+    def _contradictions(self, several: set[str]) -> list[str]:
+        """Choices that cannot stand together; `several` are the knobs above 1."""
         summa = self.tp_kind == "summa"
         cases = {
-            "cp > 1: needs cp_kind all-gather": self.cp > 1 and self.cp_kind == "none",
-            "tp2 > 1: needs tp_kind summa": self.tp2 > 1 and not summa,
-            "panels > 1: needs tp_kind summa": self.panels > 1 and not summa,
+            "cp > 1: needs cp_kind all-gather": "cp" in several and self.cp_kind == "none",
+            "tp2 > 1: needs tp_kind summa": "tp2" in several and not summa,
+            "panels > 1: needs tp_kind summa": "panels" in several and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
             "recompute selective: needs attention unfused (flash attention always recomputes)": self.recompute == "selective"
@@ -99,8 +100,8 @@ class Plan:
 
     @property
     def placed(self) -> bool:
-        """Whether any part of the placement is given."""
-        return any(getattr(self, f"fast_{axis}") is not None for axis in AXES)
+        """Whether the placement is given in full (a group of one has nothing to place)."""
+        return all(getattr(self, f"fast_{axis}") is not None for axis in AXES)
 
     @property
     def strategy(self) -> str:
@@ -116,11 +117,12 @@ class Plan:
         return {choice: getattr(self, choice) for choice in CHOICES}
 
     def knobs(self) -> dict[str, int | str]:
-        """The knobs that differ from their default, for people."""
+        """The knobs that differ from their default, for people; who is alone in a domain goes without saying."""
         default = {knob.name: knob.default for knob in fields(self)}
         values = {name: getattr(self, name) for name in default}
-        placed_alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1}
-        return {name: value for name, value in values.items() if value not in (default[name], None) and name not in placed_alone}
+        shared = any((values[f"fast_{axis}"] or 1) > 1 for axis in AXES)
+        alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)}
+        return {name: value for name, value in values.items() if value not in (default[name], None) and name not in alone}
 
     def __str__(self) -> str:
         shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"]}
@@ -156,6 +158,11 @@ class Plans:
     def gpus(self) -> Column:
         """World size."""
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
+
+    @property
+    def placed(self) -> Column:
+        """Members of all groups that share a fast domain."""
+        return self.fast_tp * self.fast_tp2 * self.fast_cp * self.fast_dp * self.fast_pp
 
     @property
     def context(self) -> Column:

@@ -12,13 +12,13 @@ import numpy as np
 from traincast.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
 from traincast.estimate import estimate
 from traincast.load import load_model, load_system
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import ALIASES, STRATEGIES, Plans
 from traincast.search import search_each
 from traincast.space import Floats
 
 PAPER_ID: Final = "2410.00273"
 MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them
-STRATEGY: Final = {"1d": "1d", "2d": "summa", "2d-seqp": "context"}
+STRATEGY: Final = {"1d": "1d"} | ALIASES
 ACCELERATORS: Final = ("a100", "h200", "b200")
 DOMAINS: Final = (4, 8, 64)
 GPUS: Final = tuple(4 << power for power in range(13))

@@ -7,55 +7,87 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.columns import Column
 from traincast.errors import InputError
 from traincast.model import Model
 from traincast.plan import AXES, Plan, Plans
 
 Mask = NDArray[np.bool_]
-MIN_WIDTH: Final = 128  # narrowest slice of a width or of the sequence that is searched
+MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
 
 
 @dataclass(frozen=True)
 class Rule:
     """A condition that plans must meet.
 
-    `broken` is what a user reads where it is not met; a rule that is `search_only` narrows the search but does not forbid a plan
-    given by hand.
+    Parameters
+    ----------
+    broken : str
+        What a user reads where it is not met.
+    about : tuple of str
+        Knobs of the plan and figures of the model (and gbs) that it speaks of.
+    holds : callable
+        Whether it is met, a boolean column, from model, plans and global batch.
+    search_only : bool
+        Whether it merely narrows the search, and does not forbid a plan given by hand.
     """
 
     broken: str
+    about: tuple[str, ...]
     holds: Callable[[Model, Plans, int], Any]
     search_only: bool = False
 
 
-def _narrowest(model: Model, plan: Plans) -> Column:
-    """Width of the narrowest slice of a linear layer: of 3e for 1-D, of e otherwise."""
-    one_d = plan.tp_kind == "1d" and plan.cp_kind == "none"
-    return (3 * model.hidden if one_d else model.hidden) // plan.tp
+def _is_1d(plan: Plans) -> bool:
+    return plan.tp_kind == "1d" and plan.cp_kind == "none"
 
 
 RULES: Final = (
-    Rule("tp does not divide the attention heads", lambda model, plan, gbs: model.heads % plan.tp == 0),
-    Rule("tp does not divide the hidden width", lambda model, plan, gbs: model.hidden % plan.tp == 0),
-    Rule("tp2 does not divide the hidden width", lambda model, plan, gbs: model.hidden % plan.tp2 == 0),
-    Rule(f"tp cuts a width below {MIN_WIDTH}", lambda model, plan, gbs: _narrowest(model, plan) >= MIN_WIDTH, search_only=True),
+    Rule("tp does not divide the attention heads", ("tp", "heads"), lambda model, plan, gbs: model.heads % plan.tp == 0),
+    Rule("tp does not divide the hidden width", ("tp", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp == 0),
+    Rule("tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0),
+    Rule("tp2 does not divide the hidden width", ("tp2", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp2 == 0),
+    Rule("tp2 does not divide the MLP's width", ("tp2", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp2 == 0),
     Rule(
-        f"tp2 or cp cuts the sequence below {MIN_WIDTH} tokens",
-        lambda model, plan, gbs: (plan.context == 1) | (model.seq // plan.context >= MIN_WIDTH),
+        f"tp cuts a width below {MIN_SLICE}",
+        ("tp", "hidden"),
+        lambda model, plan, gbs: (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE,  # of qkv, of any linear layer
         search_only=True,
     ),
-    Rule("pp does not divide the layers", lambda model, plan, gbs: model.layers % plan.pp == 0),
-    Rule("dp does not divide the global batch", lambda model, plan, gbs: gbs % plan.dp == 0),
-    Rule("mbs does not divide the batch of a replica", lambda model, plan, gbs: gbs % (plan.dp * plan.mbs) == 0),
+    Rule(
+        f"the sequence on a rank is below {MIN_SLICE} tokens",
+        ("tp2", "cp", "seq"),
+        lambda model, plan, gbs: _is_1d(plan) | (model.seq // plan.context >= MIN_SLICE),
+        search_only=True,
+    ),
+    Rule("pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0),
+    Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
+    Rule(
+        "mbs does not divide the batch of a replica",
+        ("mbs", "dp", "gbs"),
+        lambda model, plan, gbs: gbs % (plan.dp * plan.mbs) == 0,
+    ),
     Rule(
         "the tokens of a micro-batch do not divide over the tensor ranks",
+        ("mbs", "tp", "cp", "tp2", "seq"),
         lambda model, plan, gbs: plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0,
     ),
+    Rule("panels do not divide the hidden width", ("panels", "hidden"), lambda model, plan, gbs: model.hidden % plan.panels == 0),
 )
 
 
-def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[str, Mask]:
+def _placement_rules(domain: int) -> tuple[Rule, ...]:
+    """Rules on where the members of groups are."""
+    fast = tuple(f"fast_{axis}" for axis in AXES)
+
+    def divides(axis: str) -> Callable[[Model, Plans, int], Any]:
+        return lambda model, plan, gbs: getattr(plan, axis) % getattr(plan, f"fast_{axis}") == 0
+
+    each = (Rule(f"fast_{axis} does not divide {axis}", (f"fast_{axis}", axis), divides(axis)) for axis in AXES)
+    full = f"the placement puts more members into a fast domain than the {domain} it has"
+    return *each, Rule(full, fast, lambda model, plan, gbs: plan.placed <= domain)
+
+
+def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Mask]:
     """Which rules a batch of plans breaks.
 
     Parameters
@@ -71,16 +103,12 @@ def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[str, Mask]:
 
     Returns
     -------
-    dict of str to boolean column
-        Reason → rows that break the rule; only rules that some row breaks. Rules that merely narrow the search are left out.
+    dict of Rule to boolean column
+        Rule → rows that break it; only rules that some row breaks. Rules that merely narrow the search are left out.
     """
-    held = {rule.broken: np.asarray(rule.holds(model, plan, gbs)) for rule in RULES if not rule.search_only}
-    for axis in AXES:
-        degree, fast = plan.group(axis)
-        held[f"fast_{axis} does not divide {axis}"] = np.asarray(degree % fast == 0)
-    placed = plan.fast_tp * plan.fast_tp2 * plan.fast_cp * plan.fast_dp * plan.fast_pp
-    held[f"the placement puts more than the {domain} members of a fast domain into one"] = np.asarray(placed <= domain)
-    return {reason: ~mask for reason, mask in held.items() if not mask.all()}
+    rules = [rule for rule in (*RULES, *_placement_rules(domain)) if not rule.search_only]
+    held = {rule: np.asarray(rule.holds(model, plan, gbs)) for rule in rules}
+    return {rule: ~mask for rule, mask in held.items() if not mask.all()}
 
 
 def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
@@ -92,17 +120,17 @@ def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
         Naming every broken rule, with the values for a single plan and the number of rows for columns.
     """
     if isinstance(plan, Plan):
-        problems = [f"{reason} ({_values(reason, model, plan, gbs)})" for reason in check(model, plan.columns(), gbs, domain)]
+        facts = {**vars(model), **plan.columns().numbers(), "gbs": gbs}
+        broken = check(model, plan.columns(), gbs, domain)
+        problems = [f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})" for rule in broken]
     else:
-        problems = [f"{reason} ({int(rows.sum())} of {rows.size} rows)" for reason, rows in check(model, plan, gbs, domain).items()]
+        problems = [
+            f"{knob}: holds values that are no whole numbers of at least 1"
+            for knob, column in plan.numbers().items()
+            if not (np.all(np.asarray(column) >= 1) and np.all(np.mod(column, 1) == 0))
+        ]
+        if not problems:
+            broken = check(model, plan, gbs, domain)
+            problems = [f"{rule.broken} ({int(rows.sum())} of {rows.size} rows)" for rule, rows in broken.items()]
     if problems:
         raise InputError("plan", problems)
-
-
-def _values(reason: str, model: Model, plan: Plan, gbs: int) -> str:
-    """Figures a reason speaks of."""
-    words = reason.replace("micro-batch", "mbs").replace("tensor ranks", "tp cp tp2").replace("replica", "gbs dp").split()
-    named = [f"{knob} = {value}" for knob, value in plan.knobs().items() if knob in words]
-    facts = {"heads": model.heads, "hidden": model.hidden, "layers": model.layers, "global": gbs, "gbs": gbs, "tokens": model.seq}
-    labels = {"global": "gbs", "tokens": "seq"}
-    return ", ".join(named + [f"{labels.get(word, word)} = {value}" for word, value in facts.items() if word in words])

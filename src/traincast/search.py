@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from traincast.assumptions import Assumptions, resolve
-from traincast.errors import InputError, unknown
+from traincast.errors import WHOLE, InputError, is_whole, unknown
 from traincast.estimate import check_gbs
 from traincast.evaluation import Answer, Outcome, evaluate, rejections
 from traincast.explain import Explanation, explain
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.plan import STRATEGIES
+from traincast.plan import ALIASES, STRATEGIES
 from traincast.space import enumerate_space
 
 
@@ -86,7 +84,7 @@ class Found:
     def table(self) -> list[dict[str, Any]]:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
-            {"rank": rank, "strategy": plan.strategy, **plan.columns().numbers()}
+            {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
             | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.breakdown}
             for rank, (plan, est) in enumerate(self.plans, 1)
         ]
@@ -120,7 +118,8 @@ def search(
     assumptions : str or Assumptions
         Name of a preset or one's own.
     strategy : str or sequence of str
-        ``"1d"``, ``"summa"``, ``"context"``, one or several (a comma-separated string will do).
+        ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter two), one or several;
+        a comma-separated string will do.
     top : int
         How many plans to keep.
 
@@ -147,8 +146,8 @@ def search_each(
     top: int = 10,
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    gbs, assumed = check_gbs(gbs, model), resolve(assumptions)
-    strategies = _check(gpus, strategy, top)
+    gbs, strategies = _check(model, gpus, gbs, strategy, top)
+    gpus, assumed = [int(n) for n in gpus], resolve(assumptions)
     evaluations = [
         evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name), model, system, gbs, assumed).outcomes()
         for name in strategies
@@ -157,20 +156,24 @@ def search_each(
     return [Found(model, system, n, gbs, assumed, top, outcomes) for n, outcomes in jobs]
 
 
-def _check(gpus: Sequence[int], strategy: str | Sequence[str], top: int) -> tuple[str, ...]:
-    """The strategies asked for, once all arguments are found usable."""
-    names = tuple(part.strip() for part in strategy.split(",")) if isinstance(strategy, str) else tuple(strategy)
-    for name in names:
-        if name not in STRATEGIES:
-            raise unknown("strategy", name, STRATEGIES)
-    whole = [("gpus", n) for n in gpus] + [("top", top)]
+def _check(
+    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str], top: int
+) -> tuple[int, tuple[str, ...]]:
+    """The global batch and the strategies, once all arguments are found usable."""
+    names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
+    names = [ALIASES.get(name, name) for name in names]
     problems = [
-        f"{name} = {value!r}: must be a whole number of at least 1"
-        for name, value in whole
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1
+        f"{name} = {value!r}: {WHOLE}" for name, value in [*(("gpus", n) for n in gpus), ("top", top)] if not is_whole(value)
     ]
+    problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names if name not in STRATEGIES]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
+    if not len(gpus):
+        problems.append("gpus: give at least one number")
+    try:
+        batch = check_gbs(gbs, model)
+    except InputError as error:
+        problems += error.problems
     if problems:
         raise InputError("search", problems)
-    return tuple(dict.fromkeys(names))
+    return batch, tuple(dict.fromkeys(names))

@@ -5,6 +5,7 @@ It is built in the shape that sharing has: *layouts* (degrees and micro-batch), 
 layout with one of its fills; thousands of candidates share a shard.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from traincast.rules import RULES
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+NO_FILL: Final = "no placement fills the fast domains, or no panel is wide enough"
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched
 AXES_OF: Final = {"1d": ("tp", "pp", "dp"), "summa": ("tp", "tp2", "pp", "dp"), "context": ("tp", "cp", "pp", "dp")}
 WRAPS: Final = {"pp", "dp"}  # axes around a layer: its cost does not depend on them
@@ -28,8 +30,8 @@ WRAPS: Final = {"pp", "dp"}  # axes around a layer: its cost does not depend on 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> Ints:
     """Divisors of n, ascending."""
-    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
-    return np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64)
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
 
 
 @lru_cache(maxsize=4096)
@@ -40,7 +42,13 @@ def factorizations(n: int, parts: int) -> Ints:
         row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
         factor = divisors(n)[choice]
         rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
-    return np.column_stack((rows, rest))
+    return _frozen(np.column_stack((rows, rest)))
+
+
+def _frozen(array: Ints) -> Ints:
+    """The array, no longer writable: it is shared by all that ask for it again."""
+    array.flags.writeable = False
+    return array
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
@@ -55,11 +63,15 @@ def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
 
 
 def placements(plan: Plan, domain: int) -> Plans | None:
-    """Every placement of one plan that fills fast domains of `domain` accelerators exactly; None where there is none."""
+    """Every placement of one plan that fills fast domains of `domain` accelerators exactly; None where there is none.
+
+    What the plan already says of its placement is kept.
+    """
     axes = AXES_OF[plan.strategy]
     degrees = np.array([getattr(plan, axis) for axis in axes])
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
-    fast = places[(degrees % places == 0).all(axis=1)].astype(float)
+    given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
+    fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
     if not len(fast):
         return None
     return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
@@ -256,7 +268,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
 
     for rule in RULES:
         reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
-    reject(f"no placement fills fast domains of {domain}, or no panel is wide enough", filled[degree] > 0)
+    reject(NO_FILL, filled[degree] > 0)
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
