@@ -62,13 +62,14 @@ def scalar_rate() -> float:
     import numpy as np
 
     import traincast as tc
-    from traincast.space import Candidates, enumerate_space
+    from traincast.space import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
     space = enumerate_space(model, (2048,), 8, 4096, "summa")
-    candidates = Candidates.of(space, np.arange(len(space.counts)))
-    layout, fill = candidates.locate(np.arange(0, len(candidates), max(1, len(candidates) // 1000)))
-    plans = [space.plans(layout[i : i + 1], fill[i : i + 1]).row(0) for i in range(len(layout))]
+    layout, fill = space.candidates(np.arange(len(space.counts)))
+    every = slice(None, None, max(1, len(fill) // 1000))
+    columns = space.plans(layout[every], fill[every])
+    plans = [columns.row(i) for i in range(len(columns.mbs))]  # type: ignore[arg-type]
     begin = time.perf_counter()
     for plan in plans:
         est = tc.estimate(model, system, plan, 4096)

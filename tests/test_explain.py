@@ -10,7 +10,7 @@ import pytest
 
 import traincast as tc
 from traincast.plan import STRATEGIES
-from traincast.space import Candidates, enumerate_space
+from traincast.space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24
@@ -35,9 +35,8 @@ def everything(gpus=GPUS, strategies=tuple(STRATEGIES)):
     rows = []
     for which, strategy in enumerate(strategies):
         space = enumerate_space(MODEL, (gpus,), 4, GBS, strategy)
-        candidates = Candidates.of(space, np.arange(len(space.layouts.tp)))
-        plans = space.plans(*candidates.locate(np.arange(len(candidates))))
-        for number in range(len(candidates)):
+        plans = space.plans(*space.candidates(np.arange(len(space.counts))))
+        for number in range(int(space.counts.sum())):
             plan = plans.row(number)
             est = tc.estimate(MODEL, system(1e15), plan, GBS)  # neither time nor memory depends on the capacity
             rows.append((est.step_seconds, est.memory_bytes, which, number, plan))

@@ -12,7 +12,7 @@ from traincast.columns import CHOICES, COLUMNS, KNOBS
 from traincast.evaluation import OUT_OF_MEMORY
 from traincast.plan import STRATEGIES
 from traincast.rules import RULES
-from traincast.space import Candidates, enumerate_space
+from traincast.space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24
@@ -37,9 +37,8 @@ def everything(machine, gpus=GPUS, strategies=tuple(STRATEGIES), model=MODEL, gb
     rows = []
     for which, strategy in enumerate(strategies):
         space = enumerate_space(model, (gpus,), machine.fast_domain, gbs, strategy)
-        candidates = Candidates.of(space, np.arange(len(space.layouts.tp)))
-        plans = space.plans(*candidates.locate(np.arange(len(candidates))))
-        for number in range(len(candidates)):
+        plans = space.plans(*space.candidates(np.arange(len(space.counts))))
+        for number in range(int(space.counts.sum())):
             plan = plans.row(number)
             est = tc.estimate(model, machine, plan, gbs)
             rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
@@ -217,7 +216,7 @@ def test_where_nothing_is_found_there_are_no_plans_and_no_error(machine, gpus):
     assert found.pareto() == []
     assert found.table() == []
     assert found.feasible == 0
-    assert np.isnan(found.least_seconds)
+    assert np.isinf(found.least_seconds)
     assert found.rejected[OUT_OF_MEMORY] == found.candidates == (len(EVERY) if gpus == GPUS else 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from traincast.model import Model
 from traincast.plan import STRATEGIES, Plan
 from traincast.rules import RULES
-from traincast.space import AXES_OF, NO_FILL, WRAPS, Candidates, divisors, enumerate_space, factorizations, panels, placements
+from traincast.space import AXES_OF, NO_FILL, WRAPS, Shards, divisors, enumerate_space, factorizations, panels, placements
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
 
@@ -103,12 +103,8 @@ def rows(plans, strategy):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def all_of(space):
-    return Candidates.of(space, np.arange(len(space.layouts.tp)))
-
-
-def enumerated(space, size=1 << 15):
-    return [row for _, _, plans in all_of(space).blocks(size) for row in rows(plans, space.strategy)]
+def enumerated(space):
+    return rows(space.plans(*space.candidates(np.arange(len(space.counts)))), space.strategy)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -167,8 +163,7 @@ def test_a_sequence_below_128_tokens_has_candidates_for_1d_only(strategy):
 def test_several_gpu_counts_are_as_one_at_a_time(strategy):
     model = MODELS["heads 12, seq 1000"]
     space = enumerate_space(model, GPUS, 4, 96, strategy)
-    candidates = all_of(space)
-    ends = np.concatenate(([0], candidates.ends))
+    ends = np.concatenate(([0], np.cumsum(space.counts)))
     together = enumerated(space)
     for job, n in enumerate(GPUS):
         alone = enumerate_space(model, (n,), 4, 96, strategy)
@@ -177,40 +172,46 @@ def test_several_gpu_counts_are_as_one_at_a_time(strategy):
         assert {reason: int(counts[job]) for reason, counts in space.rejected.items() if counts[job]} == {
             reason: int(counts[0]) for reason, counts in alone.rejected.items()
         }, n
-    assert len(together) == len(candidates) == int(space.counts.sum())
+    assert len(together) == int(space.counts.sum())
 
 
 # Numbering and shards ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_numbering_blocks_and_shards_agree(strategy):
-    """Each number means the same candidate wherever it is looked up, and its shard has its own shard's knobs."""
+def test_candidates_of_some_layouts_and_their_shards(strategy):
+    """Candidates come layout by layout, and the shard of each has its own tensor knobs."""
     space = enumerate_space(MODELS["wide enough for several panels"], (8, 16), 4, 12, strategy)
-    every_other = np.arange(0, len(space.layouts.tp), 2)
-    candidates = Candidates.of(space, every_other)
-    assert len(candidates) == int(space.counts[every_other].sum())
-    shard_knobs = [knob for knob in knobs_of(strategy) if knob.removeprefix("fast_") not in WRAPS]
-    columns = np.broadcast_arrays(*(getattr(candidates.shards, knob) for knob in shard_knobs))
-    shards = list(zip(*columns, strict=True))
-    assert len(set(shards)) == len(shards)  # what repeats is computed once
+    every_other = np.arange(0, len(space.counts), 2)
+    which, fill = space.candidates(every_other)
+    assert np.bincount(which).tolist() == space.counts[every_other].tolist()
+    assert (np.diff(which) >= 0).all()
+    layout = every_other[which]
+    plans = space.plans(layout, fill)
+    one_by_one = [row for one in every_other for row in rows(space.plans(*_one(space, one)), strategy)]
+    assert rows(plans, strategy) == one_by_one
 
-    numbers, listed = [], []
-    for where, shard, plans in candidates.blocks(7):  # blocks smaller than many a layout
-        numbers += range(where.start, where.stop)
-        listed += rows(plans, strategy)
-        own = [getattr(plans, knob) * np.ones(len(shard)) for knob in shard_knobs]
-        assert [shards[i] for i in shard] == list(zip(*own, strict=True))
-    assert numbers == list(range(len(candidates)))
-    assert rows(space.plans(*candidates.locate(np.arange(len(candidates)))), strategy) == listed
-    assert len(listed) > 50
+    shards = Shards.of(space, every_other)
+    shard_knobs = [knob for knob in knobs_of(strategy) if knob.removeprefix("fast_") not in WRAPS]
+    distinct = list(zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True))
+    assert len(set(distinct)) == len(distinct)  # what repeats is computed once
+    own = [getattr(plans, knob) * np.ones(len(fill)) for knob in shard_knobs]
+    found = shards.row[space.unit[layout], space.fills.inner[fill]]
+    assert [distinct[i] for i in found] == list(zip(*own, strict=True))
+    assert set(found.tolist()) == set(range(len(distinct)))  # and nothing else is computed
+    assert len(fill) > 50
+
+
+def _one(space, layout):
+    which, fill = space.candidates(np.array([layout]))
+    return np.full(len(which), layout), fill
 
 
 def test_no_layout_has_no_candidates():
     space = enumerate_space(shape(), (8,), 8, 96, "1d")
-    none = Candidates.of(space, np.arange(0))
-    assert len(none) == 0
-    assert list(none.blocks(10)) == []
+    which, fill = space.candidates(np.arange(0))
+    assert len(which) == len(fill) == 0
+    assert len(Shards.of(space, np.arange(0)).plans.mbs) == 0
 
 
 # Rejected candidates ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -125,6 +125,9 @@ class Estimate:
             row |= {"again_seconds": again, "weight_bytes": op.weight_bytes, "saved_bytes": op.saved_bytes}
             rows.append({"operation": op.name, **{figure: plain(value) for figure, value in row.items()}})
         return rows
+
+
+Answer: TypeAlias = tuple[Plan, Estimate]
 
 
 def check_gbs(gbs: int | None, model: Model) -> int:

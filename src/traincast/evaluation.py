@@ -1,36 +1,52 @@
-"""A space on a machine: which layouts fit, and how long each of their candidates takes.
+"""A space on one machine or on many: which layouts fit, and the least time of each over its panels and placements.
 
-Memory decides first, on layouts; only candidates that fit are placed and timed.
+Memory decides first, on layouts; only candidates that fit are placed and timed. Machines are columns: those that differ in nothing
+but memory share their times.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from traincast.assumptions import Assumptions
-from traincast.estimate import Estimate, estimate
 from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations.base import total
 from traincast.operations.layers import layer
-from traincast.plan import Plan
+from traincast.plan import Plan, Plans
 from traincast.rules import RULES
-from traincast.space import NO_FILL, Candidates, Floats, Ints, Space
-from traincast.step import cost_layer, step, time_layer
+from traincast.space import NO_FILL, Floats, Ints, Shards, Space
+from traincast.step import LayerCosts, cost_layer, step, time_layer
 
-Answer: TypeAlias = tuple[Plan, Estimate]
-BLOCK: Final = 1 << 15  # candidates timed at once: columns of a block stay in the processor's cache
+BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 OUT_OF_MEMORY: Final = "does not fit in memory"
+CAPACITY: Final = "accelerator.hbm_bytes"
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A space on a machine: memory of every layout [byte], and time of every candidate that fits [s]."""
+    """A space on machines.
+
+    Parameters
+    ----------
+    model, system, gbs, assumptions, space
+        What was asked; figures of the system may be columns over machines.
+    memory : array, shape (layouts,)
+        Memory of every layout of the space [byte].
+    fitting : array of int
+        Layouts that fit on the machine with the most memory, ascending.
+    least : array, shape (timings, fitting)
+        Least time over the fills of each of them [s].
+    timing : array of int, shape (machines,)
+        Row of `least` for each machine.
+    shards, costs : Shards, LayerCosts
+        What the times were made of: columns of shape (timings, shards).
+    """
 
     model: Model
     system: System
@@ -38,13 +54,28 @@ class Evaluation:
     assumptions: Assumptions
     space: Space
     memory: Floats
-    candidates: Candidates
-    seconds: Floats
+    fitting: Ints
+    least: Floats
+    timing: Ints
+    shards: Shards
+    costs: LayerCosts
 
-    def outcomes(self) -> list["Outcome"]:
-        """What was found for each number of GPUs of the space."""
-        starts = self.space.starts
-        return [Outcome(self, job, slice(int(starts[job]), int(starts[job + 1]))) for job in range(len(self.space.gpus))]
+    def outcomes(self, machine: int = 0) -> list["Outcome"]:
+        """What was found on a machine, for each number of GPUs of the space."""
+        return [Outcome(self, machine, job) for job in range(len(self.space.gpus))]
+
+    def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
+        """All candidates of pairs of machine and layout: the number of their pair, their fill, and their time [s]."""
+        pair, fill = self.space.candidates(layout)
+        seconds = np.empty(len(pair))
+        for low in range(0, len(pair), BLOCK):
+            rows = slice(low, low + BLOCK)
+            where, on = layout[pair[rows]], machine[pair[rows]]
+            shard = self.shards.row[self.space.unit[where], self.space.fills.inner[fill[rows]]]
+            costs = self.costs.take((self.timing[on], shard))
+            plans = self.space.plans(where, fill[rows])
+            seconds[rows] = step(costs, plans, self.model.layers, self.gbs, self.system.take(on), self.assumptions).seconds
+        return pair, fill, seconds
 
 
 def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
@@ -54,46 +85,74 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     return np.asarray(total(memory(held, space.layouts, model.layers, gbs, assumed).values()))
 
 
-def evaluate(
-    space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, capacity: float | None = None
-) -> Evaluation:
-    """Memory of every layout, and time of every candidate that fits in `capacity` (the accelerator's, if not given) [byte]."""
+def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions) -> Evaluation:
+    """Memory of every layout, and the least time of each that fits on some machine."""
     held = layout_memory(space, model, gbs, assumed)
-    limit = system.accelerator.hbm_bytes if capacity is None else capacity
-    candidates = Candidates.of(space, np.flatnonzero(held <= limit))
-    seconds = np.empty(len(candidates))
-    if len(candidates):
-        shards = candidates.shards
-        costs = cost_layer(time_layer(layer(model, shards, assumed), shards, system, assumed))
-        for numbers, shard, plans in candidates.blocks(BLOCK):
-            seconds[numbers] = step(costs.take(shard), plans, model.layers, gbs, system, assumed).seconds
-    return Evaluation(model, system, gbs, assumed, space, held, candidates, seconds)
+    fitting = np.flatnonzero(held <= np.max(system.accelerator.hbm_bytes))
+    shards = Shards.of(space, fitting)
+    machines, timing = _timings(system)
+    across = machines.take((slice(None), None))  # machines down, candidates across
+    shape = (machines.machines(), len(np.atleast_1d(shards.plans.tp)))
+    costs = cost_layer(time_layer(layer(model, shards.plans, assumed), shards.plans, across, assumed)).broadcast(shape)
+    least = np.empty((shape[0], len(fitting)))
+    for rows in _blocks(space.counts[fitting], max(BLOCK // shape[0], 1)):
+        which, fill = space.candidates(fitting[rows])
+        layout = fitting[rows][which]
+        shard = shards.row[space.unit[layout], space.fills.inner[fill]]
+        time = step(costs.take((..., shard)), space.plans(layout, fill), model.layers, gbs, across, assumed)
+        least[:, rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
+    return Evaluation(model, system, gbs, assumed, space, held, fitting, least, timing, shards, costs)
+
+
+def _timings(system: System) -> tuple[System, Ints]:
+    """The machines that differ in more than memory, and which of them each machine is."""
+    columns = [value for path, value in system.columns().items() if path != CAPACITY]
+    if not columns:
+        return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(system.machines(), np.int64)
+    _, first, timing = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+    return system.take(first), timing
+
+
+def _blocks(counts: Ints, size: int) -> Iterator[slice]:
+    """Rows in blocks of about `size` candidates, at least one row each."""
+    ends, low = np.cumsum(counts), 0
+    while low < len(ends):
+        begin = ends[low - 1] if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, begin + size, side="right")))
+        yield slice(low, high)
+        low = high
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one strategy gives on one number of GPUs: a part of an evaluation."""
+    """What one strategy gives on one machine with one number of GPUs: a part of an evaluation."""
 
     evaluation: Evaluation
+    machine: int
     job: int
-    layouts: slice
-
-    @cached_property
-    def _fitting(self) -> slice:
-        """Rows of the evaluation's fitting layouts."""
-        low, high = np.searchsorted(self.evaluation.candidates.layouts, (self.layouts.start, self.layouts.stop))
-        return slice(int(low), int(high))
-
-    @cached_property
-    def _numbers(self) -> slice:
-        """Numbers of the candidates that fit."""
-        ends = np.concatenate(([0], self.evaluation.candidates.ends))
-        return slice(int(ends[self._fitting.start]), int(ends[self._fitting.stop]))
 
     @property
     def gpus(self) -> int:
         """Number of GPUs."""
         return self.evaluation.space.gpus[self.job]
+
+    @property
+    def system(self) -> System:
+        """The machine."""
+        return self.evaluation.system.take(self.machine)
+
+    @property
+    def layouts(self) -> slice:
+        """Rows of the space's layouts."""
+        starts = self.evaluation.space.starts
+        return slice(int(starts[self.job]), int(starts[self.job + 1]))
+
+    @cached_property
+    def _fitting(self) -> Ints:
+        """Which of the evaluation's fitting layouts fit here."""
+        one, rows = self.evaluation, self.layouts
+        low, high = map(int, np.searchsorted(one.fitting, (rows.start, rows.stop)))
+        return low + np.flatnonzero(one.memory[one.fitting[low:high]] <= self.system.accelerator.hbm_bytes)
 
     @property
     def candidates(self) -> int:
@@ -103,12 +162,7 @@ class Outcome:
     @property
     def feasible(self) -> int:
         """Candidates that fit in memory."""
-        return int(self._numbers.stop) - int(self._numbers.start)
-
-    @property
-    def seconds(self) -> Floats:
-        """Time of every candidate that fits [s]."""
-        return self.evaluation.seconds[self._numbers]
+        return int(self.evaluation.space.counts[self.fitting].sum())
 
     @property
     def rejected(self) -> dict[str, int]:
@@ -116,37 +170,67 @@ class Outcome:
         broken = {reason: int(counts[self.job]) for reason, counts in self.evaluation.space.rejected.items()}
         return {reason: count for reason, count in broken.items() if count} | {OUT_OF_MEMORY: self.candidates - self.feasible}
 
-    def best(self, top: int) -> list[tuple[float, float, int]]:
-        """The best `top` candidates in order: time [s], memory [byte], number."""
-        seconds = self.seconds
-        if not len(seconds) or top < 1:
-            return []
-        pool = np.arange(len(seconds))
-        if top < len(seconds):
-            pool = np.flatnonzero(seconds <= np.partition(seconds, top - 1)[top - 1])  # with all ties of the last
-        layout, _ = self.evaluation.candidates.locate(pool + self._numbers.start)
-        held = self.evaluation.memory[layout]
-        order = np.lexsort((pool, held, seconds[pool]))[:top]
-        return [(float(seconds[pool[i]]), float(held[i]), int(pool[i]) + self._numbers.start) for i in order]
+    @property
+    def fitting(self) -> Ints:
+        """Layouts that fit, ascending."""
+        return self.evaluation.fitting[self._fitting]
 
-    def best_of_layouts(self) -> tuple[Ints, Floats, Floats, Ints]:
-        """Of each layout that fits: its row, its memory [byte], the time of its best candidate [s] and that one's number."""
-        candidates, rows = self.evaluation.candidates, self._fitting
-        layouts = candidates.layouts[rows]
-        if not len(layouts):
-            return layouts, np.empty(0), np.empty(0), layouts
-        counts = self.evaluation.space.counts[layouts]
-        first = np.cumsum(counts) - counts
-        least = np.minimum.reduceat(self.seconds, first)
-        hit = np.flatnonzero(self.seconds == np.repeat(least, counts))
-        number = hit[np.searchsorted(hit, first)]
-        return layouts, self.evaluation.memory[layouts], least, number + self._numbers.start
+    @property
+    def memory(self) -> Floats:
+        """Memory of each layout that fits [byte]."""
+        return self.evaluation.memory[self.fitting]
 
-    def answer(self, number: int) -> Answer:
-        """The plan of a numbered candidate and its estimate."""
+    @property
+    def least(self) -> Floats:
+        """Least time of each layout that fits [s]."""
         one = self.evaluation
-        plan = one.space.plans(*one.candidates.locate(np.array([number]))).row(0)
-        return plan, estimate(one.model, one.system, plan, one.gbs, one.assumptions)
+        return np.asarray(one.least[one.timing[self.machine], self._fitting])
+
+    def first(self, top: int) -> Ints:
+        """The layouts that hold the best `top` candidates: the first by time, memory and enumeration order."""
+        layouts, held, least = self.fitting, self.memory, self.least
+        pool = np.arange(len(least))
+        if top < len(least):
+            pool = np.flatnonzero(least <= np.partition(least, top - 1)[top - 1])  # with all ties of the last
+        return layouts[pool[np.lexsort((layouts[pool], held[pool], least[pool]))[:top]]]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order."""
+
+    outcome: Ints  # which of the outcomes
+    plans: Plans
+    seconds: Floats
+    memory: Floats
+
+
+def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
+    """The best `top` candidates of each outcome; all outcomes are of one evaluation.
+
+    A candidate among the best lies in one of the best layouts, so only their fills are looked at again.
+    """
+    one = outcomes[0].evaluation
+    picked = [outcome.first(top) for outcome in outcomes]
+    of = np.repeat(np.arange(len(outcomes)), [len(layouts) for layouts in picked])
+    layout = np.concatenate(picked)
+    machine = np.array([outcome.machine for outcome in outcomes])[of]
+    pair, fill, seconds = one.candidates(machine, layout)
+    held = one.memory[layout[pair]]
+    order = np.lexsort((fill, layout[pair], held, seconds, of[pair]))
+    sorted_of = of[pair[order]]
+    order = order[np.arange(len(order)) - np.searchsorted(sorted_of, sorted_of) < top]
+    plans = one.space.plans(layout[pair[order]], fill[order])
+    return Ranking(of[pair[order]], plans, seconds[order], held[order])
+
+
+def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
+    """The fastest plan of each layout."""
+    pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
+    order = np.lexsort((fill, seconds, pair))
+    best = order[np.unique(pair[order], return_index=True)[1]]
+    plans = outcome.evaluation.space.plans(layouts[pair[best]], fill[best])
+    return [plans.row(i) for i in range(len(best))]
 
 
 def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:

@@ -1,19 +1,22 @@
 """Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from traincast.columns import Column
-from traincast.estimate import Estimate, estimate
-from traincast.evaluation import Answer, Outcome, evaluate, layout_memory, rejections
+from traincast.estimate import Answer, Estimate, estimate
+from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
 from traincast.hardware import System
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import STRATEGIES, Plan, Plans
 from traincast.rules import RULES
 from traincast.space import divisors, enumerate_space
 from traincast.units import gib, seconds
 
+Name = TypeVar("Name")
+Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
 MORE: Final = 1.1  # a hardware figure is tried 10 % better
 LARGEST_JOB: Final = 1 << 17  # GPUs up to which a size that fits is looked for
 
@@ -167,44 +170,52 @@ def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
 
 def _capacity(outcomes: tuple[Outcome, ...]) -> float:
     """Memory of the accelerator [byte]."""
-    return float(outcomes[0].evaluation.system.accelerator.hbm_bytes)
+    return float(outcomes[0].system.accelerator.hbm_bytes)
 
 
 def _sensitivity(est: Estimate) -> dict[str, float]:
     """Relative change of the step time when each hardware figure is 10 % better, the plan as it is."""
-    system, gpu = est.system, est.system.accelerator
-    fast, slow = system.tiers
-    better: dict[str, System] = {
-        "matrix FLOP/s": replace(system, accelerator=replace(gpu, matrix_flops=gpu.matrix_flops * MORE)),
-        "vector FLOP/s": replace(system, accelerator=replace(gpu, vector_flops=gpu.vector_flops * MORE)),
-        "HBM bandwidth": replace(system, accelerator=replace(gpu, hbm_bandwidth=gpu.hbm_bandwidth * MORE)),
-        f"fast network ({fast.name})": replace(system, tiers=(replace(fast, bandwidth=fast.bandwidth * MORE), slow)),
-        f"slow network ({slow.name})": replace(system, tiers=(fast, replace(slow, bandwidth=slow.bandwidth * MORE))),
+    fast, slow = est.system.tiers
+    names = {
+        "accelerator.matrix_flops": "matrix FLOP/s",
+        "accelerator.vector_flops": "vector FLOP/s",
+        "accelerator.hbm_bandwidth": "HBM bandwidth",
+        "network.0.bandwidth": f"fast network ({fast.name})",
+        "network.1.bandwidth": f"slow network ({slow.name})",
     }
+    figures = est.system.figures()
+    better = {name: est.system.with_figures({path: figures[path] * MORE}) for path, name in names.items()}
     again = {name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()}
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in again.items()}
 
 
 def _by_degree(outcomes: tuple[Outcome, ...]) -> list[Degree]:
     """The best plan of each tensor-parallel degree."""
-    best: dict[int, tuple[float, float, int, Outcome]] = {}
+    rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best there
     least: dict[int, float] = {}
-    for outcome in outcomes:
-        evaluation, rows = outcome.evaluation, outcome.layouts
-        layouts = evaluation.space.layouts
+    for which, outcome in enumerate(outcomes):
+        layouts = outcome.evaluation.space.layouts
         degree = np.asarray(layouts.tp * layouts.context)
-        for value in map(int, np.unique(degree[rows])):
-            held = float(evaluation.memory[rows][degree[rows] == value].min())
-            least[value] = min(held, least.get(value, held))
-        fitting, held_by, times, numbers = outcome.best_of_layouts()
-        for value in map(int, np.unique(degree[fitting])):
-            of_degree = np.flatnonzero(degree[fitting] == value)
-            i = of_degree[np.lexsort((numbers[of_degree], held_by[of_degree], times[of_degree]))[0]]
-            entry = (float(times[i]), float(held_by[i]), int(numbers[i]), outcome)
-            if value not in best or entry[:2] < best[value][:2]:
-                best[value] = entry
-    answers = {value: outcome.answer(number) for value, (_, _, number, outcome) in best.items()}
-    return [Degree(value, answers.get(value), least[value]) for value in sorted(least)]
+        held = outcome.evaluation.memory[outcome.layouts]
+        for value in map(int, np.unique(degree[outcome.layouts])):
+            least[value] = held[degree[outcome.layouts] == value].min(initial=least.get(value, np.inf))
+        order = np.lexsort((outcome.fitting, outcome.memory, outcome.least))
+        _, first = np.unique(degree[outcome.fitting[order]], return_index=True)
+        for i in order[first]:
+            layout = int(outcome.fitting[i])
+            rows.setdefault(int(degree[layout]), []).append((float(outcome.least[i]), float(outcome.memory[i]), which, layout))
+    best = _answers(outcomes, {value: min(found) for value, found in rows.items()}, outcomes[0].system)
+    return [Degree(value, best.get(value), float(least[value])) for value in sorted(least)]
+
+
+def _answers(outcomes: Sequence[Outcome], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:
+    """The fastest plans of rows, by the rows' names, with their estimates on a machine."""
+    plans: dict[Name, Plan] = {}
+    for which, outcome in enumerate(outcomes):
+        mine = {name: row[3] for name, row in rows.items() if row[2] == which}
+        plans |= zip(mine, fastest(outcome, np.array(list(mine.values()), np.int64)), strict=True)
+    one = outcomes[0].evaluation
+    return {name: (plan, estimate(one.model, system, plan, one.gbs, one.assumptions)) for name, plan in plans.items()}
 
 
 def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
@@ -223,26 +234,28 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
 
 def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | None]:
     """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
-    rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, number
+    rows: list[Row] = []  # memory, time, outcome, layout
     everything = [_unlimited(outcome) for outcome in outcomes]
     for which, outcome in enumerate(everything):
-        _, held, times, numbers = outcome.best_of_layouts()
-        over = held > _capacity(outcomes)
-        rows += zip(held[over].tolist(), times[over].tolist(), [which] * int(over.sum()), numbers[over].tolist(), strict=True)
+        over = np.flatnonzero(outcome.memory > _capacity(outcomes))
+        columns = (outcome.memory[over], outcome.least[over], np.full(len(over), which), outcome.fitting[over])
+        rows += zip(*(column.tolist() for column in columns), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
         "miss": min(rows, default=None),
         "faster": min(faster, default=None),
         "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
     }
-    return {name: None if row is None else everything[row[2]].answer(row[3]) for name, row in picked.items()}
+    answers = _answers(everything, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system)
+    return {name: answers.get(name) for name in picked}
 
 
 def _unlimited(outcome: Outcome) -> Outcome:
     """The same search with unlimited memory."""
     one = outcome.evaluation
     space = enumerate_space(one.model, (outcome.gpus,), one.system.fast_domain, one.gbs, one.space.strategy)
-    return evaluate(space, one.model, one.system, one.gbs, one.assumptions, capacity=float("inf")).outcomes()[0]
+    system = outcome.system.with_figures({CAPACITY: np.inf})
+    return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
 
 
 def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:

@@ -1,7 +1,8 @@
 """The machine: an accelerator and the tiers of network that join many of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from traincast.columns import Column
 
@@ -99,3 +100,34 @@ class System:
         size = self.tiers[0].size
         assert size is not None, "the loader requires it of every tier but the outermost"
         return size
+
+    def figures(self) -> dict[str, Column]:
+        """Every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.
+
+        The sizes of tiers are left out: they are no columns, since the search space depends on them.
+        """
+        parts = {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
+        named = {f"{path}.{one.name}": getattr(part, one.name) for path, part in parts.items() for one in fields(part)}
+        return {path: value for path, value in named.items() if value is not None and not path.endswith((".name", ".size"))}
+
+    def with_figures(self, figures: Mapping[str, Any]) -> "System":
+        """The system with some figures replaced, each under its path in a system file."""
+
+        def changed(part: Any, path: str) -> Any:
+            names = {one.name for one in fields(part)}
+            return replace(part, **{name: figures[f"{path}.{name}"] for name in names if f"{path}.{name}" in figures})
+
+        tiers = tuple(changed(tier, f"network.{i}") for i, tier in enumerate(self.tiers))
+        return replace(self, accelerator=changed(self.accelerator, "accelerator"), tiers=tiers)
+
+    def machines(self) -> int:
+        """How many machines this is: the length of the figures that are columns, or 1."""
+        return max(getattr(value, "size", 1) for value in self.figures().values())
+
+    def take(self, index: Any) -> "System":
+        """Rows of the figures that are columns."""
+        return self.with_figures({path: value[index] for path, value in self.columns().items()})
+
+    def columns(self) -> dict[str, Any]:
+        """The figures that are columns over machines."""
+        return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}

@@ -125,7 +125,7 @@ Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domai
 
 @dataclass(frozen=True)
 class Optimum:
-    """What one search found: numbers of candidates and of those that fit, and the least step time [s] (nan if none fits)."""
+    """What one search found: numbers of candidates and of those that fit, and the least step time [s] (infinite if none fits)."""
 
     candidates: int
     feasible: int
@@ -171,7 +171,8 @@ def _compare(
             agreeing += same and difference < 1e-9
     before = np.array([pair["published"].seconds for pair in mine.values()])
     after = np.array([pair["corrected"].seconds for pair in mine.values()])
-    change = (after / before - 1)[np.isfinite(before) & np.isfinite(after)]
+    both = np.isfinite(before) & np.isfinite(after)
+    change = after[both] / before[both] - 1
     corrected = [pair["corrected"] for pair in mine.values()]
     effects: dict[str, Callable[[Floats], Any]] = {"mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max}
     return Searches(

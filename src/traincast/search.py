@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from traincast.assumptions import Assumptions, resolve
 from traincast.errors import WHOLE, InputError, is_whole, unknown
-from traincast.estimate import check_gbs
-from traincast.evaluation import Answer, Outcome, evaluate, rejections
+from traincast.estimate import Answer, check_gbs, estimate
+from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.plan import ALIASES, STRATEGIES
+from traincast.plan import ALIASES, STRATEGIES, Plan
 from traincast.space import enumerate_space
 
 
@@ -55,14 +57,22 @@ class Found:
     @cached_property
     def plans(self) -> list[Answer]:
         """The best `top` plans with their estimates, best first; empty where nothing fits."""
-        ranked = [(*one, which) for which, outcome in enumerate(self.outcomes) for one in outcome.best(self.top)]
-        ranked.sort(key=lambda one: (one[0], one[1], one[3], one[2]))
-        return [self.outcomes[which].answer(number) for _, _, number, which in ranked[: self.top]]
+        rankings = [rank([outcome], self.top) for outcome in self.outcomes]
+        rows = [
+            (*row, which, i)
+            for which, one in enumerate(rankings)
+            for i, row in enumerate(zip(one.seconds, one.memory, strict=True))
+        ]
+        return [self._answer(rankings[which].plans.row(i)) for _, _, which, i in sorted(rows)[: self.top]]
+
+    def _answer(self, plan: Plan) -> Answer:
+        """A plan with its estimate."""
+        return plan, estimate(self.model, self.system, plan, self.gbs, self.assumptions)
 
     @property
     def least_seconds(self) -> float:
-        """Step time of the best plan [s], nan where nothing fits."""
-        return min((float(outcome.seconds.min()) for outcome in self.outcomes if outcome.feasible), default=float("nan"))
+        """Step time of the best plan [s], infinite where nothing fits."""
+        return float(min((outcome.least.min(initial=np.inf) for outcome in self.outcomes), default=np.inf))
 
     @property
     def best(self) -> Answer | None:
@@ -71,15 +81,15 @@ class Found:
 
     def pareto(self) -> list[Answer]:
         """Plans that no other beats in both time and memory, fastest first."""
-        rows = []
+        rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, layout
         for which, outcome in enumerate(self.outcomes):
-            _, held, seconds, numbers = outcome.best_of_layouts()
-            rows += list(zip(held.tolist(), seconds.tolist(), [which] * len(held), numbers.tolist(), strict=True))
+            whose = [which] * len(outcome.fitting)
+            rows += zip(outcome.memory.tolist(), outcome.least.tolist(), whose, outcome.fitting.tolist(), strict=True)
         front: list[tuple[float, float, int, int]] = []
-        for row in sorted(rows, key=lambda row: (row[0], row[1], row[2], row[3])):
+        for row in sorted(rows):
             if not front or row[1] < front[-1][1]:
                 front.append(row)
-        return [self.outcomes[which].answer(number) for _, _, which, number in reversed(front)]
+        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for _, _, which, layout in reversed(front)]
 
     def table(self) -> list[dict[str, Any]]:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""

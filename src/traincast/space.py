@@ -6,7 +6,6 @@ layout with one of its fills; thousands of candidates share a shard.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -87,6 +86,12 @@ class Fills:
     fast: Floats  # members in a fast domain, a row per axis
     inner: Ints  # number of what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes
 
+    def of(self, rows: Ints) -> Ints:
+        """All fills of the given rows, one row after the other."""
+        count = self.count[rows]
+        ends = np.cumsum(count)
+        return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
+
 
 def _choices(hidden: int, domain: int, strategy: str, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
     """Panel counts and placements to try, and which are valid for each row of degrees.
@@ -147,6 +152,11 @@ class Space:
         """Candidates of each layout."""
         return self.fills.count[self.degree]
 
+    def candidates(self, layouts: Ints) -> tuple[Ints, Ints]:
+        """All candidates of some layouts, in enumeration order: the number of the layout among them, and the fill."""
+        count = self.counts[layouts]
+        return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
+
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Candidates as columns: layouts with their fills."""
         axes = AXES_OF[self.strategy]
@@ -156,74 +166,33 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """All candidates of some layouts, numbered in enumeration order.
+class Shards:
+    """The distinct shards among the candidates of some layouts: all that a layer's cost depends on.
 
     Parameters
     ----------
-    space : Space
-        The space they are from.
-    layouts : array of int
-        Rows of `space.layouts`, ascending.
-    ends : array of int
-        Number of candidates up to and including each of these layouts.
-    shards : Plans
-        The distinct shards among them: tp, tp2 or cp, mbs, panels and the placement of tp, tp2, cp.
-    shard_of : array of int, shape (units, inner)
-        Row in `shards` of a unit with an inner fill.
+    plans : Plans
+        tp, tp2 or cp, mbs, panels and the placement of tp, tp2, cp.
+    row : array of int, shape (units, inner)
+        Row in `plans` of a unit with an inner fill; -1 where no candidate has it.
     """
 
-    space: Space
-    layouts: Ints
-    ends: Ints
-    shards: Plans
-    shard_of: Ints
+    plans: Plans
+    row: Ints
 
     @classmethod
-    def of(cls, space: Space, layouts: Ints) -> "Candidates":
-        """Candidates of the given rows of `space.layouts`."""
+    def of(cls, space: Space, layouts: Ints) -> "Shards":
+        """Shards of the given rows of `space.layouts`."""
         fills = space.fills
-        pairs = np.unique(space.unit[layouts] * len(fills.count) + space.degree[layouts])
-        unit, degree = np.divmod(pairs, max(len(fills.count), 1))
-        count = fills.count[degree]
-        fill = _ranges(fills.first[degree], count)
-        example = np.full((len(space.units.tp), fills.inner.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
-        example[np.repeat(unit, count), fills.inner[fill]] = fill
+        unit, degree = np.unique(np.stack((space.unit[layouts], space.degree[layouts])), axis=1)
+        fill = fills.of(degree)
+        example = np.full((len(space.units.mbs), fills.inner.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
+        example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
-        axes = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(AXES_OF[space.strategy]) if axis not in WRAPS}
-        shards = replace(space.units.take(row), panels=fills.panels[fill], **axes)
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(AXES_OF[space.strategy]) if axis not in WRAPS}
         example[row, inner] = np.arange(len(row))
-        return cls(space, layouts, np.cumsum(space.counts[layouts]), shards, example)
-
-    def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def locate(self, candidates: Ints) -> tuple[Ints, Ints]:
-        """Layout and fill of each numbered candidate."""
-        row = np.searchsorted(self.ends, candidates, side="right")
-        layout = self.layouts[row]
-        nth = candidates - self.ends[row] + self.space.counts[layout]
-        return layout, self.space.fills.first[self.space.degree[layout]] + nth
-
-    def blocks(self, size: int) -> Iterator[tuple[slice, Ints, Plans]]:
-        """All candidates in blocks of about `size`: their numbers, their rows in `shards`, and their plans."""
-        space, low = self.space, 0
-        while low < len(self.layouts):
-            begin = int(self.ends[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(self.ends, begin + size, side="right")))
-            rows = self.layouts[low:high]
-            count = space.counts[rows]
-            layout, fill = np.repeat(rows, count), _ranges(space.fills.first[space.degree[rows]], count)
-            shard = self.shard_of[space.unit[layout], space.fills.inner[fill]]
-            yield slice(begin, begin + len(layout)), shard, space.plans(layout, fill)
-            low = high
-
-
-def _ranges(first: Ints, count: Ints) -> Ints:
-    """The numbers first, first + 1, … (count of them), for each row in turn."""
-    ends = np.cumsum(count)
-    return np.repeat(first - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
+        return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
 
 
 @lru_cache(maxsize=4)

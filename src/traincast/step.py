@@ -3,6 +3,8 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
@@ -56,6 +58,10 @@ class LayerCosts:
     backward: Column
     weights: Column
     message: Column
+
+    def broadcast(self, shape: tuple[int, ...]) -> "LayerCosts":
+        """All columns in one shape."""
+        return LayerCosts(*(np.broadcast_to(getattr(self, field.name), shape) for field in fields(self)))
 
     def take(self, index: Any) -> "LayerCosts":
         """Rows of the columns."""

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.assumptions import PAPER, PRESETS
+from traincast.evaluation import evaluate, rank
 from traincast.memory import Footprint
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
-from traincast.space import Candidates, enumerate_space
+from traincast.space import enumerate_space
 from traincast.step import time_layer
 from traincast.times.collectives import collective
 
@@ -22,27 +23,27 @@ SYSTEMS = {name: tc.load_system(name) for name in ("a100-nvs4", "h200-nvs8", "b2
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 
 
-def space_of(strategy, domain, gpus=GPUS):
-    space = enumerate_space(GPT, (gpus,), domain, BATCH, strategy)
-    return Candidates.of(space, np.arange(len(space.layouts.tp)))
+def candidates_of(strategy, domain):
+    """Columns of every candidate of a space."""
+    space = enumerate_space(GPT, (GPUS,), domain, BATCH, strategy)
+    return space.plans(*space.candidates(np.arange(len(space.counts))))
 
 
 @st.composite
 def cases(draw):
     """A machine, assumptions, and a valid plan."""
     system = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))]
-    candidates = space_of(draw(st.sampled_from(sorted(STRATEGIES))), system.fast_domain)
-    layout, fill = candidates.locate(np.array([draw(st.integers(0, len(candidates) - 1))]))
-    return system, PRESETS[draw(st.sampled_from(sorted(PRESETS)))], candidates.space.plans(layout, fill).row(0)
+    candidates = candidates_of(draw(st.sampled_from(sorted(STRATEGIES))), system.fast_domain)
+    plan = candidates.row(draw(st.integers(0, len(candidates.mbs) - 1)))
+    return system, PRESETS[draw(st.sampled_from(sorted(PRESETS)))], plan
 
 
 @settings(max_examples=60, deadline=None)
 @given(cases(), st.lists(st.integers(0, 10**9), min_size=1, max_size=5))
 def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
     system, assumed, plan = case
-    candidates = space_of(plan.strategy, system.fast_domain)
-    layout, fill = candidates.locate(np.array([other % len(candidates) for other in others]))
-    batch = candidates.space.plans(layout, fill)
+    candidates = candidates_of(plan.strategy, system.fast_domain)
+    batch = candidates.take(np.array([other % len(candidates.mbs) for other in others]))
     columns = {
         knob: np.append(np.broadcast_to(column, len(others)), float(getattr(plan, knob) or 1))
         for knob, column in batch.numbers().items()
@@ -57,9 +58,9 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_search_gives_what_the_estimate_gives(strategy):
     found = tc.search(GPT, SYSTEMS["h200-nvs8"], GPUS, BATCH, strategy=strategy, top=50)
-    ranked = found.outcomes[0].best(50)
-    assert [est.step_seconds for _, est in found.plans] == [seconds for seconds, _, _ in ranked]
-    assert [est.memory_bytes for _, est in found.plans] == [held for _, held, _ in ranked]
+    ranked = rank(found.outcomes, 50)
+    assert [est.step_seconds for _, est in found.plans] == ranked.seconds.tolist()
+    assert [est.memory_bytes for _, est in found.plans] == ranked.memory.tolist()
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,3 +166,31 @@ def test_parameters_are_the_weights_that_ranks_hold(gpt):
     held = Footprint.of(layer(gpt, Plans(), PAPER)).weights * gpt.layers / PAPER.element_bytes
     assert gpt.parameters == held
     assert gpt.parameters == pytest.approx(1e12, rel=0.01)  # its name: a trillion
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_machines_as_columns_equal_machines_one_by_one(strategy):
+    """Capacity, bandwidths and rates as columns give what a search on each machine gives, to the last bit."""
+    base, draw = SYSTEMS["h200-nvs8"], np.random.default_rng(0)
+    paths = (
+        "accelerator.hbm_bytes",
+        "accelerator.hbm_bandwidth",
+        "accelerator.matrix_flops",
+        "network.1.bandwidth",
+        "network.0.latency",
+    )
+    choices = {path: base.figures()[path] * np.array([0.5, 1.0, 3.0]) for path in paths}
+    machines = base.with_figures({path: draw.choice(values, 12) for path, values in choices.items()})
+    gpus = (64, 256)
+    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, strategy), GPT, machines, BATCH, PAPER)
+    fitted = 0
+    for machine in range(12):
+        outcomes = evaluation.outcomes(machine)
+        ranking = rank(outcomes, 5)
+        for job, found in enumerate(tc.search_each(GPT, machines.take(machine), gpus, BATCH, strategy=strategy, top=5)):
+            mine = ranking.outcome == job
+            assert ranking.seconds[mine].tolist() == [est.step_seconds for _, est in found.plans]
+            assert ranking.memory[mine].tolist() == [est.memory_bytes for _, est in found.plans]
+            assert (outcomes[job].candidates, outcomes[job].feasible) == (found.candidates, found.feasible)
+            fitted += found.feasible
+    assert fitted > 0
