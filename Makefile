@@ -18,7 +18,7 @@ help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
-	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 10
+	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5
 
 test: .venv/.dev  ## Run the tests with coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --benchmark-disable --cov

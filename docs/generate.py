@@ -21,6 +21,7 @@ from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
 from traincast.reproduce import Reproduction, reproduce
+from traincast.space import AXES_OF
 from traincast.step import LayerCosts, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
@@ -121,10 +122,10 @@ def counts(operations: Iterable[Operation]) -> str:
     return table(("operation", "", "matrix FLOP", "vector FLOP", "bytes moved", "weights", "saved"), rows)
 
 
-def communication(op: Operation, work: Pass) -> str:
+def communication(work: Pass, axes: tuple[str, ...]) -> str:
     """What a pass communicates."""
-    told = [f"{one.kind} {mathml(one.nbytes)} over {one.over}" for one in work.collectives]
-    return "<br>".join(told) + (" (per panel)" if told and work.panels is not None else "")
+    told = [f"<div>{one.kind} {mathml(one.nbytes)} over {one.over}</div>" for one in work.collectives if one.over in axes]
+    return "".join(told) + ("per panel" if told and work.panels is not None else "")
 
 
 def vocabulary() -> str:
@@ -151,7 +152,7 @@ def sharded(strategy: str) -> str:
     operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
     rows = [
         (f"<code>{op.name}</code>", mathml(op.weight_bytes), mathml(op.saved_bytes),
-         communication(op, op.forward), communication(op, op.backward))
+         communication(op.forward, AXES_OF[strategy]), communication(op.backward, AXES_OF[strategy]))
         for op in operations
     ]  # fmt: skip
     return table(("operation", "weights", "saved", "communicated forward", "backward"), rows)
@@ -192,12 +193,13 @@ def times() -> str:
 def training_step() -> str:
     """The step and the memory of a rank."""
     tf, tb, W, s, M, L, gbs, dp, pp, tpp, tdp = symbols("t_f t_b W s M L gbs dp pp t_pp t_dp")
-    plan = Plans(pp=pp, dp=dp, mbs=b, fast_pp=tpp, fast_dp=tdp)  # type: ignore[arg-type]
+    plan = Plans(pp=pp, dp=dp, cp=m2, mbs=b, fast_pp=tpp, fast_dp=tdp, cp_kind="all-gather")  # type: ignore[arg-type]
     time = step(LayerCosts(tf, tb, W, M), plan, L, gbs, machine(), PAPER)  # type: ignore[arg-type]
     held = memory(Footprint(W, s), plan, L, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
         "t_f and t_b are a layer's forward and backward time for one micro-batch, W its weights, s what it saves and M the message "
-        "to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches.\n\n",
+        "to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. m2 stands "
+        "for cp, and is 1 but for 2-D context.\n\n",
         formula("layers", time.busy),
         formula("pipeline transfers", time.pp_comm),
         "<p><code>bubble</code> = (pp − 1) (layers + pipeline transfers) / micro-batches</p>\n",

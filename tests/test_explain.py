@@ -248,14 +248,17 @@ def test_no_plan_meets_the_rules(strategy):
     said = found.explain()
     assert (found.candidates, said.miss, said.fits_from, said.degrees) == (0, None, None, [])
     text = str(said)
-    assert "small on 7 × by hand: no plan meets the rules" in text
+    assert "small on 7 × by hand: no plan uses exactly so many GPUs" in text
+    assert said.possible == [4, 8]  # domains of 4: the multiples on either side
+    assert all(tc.search(MODEL, system(1e15), gpus, 4096, strategy=strategy).candidates for gpus in said.possible)
+    assert "Nearest numbers of GPUs that have candidates: 4, 8." in text
     named = ["tp does not divide the attention heads", "pp does not divide the layers", "dp does not divide the global batch"]
     if strategy == "context":
         named.append("the tokens of a micro-batch do not divide over the tensor ranks")
     if strategy == "summa":
         named.append("tp2 does not divide the hidden width")
     for reason in named:
-        assert f"{reason} ({found.rejected[reason]})" in text
+        assert f"{found.rejected[reason]}: {reason}" in text
     assert "does not fit in memory" not in text  # nothing came that far
     assert said.excluded == {"tp does not divide the attention heads": [7]}
 
@@ -298,7 +301,7 @@ def test_text_where_nothing_fits():
     text = str(said)
     assert f"small on 8 × by hand: none of {found.candidates:,} candidates fits in memory." in text
     assert str(said.miss[0]) in text
-    assert "(+25 %) would make it fit" in text  # 1/0.8 − 1
+    assert "(+25%) would make it fit" in text  # 1/0.8 − 1
     assert f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB." in text
 
 

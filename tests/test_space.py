@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from traincast.model import Model
 from traincast.plan import STRATEGIES, Plan
 from traincast.rules import RULES
-from traincast.space import AXES_OF, NO_FILL, WRAPS, Shards, divisors, enumerate_space, factorizations, panels, placements
+from traincast.space import (
+    AXES_OF,
+    NO_PANEL,
+    NO_PLACEMENT,
+    WRAPS,
+    Shards,
+    divisors,
+    enumerate_space,
+    factorizations,
+    panels,
+    placements,
+)
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
 
@@ -243,7 +254,8 @@ def rejected_by_loops(model, n, domain, gbs, strategy):
                 "pp does not divide the layers": L % pp == 0,
                 "dp does not divide the global batch": gbs % dp == 0,
                 "the tokens of a micro-batch do not divide over the tensor ranks": b * l % tokens_over == 0,
-                NO_FILL: fills > 0,
+                NO_PANEL: strategy != "summa" or len(panel_counts(e, m1, m2)) > 0,
+                NO_PLACEMENT: fills > 0,
             }
             grid += max(fills, 1)
             first = next((reason for reason, met in conditions.items() if not met), None)
@@ -271,7 +283,7 @@ def test_cases_of_rejection_reach_every_rule():
     reached = {
         reason for strategy in STRATEGIES for case in REJECTIONS for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
     }
-    all_rules = {rule.broken for rule in RULES} | {NO_FILL}
+    all_rules = {rule.broken for rule in RULES} | {NO_PANEL, NO_PLACEMENT}
     assert all_rules - reached == {
         "mbs does not divide the batch of a replica",
         "panels do not divide the hidden width",

@@ -63,12 +63,29 @@ def test_examples_parse(unit: str, example: str) -> None:
     assert parse(example, unit) > 0
 
 
-@given(st.floats(1e-9, 1e9), st.sampled_from(sorted(DECIMAL)))
+LARGE = sorted(prefix for prefix, power in DECIMAL.items() if power >= 0)
+SMALL = sorted(prefix for prefix, power in DECIMAL.items() if power <= 0)
+
+
+@given(st.floats(1e-9, 1e9), st.sampled_from(LARGE))
 def test_decimal_prefixes(value: float, prefix: str) -> None:
     assert parse(f"{value!r} {prefix}B", "byte") == pytest.approx(value * 10.0 ** DECIMAL[prefix], rel=1e-15)
 
 
-@given(st.floats(1e-9, 1e9), st.sampled_from(sorted({*DECIMAL, *BINARY})))
+@given(st.floats(1e-9, 1e9), st.sampled_from(SMALL))
+def test_prefixes_of_seconds(value: float, prefix: str) -> None:
+    assert parse(f"{value!r} {prefix}s", "s") == pytest.approx(value * 10.0 ** DECIMAL[prefix], rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"), [("400 mb/s", "byte/s"), ("80 uB", "byte"), ("989 mFLOP/s", "FLOP/s"), ("2.5 Ms", "s"), ("1 Kis", "s")]
+)
+def test_prefixes_that_can_only_be_typing_errors(text: str, unit: str) -> None:
+    with pytest.raises(ValueError, match="is unknown"):
+        parse(text, unit)
+
+
+@given(st.floats(1e-9, 1e9), st.sampled_from(sorted({*LARGE, *BINARY})))
 def test_eight_bits_are_a_byte(value: float, prefix: str) -> None:
     assert parse(f"{value!r} {prefix}b/s", "byte/s") * 8 == parse(f"{value!r} {prefix}B/s", "byte/s")
 

@@ -1,9 +1,11 @@
 """The command line: `traincast plan | estimate | catalog | reproduce`, all with `--json`.
 
-Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used.
+Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
+cannot be written, 130 when interrupted.
 """
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -33,6 +35,7 @@ app = App(
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
@@ -104,7 +107,7 @@ def estimate(
         from traincast.report import console, header, print_breakdowns, print_operations
 
         out = console()
-        header(est.model.name, est.system.name, int(est.plan.gpus), est.gbs, est.model.seq, est.assumptions.name, out)
+        header(est, int(est.plan.gpus), out)
         print_breakdowns(est, out)
         if operations:
             print_operations(est, out)
@@ -205,16 +208,29 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
+    if arguments is None:
+        _make_standard_output_forgiving()
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except CycloptsError as error:
         _fail(f"{str(error).strip()} (traincast --help)", 2)
     except TraincastError as error:
         _fail(str(error), error.exit_code)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
+    except OSError as error:
+        sys.stdout = None  # what is left unwritten stays so
+        _fail(f"cannot write: {error.strerror}", 2)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+
+
+def _make_standard_output_forgiving() -> None:
+    """Characters that its encoding lacks become question marks; a reader that has seen enough ends the program quietly."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from operator import index
 from typing import Any, Final, SupportsIndex
 
 WHOLE: Final = "must be a whole number of at least 1"
+MOST: Final = {"gpus": 1 << 22, "gbs": 1 << 24}  # larger numbers have more divisors than anyone waits for
 
 
 class TraincastError(Exception):
@@ -42,6 +43,13 @@ class NothingFits(TraincastError):
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number of at least 1; 4.0 and True are not."""
     return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) >= 1
+
+
+def not_whole(name: str, value: Any) -> list[str]:
+    """What is wrong with a whole number, if anything."""
+    if not is_whole(value):
+        return [f"{name} = {value!r}: {WHOLE}"]
+    return [f"{name} = {value:,}: must be at most {MOST[name]:,}"] if value > MOST.get(name, value) else []
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:

@@ -8,7 +8,7 @@ import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
-from traincast.errors import WHOLE, InputError, is_whole
+from traincast.errors import InputError, not_whole
 from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
@@ -18,9 +18,10 @@ from traincast.plan import Plan, Plans
 from traincast.rules import require
 from traincast.space import placements
 from traincast.step import Step, TimedOperation, cost_layer, step, time_layer
+from traincast.units import GIB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """One training step of a plan, or of columns of plans.
 
@@ -35,6 +36,13 @@ class Estimate:
     timed: tuple[TimedOperation, ...]
     step: Step
     memory: dict[str, Column]  # bytes by component
+
+    def __repr__(self) -> str:
+        return (
+            f"<Estimate {self.plan}: {self.step_seconds:.4g} s, {self.memory_bytes / GIB:.4g} GiB>"
+            if isinstance(self.plan, Plan)
+            else f"<Estimate of {np.size(self.step_seconds)} plans>"
+        )
 
     @property
     def step_seconds(self) -> Column:
@@ -141,9 +149,10 @@ def check_gbs(gbs: int | None, model: Model) -> int:
     if gbs is None:
         gbs = model.global_batch
     if gbs is None:
-        raise InputError("gbs", [f"{model.name} has no global batch of its own: give gbs, in sequences of {model.seq} tokens"])
-    if not is_whole(gbs):
-        raise InputError("gbs", [f"gbs = {gbs!r}: {WHOLE} (sequences)"])
+        own = f"{model.name} has no global batch of its own"
+        raise InputError("global batch", [f"{own}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
+    if wrong := not_whole("gbs", gbs):
+        raise InputError("global batch", wrong)
     return int(gbs)
 
 

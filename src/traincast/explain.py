@@ -18,6 +18,7 @@ from traincast.units import gib, seconds
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
 MORE: Final = 1.1  # a hardware figure is tried 10 % better
+NEAREST: Final = 64  # numbers of GPUs tried on either side
 LARGEST_JOB: Final = 1 << 17  # GPUs up to which a size that fits is looked for
 
 
@@ -54,6 +55,8 @@ class Explanation:
         The best plan if memory were unlimited, where that is another one.
     fits_from : (int, float) or None
         Where nothing fits: the fewest GPUs, doubling, on which something does, and the least memory there [byte].
+    possible : list of int
+        Where no plan meets the rules: the nearest numbers of GPUs, below and above, on which one does.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -65,6 +68,7 @@ class Explanation:
     faster: Answer | None
     unlimited: Answer | None
     fits_from: tuple[int, float] | None
+    possible: list[int]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -78,12 +82,12 @@ class Explanation:
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
         shares = sorted(((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True)
-        spent = ", ".join(f"{_percent(share)} {_label(name)}" for share, name in shares if share > 5e-4)
+        spent = ", ".join(f"{_percent(share)} {label(name)}" for share, name in shares if share > 5e-4)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
         moved = [f"{name} {_signed(change)}" for name, change in gains if change < -5e-4]
         return [
-            f"Spends its step on: {spent}.",
-            f"10 % better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
+            f"Spends its step on {spent}.",
+            f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
         ]
 
     def _runner_up(self) -> list[str]:
@@ -125,8 +129,11 @@ class Explanation:
         one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
         head = f"{one.model.name} on {gpus:,} × {one.system.name}"
         if self.miss is None:
-            reasons = "; ".join(f"{reason} ({count:,})" for reason, count in rejections(self.outcomes).items() if count)
-            return [f"{head}: no plan meets the rules: {reasons}."]
+            reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
+            lines = [f"{head}: no plan uses exactly so many GPUs. Rejected:", *reasons]
+            if self.possible:
+                lines.append(f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}.")
+            return lines
         plan, est = self.miss
         candidates = sum(outcome.candidates for outcome in self.outcomes)
         lines = [
@@ -155,6 +162,7 @@ class Explanation:
             "nearest_miss": plain(self.miss),
             "nearest_faster_miss": plain(self.faster),
             "unlimited_memory": plain(self.unlimited),
+            "possible_gpus": self.possible,
             "fits_from": None if self.fits_from is None else {"gpus": self.fits_from[0], "memory_bytes": self.fits_from[1]},
             "text": self.lines(),
         }
@@ -165,7 +173,9 @@ def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     sensitivity = _sensitivity(plans[0][1]) if plans else {}
     fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
-    return Explanation(outcomes, plans, sensitivity, _by_degree(outcomes), _excluded(outcomes), fits_from=fits_from, **misses)
+    possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
+    degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
+    return Explanation(outcomes, plans, sensitivity, degrees, excluded, fits_from=fits_from, possible=possible, **misses)
 
 
 def _capacity(outcomes: tuple[Outcome, ...]) -> float:
@@ -272,23 +282,43 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     return None
 
 
+def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
+    """The nearest numbers of GPUs, below and above the search's, that have candidates; looked for among the nearest few."""
+    one, gpus = outcomes[0].evaluation, outcomes[0].gpus
+    stride = one.system.fast_domain if gpus > one.system.fast_domain else 1
+
+    def possible(number: int) -> bool:
+        spaces = (
+            enumerate_space(one.model, (number,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy)
+            for outcome in outcomes
+        )
+        return any(len(space.counts) for space in spaces)
+
+    nearest = gpus - gpus % stride
+    below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)
+    above = next((n for n in range(nearest + stride, nearest + NEAREST * stride, stride) if possible(n)), None)
+    return [n for n in (below, above) if n is not None]
+
+
 def short_of(est: Estimate) -> str:
     """By how much a plan misses memory, and what would make it fit."""
     capacity = float(est.system.accelerator.hbm_bytes)
-    most, name = max((float(value), name) for name, value in est.memory.items())
     missing = float(est.memory_bytes) - capacity
-    second = "tp2" if est.plan.tp_kind == "summa" else "cp"
-    levers = {
-        "weights": "more tp or pp would cut them",
-        "gradients": "more tp or pp would cut them",
-        "optimizer": "more tp, pp or dp would cut it",
-        "activations": f"more tp or {second}, or a smaller micro-batch, would cut them",
-    }
-    short = f"{gib(missing)} more HBM ({_signed(missing / capacity)}) would make it fit"
-    return (
-        f"needs {gib(capacity + missing)} of {gib(capacity)}; {short}\n"
-        f"    most of it is {_label(name)}, {gib(most)}; {levers[name]}"
-    )
+    more = f"{gib(missing)} more HBM ({_signed(missing / capacity)}) would make it fit"
+    short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
+    most, name = max((float(value), name) for name, value in est.memory.items())
+    lever = f"; {_lever(name, est.plan)} would cut it" if most > missing else ""
+    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}"
+
+
+def _lever(component: str, plan: Plan | Plans) -> str:
+    """What makes a component of memory smaller."""
+    split = {"1d": "tp", "summa": "tp or tp2", "context": "tp or cp"}[plan.strategy]
+    if component == "optimizer":
+        return "more GPUs"
+    if component == "activations":
+        return f"a smaller micro-batch, or more {split}," if np.max(plan.mbs) > 1 else f"more {split}"
+    return f"more {split.replace(' or cp', '')} or pp"
 
 
 def _compare(pair: Answer, best: Answer) -> tuple[str, str]:
@@ -297,7 +327,7 @@ def _compare(pair: Answer, best: Answer) -> tuple[str, str]:
     change = float(est.step_seconds - winner.step_seconds)
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
-    said = ", ".join(f"{_label(name)} {value:+.3g} s" for name, value in causes[:3])
+    said = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
     return f"{_against(est, winner)}  {plan}", said or "the same components"
 
 
@@ -306,15 +336,15 @@ def _against(est: Estimate, winner: Estimate) -> str:
     return f"{seconds(float(est.step_seconds))} ({_signed(float(est.step_seconds / winner.step_seconds) - 1)})"
 
 
-def _label(component: str) -> str:
+def label(component: str) -> str:
     """How a component is called in a sentence."""
     names = {"tp_comm": "TP communication", "dp_comm": "DP communication", "pp_comm": "pipeline transfers"}
     return names.get(component, {"memory": "exposed memory traffic", "bubble": "pipeline bubble"}.get(component, component))
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{100 * share:.1f}%"
 
 
 def _signed(share: float) -> str:
-    return f"{100 * share:+.2g} %" if abs(share) < 0.0995 else f"{100 * share:+.0f} %"
+    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

@@ -4,10 +4,10 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from traincast.documents import read
-from traincast.errors import unknown
+from traincast.errors import InputError, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from traincast.schema import Figure, ModelFile, OuterTier, SystemFile
 
+SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
+MODEL_KEYS: Final = {"layers", "hidden", "heads"}
 _CHOSEN_DOMAIN = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
 
 
@@ -141,6 +143,8 @@ def _model_file(name_or_path: str | Path) -> "ModelFile":
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
         raise unknown("model", str(name_or_path), model_names())
+    if SYSTEM_KEYS & document.keys():
+        raise InputError(str(name_or_path), ["describes a system, not a model"])
     return check(ModelFile, document, str(name_or_path))
 
 
@@ -152,6 +156,8 @@ def _system_file(name_or_path: str | Path) -> "SystemFile":
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
         raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
+    if MODEL_KEYS & document.keys():
+        raise InputError(str(name_or_path), ["describes a model, not a system"])
     return check(SystemFile, document, str(name_or_path))
 
 
@@ -166,7 +172,7 @@ def _is_file(name_or_path: str | Path) -> bool:
 def _is_system(name_or_path: str | Path) -> bool:
     """Whether a name or a file describes a system."""
     if _is_file(name_or_path):
-        return not {"accelerator", "network"}.isdisjoint(read(Path(name_or_path)))
+        return not SYSTEM_KEYS.isdisjoint(read(Path(name_or_path)))
     return _system_document(str(name_or_path)) is not None
 
 

@@ -106,7 +106,7 @@ class Plan:
     @property
     def strategy(self) -> str:
         """Name of the strategy this plan belongs to."""
-        return next(name for name, choices in STRATEGIES.items() if all(getattr(self, k) == v for k, v in choices.items()))
+        return _strategy(self)
 
     def columns(self) -> "Plans":
         """The same plan as numbers for the formulas; parts of the placement not given are 1."""
@@ -160,6 +160,11 @@ class Plans:
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
 
     @property
+    def strategy(self) -> str:
+        """Name of the strategy these plans belong to."""
+        return _strategy(self)
+
+    @property
     def placed(self) -> Column:
         """Members of all groups that share a fast domain."""
         return self.fast_tp * self.fast_tp2 * self.fast_cp * self.fast_dp * self.fast_pp
@@ -186,3 +191,8 @@ class Plans:
         """One plan out of the columns."""
         one = self.take(index)
         return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices())
+
+
+def _strategy(plan: Plan | Plans) -> str:
+    """Name of the strategy a plan belongs to."""
+    return next(name for name, choices in STRATEGIES.items() if all(getattr(plan, k) == v for k, v in choices.items()))

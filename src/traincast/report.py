@@ -1,5 +1,6 @@
 """Results for people: tables and bars that read well at 80 columns and in a pipe."""
 
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -9,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.columns import COLUMNS, Column
+from traincast.columns import Column
 from traincast.estimate import Estimate
-from traincast.explain import Explanation
+from traincast.explain import Explanation, label
 from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
@@ -22,13 +23,15 @@ BAR: Final = 32
 
 
 def console() -> Console:
-    """A console on standard output; 80 columns wide where it is no terminal."""
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
+    """A console on standard output: as wide as the terminal, never under 80 columns (a table is not cut), and 80 in a pipe."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    width = max(WIDTH, shutil.get_terminal_size().columns) if terminal else WIDTH
+    return Console(width=width, highlight=False)
 
 
 def print_found(found: Found, explanation: Explanation, elapsed: float, out: Console) -> None:
     """The best plans, the winner in detail, and why the alternatives lose."""
-    header(found.model.name, found.system.name, found.gpus, found.gbs, found.model.seq, found.assumptions.name, out)
+    header(found, found.gpus, out)
     share = found.feasible / max(found.candidates, 1)
     out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
     if found.best is not None:
@@ -37,15 +40,15 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, out: Con
         print_breakdowns(found.best[1], out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
-    out.print(heading("Rejected before timing"))
+    out.print(heading(f"Rejected by a rule, or by memory (of {found.candidates:,} candidates that met the rules)"))
     out.print(rejections(found.rejected))
 
 
-def header(model: str, system: str, gpus: int, gbs: int, seq: int, assumptions: str, out: Console) -> None:
+def header(est: Found | Estimate, gpus: int, out: Console) -> None:
     """What is being answered."""
-    tokens = f"{gbs:,} sequences ({gbs * seq / 1e6:.3g} M tokens)"
-    out.print(Text(f"{model} on {gpus:,} × {system}, {tokens} a step", style="bold"))
-    out.print(f"assumptions: {assumptions}")
+    model = est.model
+    out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {gpus:,} × {est.system.name}", style="bold"))
+    out.print(f"a step: {est.gbs:,} sequences of {model.seq:,} tokens; assumptions: {est.assumptions.name}")
 
 
 def heading(text: str) -> Text:
@@ -78,12 +81,17 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     out.print(Text(f"Plan: {plan}", style="bold"))
     title = f"Time of a step: {seconds(float(est.step_seconds))}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     days = est.training_days
-    out.print(heading(title if days is None else f"{title}, {days:,.3g} days in all"))
+    out.print(heading(title if days is None else f"{title}, {_days(days)} in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}"))
     out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
+
+
+def _days(days: Column) -> str:
+    """A number of days, in whole days where there are many."""
+    return f"{days:,.0f} days" if days >= 100 else f"{days:.3g} days"
 
 
 def bars(parts: Mapping[str, Column], form: "type[str] | object", whole: float) -> Table:
@@ -95,8 +103,7 @@ def bars(parts: Mapping[str, Column], form: "type[str] | object", whole: float) 
     table.add_column(no_wrap=True)
     for name, value in parts.items():
         share = float(value) / whole
-        meaning = COLUMNS[name].name
-        table.add_row(meaning, form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))  # type: ignore[operator]
+        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))  # type: ignore[operator]
     return table
 
 
@@ -105,7 +112,7 @@ def rejections(rejected: Mapping[str, int]) -> Table:
     table = _table(show_header=False)
     table.add_column(justify="right")
     table.add_column()
-    for reason, count in sorted(rejected.items(), key=lambda item: -item[1]):
+    for reason, count in rejected.items():
         table.add_row(f"{count:,}", reason)
     return table
 

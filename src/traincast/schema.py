@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from traincast.errors import MOST
 from traincast.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -235,6 +236,14 @@ class InnerTier(OuterTier):
     """The network inside a fast domain of `size` accelerators."""
 
     size: Count
+
+    @field_validator("size")
+    @classmethod
+    def _imaginable(cls, size: Count) -> Count:
+        """A size whose divisors can be tried."""
+        if size.value > MOST["gpus"]:
+            raise ValueError(f"above {MOST['gpus']:,}; write for instance 8")
+        return size
 
 
 class SystemFile(File):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
-from traincast.errors import WHOLE, InputError, is_whole, unknown
+from traincast.errors import InputError, not_whole, unknown
 from traincast.estimate import Answer, check_gbs, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
@@ -22,7 +22,7 @@ from traincast.plan import ALIASES, STRATEGIES, Plan
 from traincast.space import enumerate_space
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Found:
     """Result of a search on one number of GPUs."""
 
@@ -54,16 +54,24 @@ class Found:
         """Candidates rejected, by the first rule they break (in the order rules are asked), and by memory."""
         return rejections(self.outcomes)
 
+    def __repr__(self) -> str:
+        best = "nothing" if self.best is None else f"{self.best[0]} in {self.best[1].step_seconds:.4g} s"
+        return f"<Found {best}; {self.feasible:,} of {self.candidates:,} candidates fit>"
+
     @cached_property
     def plans(self) -> list[Answer]:
         """The best `top` plans with their estimates, best first; empty where nothing fits."""
-        rankings = [rank([outcome], self.top) for outcome in self.outcomes]
+        return self._ranked(self.top)
+
+    def _ranked(self, top: int) -> list[Answer]:
+        """The best `top` plans over all strategies."""
+        rankings = [rank([outcome], top) for outcome in self.outcomes]
         rows = [
             (*row, which, i)
             for which, one in enumerate(rankings)
             for i, row in enumerate(zip(one.seconds, one.memory, strict=True))
         ]
-        return [self._answer(rankings[which].plans.row(i)) for _, _, which, i in sorted(rows)[: self.top]]
+        return [self._answer(rankings[which].plans.row(i)) for _, _, which, i in sorted(rows)[:top]]
 
     def _answer(self, plan: Plan) -> Answer:
         """A plan with its estimate."""
@@ -101,7 +109,7 @@ class Found:
 
     def explain(self) -> Explanation:
         """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
-        return explain(self.outcomes, self.plans)
+        return explain(self.outcomes, self.plans if len(self.plans) > 1 else self._ranked(2))
 
 
 def search(
@@ -171,10 +179,8 @@ def _check(
 ) -> tuple[int, tuple[str, ...]]:
     """The global batch and the strategies, once all arguments are found usable."""
     names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-    names = [ALIASES.get(name, name) for name in names]
-    problems = [
-        f"{name} = {value!r}: {WHOLE}" for name, value in [*(("gpus", n) for n in gpus), ("top", top)] if not is_whole(value)
-    ]
+    names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
+    problems = [wrong for name, value in [*(("gpus", n) for n in gpus), ("top", top)] for wrong in not_whole(name, value)]
     problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names if name not in STRATEGIES]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
@@ -186,4 +192,4 @@ def _check(
         problems += error.problems
     if problems:
         raise InputError("search", problems)
-    return batch, tuple(dict.fromkeys(names))
+    return batch, tuple(names)

@@ -20,7 +20,8 @@ from traincast.rules import RULES
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-NO_FILL: Final = "no placement fills the fast domains, or no panel is wide enough"
+NO_PANEL: Final = "no number of panels is wide enough"
+NO_PLACEMENT: Final = "no placement fills the fast domains"
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched
 AXES_OF: Final = {"1d": ("tp", "pp", "dp"), "summa": ("tp", "tp2", "pp", "dp"), "context": ("tp", "cp", "pp", "dp")}
 WRAPS: Final = {"pp", "dp"}  # axes around a layer: its cost does not depend on them
@@ -237,7 +238,8 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
 
     for rule in RULES:
         reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
-    reject(NO_FILL, filled[degree] > 0)
+    reject(NO_PANEL, np.any(wide, axis=1)[degree])
+    reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))

@@ -59,6 +59,8 @@ def _unit(spelled: str) -> tuple[str, int, float]:
         prefix, base = numerator[:cut], numerator[cut:]
         if (prefix in DECIMAL or prefix in BINARY) and base in BASE:
             dimension, size = BASE[base]
+            if (DECIMAL.get(prefix, 0) > 0 or prefix in BINARY) == (dimension == "s") and prefix:
+                return "", 0, 1.0  # no Ms, no mB/s
             per_second = "/s" if per in {"s", "sec"} else "/" + per if per else ""
             return dimension + per_second, DECIMAL.get(prefix, 0), BINARY.get(prefix, 1.0) * size
     return "", 0, 1.0
@@ -74,7 +76,9 @@ def seconds(value: float) -> str:
 
 def gib(value: float) -> str:
     """Memory for people, in GiB (in MiB below a tenth of one)."""
-    return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB or value == 0 else f"{value / GIB * 1024:.1f} MiB"
+    if value == 0:
+        return "0"
+    return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
 
 
 def rate(value: float, unit: str) -> str:

@@ -1,7 +1,9 @@
 """The command line as a user meets it: what it prints, what it refuses, and with which exit code."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,7 @@ from traincast.cli import main
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 COMMANDS = {
-    "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 3",
+    "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5",
     "plan-vit": "plan vit-era5 --system b200-nvs64 --gpus 4096 --strategy summa,context --top 5",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "catalog": "catalog",
@@ -124,7 +126,7 @@ WRONG = {
     "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus", "int"),
     "plan gpt3-1t --system h200-nvs8": ("--gpus", ""),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("gbs = 0", "at least 1"),
-    "plan gpt-13b --system h200-nvs8 --gpus 8": ("global batch", "give gbs"),
+    "plan gpt-13b --system h200-nvs8 --gpus 8": ("global batch", "give one"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --strategy 3d": ("unknown strategy '3d'", "1d"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --assumptions papper": ("unknown assumptions 'papper'", "paper"),
@@ -138,6 +140,8 @@ WRONG = {
     "catalog wibble": ("unknown model or system 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),
+    "plan gpt3-1t --system h200-nvs8 --gpus 99999999999999999999": ("gpus", "at most 4,194,304"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --gbs 1000000000000": ("gbs", "at most 16,777,216"),
 }
 
 
@@ -169,6 +173,27 @@ def test_as_a_process():
     wrong = traincast("plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "x")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert wrong.stderr.startswith("traincast: ")
+
+
+@pytest.mark.parametrize(("encoding", "instead"), [("utf-8", "×"), ("ascii", "?")])
+def test_output_suits_the_encoding_and_the_reader(encoding, instead):
+    command = [sys.executable, "-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"]
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
+        assert f"on 2,048 {instead} h200-nvs8" in process.stdout.readline().decode(encoding)
+        process.stdout.close()  # the reader has seen enough
+        assert process.stderr.read() == b""
+        assert process.wait() in {0, -signal.SIGPIPE}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_a_full_disk_is_said():
+    command = [sys.executable, "-m", "traincast", "catalog"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("traincast: cannot write: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_importing_the_package_imports_nothing_heavy():
