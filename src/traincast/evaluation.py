@@ -20,7 +20,7 @@ from traincast.operations.base import total
 from traincast.operations.layers import layer
 from traincast.plan import Plan, Plans
 from traincast.rules import RULES
-from traincast.space import NO_PANEL, NO_PLACEMENT, Floats, Ints, Shards, Space
+from traincast.space import NO_PLACEMENT, Floats, Ints, Shards, Space
 from traincast.step import LayerCosts, cost_layer, step, time_layer
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
@@ -238,5 +238,5 @@ def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    asked = [*(rule.broken for rule in RULES), NO_PANEL, NO_PLACEMENT, OUT_OF_MEMORY]
+    asked = [*(rule.broken for rule in RULES), NO_PLACEMENT, OUT_OF_MEMORY]
     return {reason: counts[reason] for reason in asked if reason in counts or reason == OUT_OF_MEMORY}

@@ -20,7 +20,6 @@ from traincast.rules import RULES
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
-NO_PANEL: Final = "no number of panels is wide enough"
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched
 AXES_OF: Final = {"1d": ("tp", "pp", "dp"), "summa": ("tp", "tp2", "pp", "dp"), "context": ("tp", "cp", "pp", "dp")}
@@ -238,7 +237,6 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
 
     for rule in RULES:
         reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
-    reject(NO_PANEL, np.any(wide, axis=1)[degree])
     reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
