@@ -21,11 +21,11 @@ from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
 from traincast.reproduce import Reproduction, reproduce
-from traincast.space import AXES_OF
 from traincast.step import LayerCosts, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
 from traincast.times.roofline import arithmetic, exposed_memory
+from traincast.times.schedules import bubble
 
 DOCS = Path(__file__).parent
 GENERATED = "<!-- Written by docs/generate.py from the code: do not edit. -->\n\n"
@@ -148,11 +148,11 @@ def sharded(strategy: str) -> str:
     e, f = symbols("e f")
     model = Model(name="symbolic", layers=1, hidden=e, heads=h, ffn=f, seq=l)  # type: ignore[arg-type]
     second = {"summa": {"tp2": m2, "panels": nb}, "context": {"cp": m2}}.get(strategy, {})
-    plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy])  # type: ignore[arg-type]
+    plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy].choices)  # type: ignore[arg-type]
     operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
     rows = [
         (f"<code>{op.name}</code>", mathml(op.weight_bytes), mathml(op.saved_bytes),
-         communication(op.forward, AXES_OF[strategy]), communication(op.backward, AXES_OF[strategy]))
+         communication(op.forward, STRATEGIES[strategy].axes), communication(op.backward, STRATEGIES[strategy].axes))
         for op in operations
     ]  # fmt: skip
     return table(("operation", "weights", "saved", "communicated forward", "backward"), rows)
@@ -193,6 +193,7 @@ def times() -> str:
 def training_step() -> str:
     """The step and the memory of a rank."""
     tf, tb, W, s, M, L, gbs, dp, pp, tpp, tdp = symbols("t_f t_b W s M L gbs dp pp t_pp t_dp")
+    t, nm, nl, AG, RS = symbols("t nm nl AG RS")
     plan = Plans(pp=pp, dp=dp, cp=m2, mbs=b, fast_pp=tpp, fast_dp=tdp, cp_kind="all-gather")  # type: ignore[arg-type]
     time = step(LayerCosts(tf, tb, W, M), plan, L, gbs, machine(), PAPER)  # type: ignore[arg-type]
     held = memory(Footprint(W, s), plan, L, gbs, PAPER)  # type: ignore[arg-type]
@@ -202,9 +203,11 @@ def training_step() -> str:
         "for cp, and is 1 but for 2-D context.\n\n",
         formula("layers", time.busy),
         formula("pipeline transfers", time.pp_comm),
-        "<p><code>bubble</code> = (pp − 1) (layers + pipeline transfers) / micro-batches</p>\n",
-        "<p><code>data parallel</code> = all-gather and reduce-scatter of W over dp (2-D context: dp·m2) as collectives per layer, "
-        "behind t_f and t_b</p>\n",
+        formula("bubble", bubble(t, pp, nm)),
+        "<p>with t the time of layers and transfers together and nm the micro-batches of a replica.</p>\n",
+        formula("data parallel", layer_by_layer(AG, tf, nl) + layer_by_layer(RS, tb, nl)),
+        "<p>with AG the all-gather and RS the reduce-scatter of W over the dp·m2 ranks that hold the same weights, and nl the "
+        "layers of a stage.</p>\n",
         *(formula(name, value) for name, value in held.items()),
     ]
     return "".join(lines)
@@ -214,7 +217,7 @@ def formulas() -> str:
     """The page of formulas."""
     intro = (
         "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in place of numbers "
-        "(`docs/generate.py`): it cannot disagree with the code. Divisions of shapes are whole-number divisions. "
+        "(`docs/generate.py`). Divisions of shapes are whole-number divisions. "
         "Source of all of them: arXiv 2410.00273, with its [errata](errata.md) corrected. "
         "The symbols are listed in the [nomenclature](nomenclature.md).\n\n"
     )

@@ -4,10 +4,22 @@ import csv
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import traincast as tc
 
+settings.register_profile("traincast", deadline=None)  # the machine that runs the tests may be busy
+settings.load_profile("traincast")
+
 GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch):
+    """Output that does not depend on the caller's terminal."""
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def plans(draw, placed=None):
     if strategy == "context":
         knobs["cp"] = draw(degrees)
     places = {True: degrees, False: st.none(), None: degrees | st.none()}[placed]
-    return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy])
+    return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy].choices)
 
 
 # What is refused --------------------------------------------------------------------------------------------------------------
@@ -140,18 +140,20 @@ def test_text_says_all_knobs_but_those_of_no_effect(plan):
     """Put together again from its text, a plan is the same up to who is alone in a domain that others share."""
     strategy, *words = str(plan).split()
     knobs = dict(word.split("=") for word in words)
-    again = Plan(**{knob: int(value) if value.isdigit() else value for knob, value in knobs.items()}, **STRATEGIES[strategy])
+    again = Plan(
+        **{knob: int(value) if value.isdigit() else value for knob, value in knobs.items()}, **STRATEGIES[strategy].choices
+    )
     shared = any((getattr(plan, place) or 1) > 1 for place in PLACES)
     assert again == (replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan)
     assert plan.knobs() == {
         knob: int(value) if value.isdigit() else value
-        for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].items() if v != getattr(Plan(), k)}).items()
+        for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].choices.items() if v != getattr(Plan(), k)}).items()
     }
 
 
 @given(plans())
 def test_strategy_gpus_and_placed(plan):
-    assert {choice: getattr(plan, choice) for choice in ("tp_kind", "cp_kind")} == STRATEGIES[plan.strategy]
+    assert {choice: getattr(plan, choice) for choice in ("tp_kind", "cp_kind")} == STRATEGIES[plan.strategy].choices
     assert plan.gpus == plan.tp * plan.tp2 * plan.cp * plan.pp * plan.dp  # whole numbers: exact however large
     assert plan.placed == all(getattr(plan, place) is not None for place in PLACES)
 

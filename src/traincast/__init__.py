@@ -72,7 +72,9 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for, when it is asked for: importing the package costs nothing."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'traincast' has no attribute {name!r}")
-    return getattr(import_module(f"traincast.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"traincast.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -53,7 +53,7 @@ _ROWS: Final = (
     ("tokens_per_second_per_gpu", "", "token/s", "result", "training throughput of one GPU"),
     ("training_days", "", "day", "result", "length of the whole training run"),
     ("compute", "", "s", "time", "arithmetic, launches included"),
-    ("memory", "", "s", "time", "memory traffic not hidden behind arithmetic"),
+    ("exposed_memory", "", "s", "time", "memory traffic not hidden behind arithmetic"),
     ("tp_comm", "", "s", "time", "tensor- and context-parallel communication, exposed"),
     ("dp_comm", "", "s", "time", "weight gathering and gradient reduction, exposed"),
     ("pp_comm", "", "s", "time", "activations passed between stages"),

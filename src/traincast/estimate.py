@@ -63,11 +63,11 @@ class Estimate:
     def breakdown(self) -> dict[str, Column]:
         """Seconds by component; they add up to `step_seconds`."""
         plan = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
-        repeats = self.gbs / plan.dp / plan.mbs * (self.model.layers / plan.pp)  # micro-batches times layers of a stage
+        repeats = plan.microbatches(self.gbs) * plan.layers_per_stage(self.model.layers)
         parts = [part for t in self.timed for part in (t.forward, t.backward, t.again) if part is not None]
         seconds = {
             "compute": total(part.compute for part in parts) * repeats,
-            "memory": total(part.memory for part in parts) * repeats,
+            "exposed_memory": total(part.memory for part in parts) * repeats,
             "tp_comm": total(part.comm for part in parts) * repeats,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
@@ -190,6 +190,10 @@ def estimate(
     gbs, assumed = check_gbs(gbs, model), resolve(assumptions)
     require(model, plan, gbs, system.fast_domain)
     if isinstance(plan, Plan) and not plan.placed:
+        if system.columns():
+            raise InputError(
+                "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
+            )
         every = placements(plan, system.fast_domain)
         if every is None:
             whole = f"no placement of {plan} fills fast domains of {system.fast_domain}"

@@ -80,8 +80,7 @@ class Evaluation:
 
 def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
     """Memory of every layout of a space [byte]."""
-    one = Footprint.of(layer(model, space.units, assumed))
-    held = Footprint(*(np.broadcast_to(column, space.units.tp.shape)[space.unit] for column in (one.weights, one.saved)))  # type: ignore[union-attr]
+    held = Footprint.of(layer(model, space.units, assumed)).take(space.unit)
     return np.asarray(total(memory(held, space.layouts, model.layers, gbs, assumed).values()))
 
 

@@ -91,9 +91,11 @@ class Explanation:
         ]
 
     def _runner_up(self) -> list[str]:
-        if len(self.plans) < 2:
+        best = self.plans[0]
+        other = next((one for one in self.plans[1:] if one[0].columns().numbers() != best[0].columns().numbers()), None)
+        if other is None:  # 1-D, and context with a degree of 1, are the same plan
             return []
-        plan, causes = _compare(self.plans[1], self.plans[0])
+        plan, causes = _compare(other, best)
         return [f"Runner-up: {plan}", f"    {causes}"]
 
     def _degrees(self) -> list[str]:
@@ -235,7 +237,7 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
     for tp in map(int, divisors(outcomes[0].gpus)):
         broken = []
         for outcome in outcomes:
-            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[outcome.evaluation.space.strategy])
+            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[outcome.evaluation.space.strategy].choices)
             broken.append(next((rule.broken for rule in RULES if not rule.holds(one.model, plan, one.gbs)), None))
         if all(broken) and broken[0] is not None:
             reasons.setdefault(broken[0], []).append(tp)
@@ -313,7 +315,7 @@ def short_of(est: Estimate) -> str:
 
 def _lever(component: str, plan: Plan | Plans) -> str:
     """What makes a component of memory smaller."""
-    split = {"1d": "tp", "summa": "tp or tp2", "context": "tp or cp"}[plan.strategy]
+    split = " or ".join(STRATEGIES[plan.strategy].layer_axes)
     if component == "optimizer":
         return "more GPUs"
     if component == "activations":
@@ -339,7 +341,7 @@ def _against(est: Estimate, winner: Estimate) -> str:
 def label(component: str) -> str:
     """How a component is called in a sentence."""
     names = {"tp_comm": "TP communication", "dp_comm": "DP communication", "pp_comm": "pipeline transfers"}
-    return names.get(component, {"memory": "exposed memory traffic", "bubble": "pipeline bubble"}.get(component, component))
+    return names.get(component, {"exposed_memory": "exposed memory traffic", "bubble": "pipeline bubble"}.get(component, component))
 
 
 def _percent(share: float) -> str:

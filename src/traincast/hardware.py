@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from traincast.columns import Column
+from traincast.errors import InputError, is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One accelerator (GPU). Every figure may be a number or a column over machines.
+    """One accelerator (GPU). Every figure may be a number or a column over machines (then plans are the last axis, machines lead).
 
     Parameters
     ----------
@@ -77,12 +78,32 @@ class System:
         Two tiers: the fast domain (NVLink, NVSwitch) and the network between domains.
     sources : mapping of str to str
         Where each figure comes from.
+
+    Raises
+    ------
+    InputError
+        If there are not two tiers, the inner one with a size, or a figure is not positive; all mistakes at once.
     """
 
     name: str
     accelerator: Accelerator
     tiers: tuple[Tier, ...]
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        sizes = [tier.size for tier in self.tiers]
+        if len(sizes) != 2 or not is_whole(sizes[0]) or sizes[1] is not None:
+            wrong = f"tiers of sizes {sizes}: must be two, the fast domain with its size and the network between domains without"
+            raise InputError(f"system {self.name}", [wrong])
+        figures = {path: value for path, value in self.figures().items() if isinstance(value, int | float)}
+        problems = [
+            f"{path} = {value!r}: must be above 0" for path, value in figures.items() if not value > 0 and "latency" not in path
+        ]
+        problems += [
+            f"{path} = {value!r}: must be at least 0" for path, value in figures.items() if not value >= 0 and "latency" in path
+        ]
+        if problems:
+            raise InputError(f"system {self.name}", problems)
 
     @property
     def fast(self) -> Tier:
@@ -97,9 +118,7 @@ class System:
     @property
     def fast_domain(self) -> int:
         """Accelerators in one fast domain (the paper's NVS)."""
-        size = self.tiers[0].size
-        assert size is not None, "the loader requires it of every tier but the outermost"
-        return size
+        return int(self.tiers[0].size or 1)
 
     def figures(self) -> dict[str, Column]:
         """Every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.

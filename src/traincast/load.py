@@ -14,7 +14,7 @@ from traincast.model import Model
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from traincast.schema import Figure, ModelFile, OuterTier, SystemFile
+    from traincast.schema import Figure, ModelFile, SystemFile, TierPart
 
 SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
 MODEL_KEYS: Final = {"layers", "hidden", "heads"}
@@ -89,7 +89,7 @@ def load_system(name_or_path: str | Path) -> System:
             hbm_bandwidth=chip.hbm_bandwidth.value,
             hbm_bytes=chip.hbm_bytes.value,
         ),
-        tiers=(_tier(inner, size=inner.size.value), _tier(outer)),
+        tiers=(_tier(inner, size=inner.size.value), _tier(outer, outer.ports.value)),
         sources=_sources(file),
     )
 
@@ -208,14 +208,14 @@ def _catalogue(folder: Literal["models", "systems"]) -> "dict[str, Traversable]"
     return {entry.name.removesuffix(".yaml"): entry for entry in entries if entry.name.endswith(".yaml")}
 
 
-def _tier(tier: "OuterTier", size: int | None = None) -> Tier:
+def _tier(tier: "TierPart", ports: float = 1.0, size: int | None = None) -> Tier:
     """One tier of the network."""
     return Tier(
         name=tier.name,
         bandwidth=tier.bandwidth.value,
         efficiency=tier.efficiency.value,
         latency=tier.latency.value,
-        ports=tier.ports.value,
+        ports=ports,
         size=size,
     )
 

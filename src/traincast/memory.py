@@ -1,6 +1,9 @@
 """Memory of one rank (arXiv 2410.00273): weights, gradients, distributed optimizer, activations in flight."""
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
@@ -15,6 +18,10 @@ class Footprint:
 
     weights: Column
     saved: Column
+
+    def take(self, rows: Any) -> "Footprint":
+        """Rows of the columns."""
+        return Footprint(np.asarray(self.weights)[rows], np.asarray(self.saved)[rows])
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...]) -> "Footprint":
@@ -38,12 +45,11 @@ def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumpt
     assumed : Assumptions
         Bytes of gradients and optimizer states per byte of weights.
     """
-    per_stage = layers / plan.pp
-    microbatches = gbs / plan.dp / plan.mbs
+    per_stage = plan.layers_per_stage(layers)
     weights = held.weights * per_stage
     return {
         "weights": weights,
         "gradients": assumed.gradients_per_weight * weights,
         "optimizer": assumed.optimizer_per_weight * weights / (plan.dp * plan.cp),  # sharded over all that hold the same weights
-        "activations": held.saved * per_stage * in_flight(plan.pp, microbatches),
+        "activations": held.saved * per_stage * in_flight(plan.pp, plan.microbatches(gbs)),
     }

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from traincast.errors import WHOLE, InputError, is_whole
+
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
@@ -28,6 +30,11 @@ class Model:
         Length of the whole training run [sequences].
     sources : mapping of str to str
         Where each figure comes from.
+
+    Raises
+    ------
+    InputError
+        If a number is no whole number of at least 1, or heads do not divide the width; all mistakes at once.
     """
 
     name: str
@@ -39,6 +46,18 @@ class Model:
     global_batch: int | None = None
     training_sequences: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        numbers = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "ffn", "seq")}
+        problems = [
+            f"{name} = {value!r}: {WHOLE}"
+            for name, value in numbers.items()
+            if isinstance(value, int | float) and not is_whole(value)
+        ]
+        if not problems and isinstance(self.hidden, int) and self.hidden % self.heads:
+            problems = [f"heads = {self.heads}: must divide hidden = {self.hidden}"]
+        if problems:
+            raise InputError(f"model {self.name}", problems)
 
     @property
     def head_width(self) -> int:

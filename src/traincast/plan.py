@@ -1,7 +1,8 @@
 """A parallel plan: one of them (`Plan`, whole numbers) or a column of many (`Plans`, float64 columns)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -12,13 +13,54 @@ TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather"]
 Attention = Literal["flash", "unfused", "summa"]
 Recompute = Literal["none", "selective"]
-AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
-STRATEGIES: Final[dict[str, dict[str, Any]]] = {  # what one batch of plans has in common, by the name users give it
-    "1d": {"tp_kind": "1d", "cp_kind": "none"},
-    "summa": {"tp_kind": "summa", "cp_kind": "none"},
-    "context": {"tp_kind": "1d", "cp_kind": "all-gather"},
+ALLOWED: Final = {  # what each choice may be
+    name: get_args(kind)
+    for name, kind in (("tp_kind", TpKind), ("cp_kind", CpKind), ("attention", Attention), ("recompute", Recompute))
 }
-ALIASES: Final = {"2d": "summa", "2d-seqp": "context"}  # as the paper's reference code calls them
+AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to cut a layer over GPUs: what one batch of plans has in common.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    second : str or None
+        The axis that cuts a layer beside tp.
+    choices : mapping of str to str
+        Its choices of a plan.
+    alias : str
+        What the paper's reference code calls it.
+    """
+
+    name: str
+    second: str | None
+    choices: Mapping[str, Any]
+    alias: str
+
+    @property
+    def layer_axes(self) -> tuple[str, ...]:
+        """Axes that cut a layer."""
+        return ("tp",) if self.second is None else ("tp", self.second)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes, whose degrees multiply to the number of GPUs, in enumeration order."""
+        return (*self.layer_axes, "pp", "dp")
+
+
+STRATEGIES: Final = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("1d", None, {"tp_kind": "1d", "cp_kind": "none"}, "1d"),
+        Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d"),
+        Strategy("context", "cp", {"tp_kind": "1d", "cp_kind": "all-gather"}, "2d-seqp"),
+    )
+}
+ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values()}
 
 
 def _knob(name: str, default: Any) -> Any:
@@ -64,11 +106,10 @@ class Plan:
     def __post_init__(self) -> None:
         values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
-        allowed = get_type_hints(type(self))
         problems += [
-            f"{choice} = {getattr(self, choice)!r}: must be one of {', '.join(get_args(allowed[choice]))}"
-            for choice in CHOICES
-            if getattr(self, choice) not in get_args(allowed[choice])
+            f"{choice} = {getattr(self, choice)!r}: must be one of {', '.join(allowed)}"
+            for choice, allowed in ALLOWED.items()
+            if getattr(self, choice) not in allowed
         ]
         problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
         if problems:
@@ -125,7 +166,7 @@ class Plan:
         return {name: value for name, value in values.items() if value not in (default[name], None) and name not in alone}
 
     def __str__(self) -> str:
-        shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"]}
+        shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"].choices}
         return " ".join((self.strategy, *(f"{name}={value}" for name, value in shown.items())))
 
 
@@ -158,6 +199,14 @@ class Plans:
     def gpus(self) -> Column:
         """World size."""
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
+
+    def microbatches(self, gbs: Column) -> Column:
+        """Micro-batches a replica works through in a step, nm."""
+        return gbs / self.dp / self.mbs
+
+    def layers_per_stage(self, layers: Column) -> Column:
+        """Layers of a pipeline stage, nl."""
+        return layers / self.pp
 
     @property
     def strategy(self) -> str:
@@ -195,4 +244,4 @@ class Plans:
 
 def _strategy(plan: Plan | Plans) -> str:
     """Name of the strategy a plan belongs to."""
-    return next(name for name, choices in STRATEGIES.items() if all(getattr(plan, k) == v for k, v in choices.items()))
+    return next(one.name for one in STRATEGIES.values() if all(getattr(plan, k) == v for k, v in one.choices.items()))

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.text import Text
 from traincast.columns import Column
 from traincast.estimate import Estimate
 from traincast.explain import Explanation, label
-from traincast.plan import Plan
+from traincast.plan import STRATEGIES, Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
 from traincast.units import gib, rate, seconds
@@ -63,7 +63,8 @@ def ranking(plans: list[tuple[Plan, Estimate]]) -> Table:
         table.add_column(name, justify="left" if name in {"strategy", "fast"} else "right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
         degrees = {"tp": plan.tp, "tp2": plan.tp2, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "mbs": plan.mbs, "nb": plan.panels}
-        unused = {"1d": {"tp2", "cp", "nb"}, "summa": {"cp"}, "context": {"tp2", "nb"}}[plan.strategy]
+        second = STRATEGIES[plan.strategy].second
+        unused = {"tp2", "cp", "nb"} - ({second, "nb"} if second == "tp2" else {second})
         cells = ("" if name in unused else str(degree) for name, degree in degrees.items())
         table.add_row(str(rank), seconds(float(est.step_seconds)), gib(float(est.memory_bytes)), plan.strategy, *cells, _fast(plan))
     return table
@@ -71,8 +72,7 @@ def ranking(plans: list[tuple[Plan, Estimate]]) -> Table:
 
 def _fast(plan: Plan) -> str:
     """Members in one fast domain."""
-    second = {"1d": (), "summa": ("tp2",), "context": ("cp",)}[plan.strategy]
-    return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in ("tp", *second, "pp", "dp"))
+    return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
 
 def print_breakdowns(est: Estimate, out: Console) -> None:
@@ -94,7 +94,7 @@ def _days(days: Column) -> str:
     return f"{days:,.0f} days" if days >= 100 else f"{days:.3g} days"
 
 
-def bars(parts: Mapping[str, Column], form: "type[str] | object", whole: float) -> Table:
+def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:
     """Parts of a whole, each with its share as a bar."""
     table = _table(show_header=False)
     table.add_column(no_wrap=True)
@@ -103,7 +103,7 @@ def bars(parts: Mapping[str, Column], form: "type[str] | object", whole: float) 
     table.add_column(no_wrap=True)
     for name, value in parts.items():
         share = float(value) / whole
-        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))  # type: ignore[operator]
+        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))
     return table
 
 
@@ -138,7 +138,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
     out.print(Text("arXiv 2410.00273 recomputed", style="bold"))
     rate = result.evaluated / result.seconds / 1e6
     out.print(
-        f"{result.evaluated:,} candidates ({result.candidates:,} in both variants) enumerated, fitted and\n"
+        f"{result.candidates:,} candidates in each of two variants enumerated, fitted and\n"
         f"timed in {seconds(result.seconds)}: {rate:.1f} M candidates/s"
     )
     out.print(heading("Published configurations (GPT3-1T): step time, memory and components"))

@@ -12,20 +12,20 @@ import numpy as np
 from traincast.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
 from traincast.estimate import estimate
 from traincast.load import load_model, load_system
-from traincast.plan import ALIASES, STRATEGIES, Plans
+from traincast.plan import ALIASES as STRATEGY
+from traincast.plan import STRATEGIES, Plans
 from traincast.search import search_each
 from traincast.space import Floats
 
 PAPER_ID: Final = "2410.00273"
 MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them
-STRATEGY: Final = {"1d": "1d"} | ALIASES
 ACCELERATORS: Final = ("a100", "h200", "b200")
 DOMAINS: Final = (4, 8, 64)
 GPUS: Final = tuple(4 << power for power in range(13))
 BATCH: Final = 4096
 PUBLISHED: Final = PRESETS["paper-published"]
 COMPONENTS: Final = {  # published column → component of the step time
-    "published_compute_s": "compute", "published_exposed_memory_s": "memory", "published_tp_comm_s": "tp_comm",
+    "published_compute_s": "compute", "published_exposed_memory_s": "exposed_memory", "published_tp_comm_s": "tp_comm",
     "published_dp_comm_s": "dp_comm", "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
 }  # fmt: skip
 
@@ -237,7 +237,7 @@ def _plans(strategy: str, rows: Iterable[dict[str, str]]) -> Plans:
     second = {"summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"}, "context": {"cp": "tp2", "fast_cp": "nv_tp2"}}
     rows = list(rows)
     columns: dict[str, Any] = {knob: _column(rows, name) for knob, name in (names | second.get(strategy, {})).items()}
-    return Plans(**columns, **STRATEGIES[strategy])
+    return Plans(**columns, **STRATEGIES[strategy].choices)
 
 
 def _column(rows: list[dict[str, str]], name: str) -> Floats:

@@ -71,6 +71,11 @@ RULES: Final = (
         ("mbs", "tp", "cp", "tp2", "seq"),
         lambda model, plan, gbs: plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0,
     ),
+    Rule(
+        "tp does not divide the head's width and the sequence, as SUMMA attention needs",
+        ("tp", "hidden", "heads", "seq"),
+        lambda model, plan, gbs: (plan.attention != "summa") | (model.head_width % plan.tp + model.seq % plan.tp == 0),
+    ),
     Rule("panels do not divide the hidden width", ("panels", "hidden"), lambda model, plan, gbs: model.hidden % plan.panels == 0),
 )
 

@@ -222,18 +222,23 @@ class AcceleratorPart(Part):
     hbm_bytes: Bytes
 
 
-class OuterTier(Part):
-    """The network between fast domains."""
+class TierPart(Part):
+    """A tier of the network."""
 
     name: Text
     bandwidth: ByteRate
     efficiency: Share
     latency: Seconds
+
+
+class OuterTier(TierPart):
+    """The network between fast domains."""
+
     ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
 
 
-class InnerTier(OuterTier):
-    """The network inside a fast domain of `size` accelerators."""
+class InnerTier(TierPart):
+    """The network inside a fast domain of `size` accelerators; its bandwidth is that of all links of an accelerator."""
 
     size: Count
 

@@ -109,7 +109,7 @@ class Found:
 
     def explain(self) -> Explanation:
         """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
-        return explain(self.outcomes, self.plans if len(self.plans) > 1 else self._ranked(2))
+        return explain(self.outcomes, self.plans if len(self.plans) > 2 else self._ranked(3))
 
 
 def search(
@@ -164,7 +164,7 @@ def search_each(
     top: int = 10,
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    gbs, strategies = _check(model, gpus, gbs, strategy, top)
+    gbs, strategies = check_arguments(model, gpus, gbs, strategy, top)
     gpus, assumed = [int(n) for n in gpus], resolve(assumptions)
     evaluations = [
         evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name), model, system, gbs, assumed).outcomes()
@@ -174,7 +174,7 @@ def search_each(
     return [Found(model, system, n, gbs, assumed, top, outcomes) for n, outcomes in jobs]
 
 
-def _check(
+def check_arguments(
     model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str], top: int
 ) -> tuple[int, tuple[str, ...]]:
     """The global batch and the strategies, once all arguments are found usable."""

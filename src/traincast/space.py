@@ -22,8 +22,6 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched
-AXES_OF: Final = {"1d": ("tp", "pp", "dp"), "summa": ("tp", "tp2", "pp", "dp"), "context": ("tp", "cp", "pp", "dp")}
-WRAPS: Final = {"pp", "dp"}  # axes around a layer: its cost does not depend on them
 
 
 @lru_cache(maxsize=4096)
@@ -66,7 +64,7 @@ def placements(plan: Plan, domain: int) -> Plans | None:
 
     What the plan already says of its placement is kept.
     """
-    axes = AXES_OF[plan.strategy]
+    axes = STRATEGIES[plan.strategy].axes
     degrees = np.array([getattr(plan, axis) for axis in axes])
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
     given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
@@ -159,10 +157,10 @@ class Space:
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Candidates as columns: layouts with their fills."""
-        axes = AXES_OF[self.strategy]
+        axes = STRATEGIES[self.strategy].axes
         degrees = {knob: getattr(self.layouts, knob)[layout] for knob in (*axes, "mbs")}
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        return Plans(**degrees, **fast, panels=self.fills.panels[fill], **STRATEGIES[self.strategy])
+        return Plans(**degrees, **fast, panels=self.fills.panels[fill], **STRATEGIES[self.strategy].choices)
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class Shards:
         example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(AXES_OF[space.strategy]) if axis not in WRAPS}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(STRATEGIES[space.strategy].layer_axes)}
         example[row, inner] = np.arange(len(row))
         return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
 
@@ -212,7 +210,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     strategy : {"1d", "summa", "context"}
         Name of the strategy.
     """
-    axes = AXES_OF[strategy]
+    axes = STRATEGIES[strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
     degrees = np.concatenate(blocks)
     job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
@@ -222,7 +220,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     divides[:, 0] |= gbs % dp != 0  # one row stays, for the rule to reject
     degree, batch = np.nonzero(divides)
     columns = {axis: degrees[degree, i].astype(float) for i, axis in enumerate(axes)}
-    plan = Plans(**columns, mbs=batches[batch].astype(float), **STRATEGIES[strategy])
+    plan = Plans(**columns, mbs=batches[batch].astype(float), **STRATEGIES[strategy].choices)
     counts, wide, places, placeable = _choices(model.hidden, domain, strategy, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]
@@ -250,19 +248,18 @@ def _fill(strategy: str, degrees: Ints, counts: Ints, wide: Bools, places: Ints,
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
     inner, members = panel, np.unique(fast)
-    for i, axis in enumerate(AXES_OF[strategy]):
-        if axis not in WRAPS:
-            inner = inner * len(members) + np.searchsorted(members, fast[i])
+    for i in range(len(STRATEGIES[strategy].layer_axes)):
+        inner = inner * len(members) + np.searchsorted(members, fast[i])
     count = np.bincount(row, minlength=len(degrees))
     return Fills(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
 
 
 def _units(layouts: Plans, strategy: str) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
-    knobs = (*(axis for axis in AXES_OF[strategy] if axis not in WRAPS), "mbs")
+    knobs = (*STRATEGIES[strategy].layer_axes, "mbs")
     key = np.zeros(len(np.atleast_1d(layouts.tp)), np.int64)
     for knob in knobs:
         values, which = np.unique(getattr(layouts, knob), return_inverse=True)
         key = key * len(values) + which
     _, first, unit = np.unique(key, return_index=True, return_inverse=True)
-    return Plans(**{knob: getattr(layouts, knob)[first] for knob in knobs}, **STRATEGIES[strategy]), unit
+    return Plans(**{knob: getattr(layouts, knob)[first] for knob in knobs}, **STRATEGIES[strategy].choices), unit

@@ -51,7 +51,7 @@ class LayerCosts:
     weights : Column
         Weights of the layer on the rank [byte].
     message : Column
-        Activation passed to the next pipeline stage: what the MLP's norm saves [byte].
+        Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
     """
 
     forward: Column
@@ -109,7 +109,7 @@ def cost_layer(timed: tuple[TimedOperation, ...]) -> LayerCosts:
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total if t.again is None else t.backward.total + t.again.total for t in timed),
         weights=total(t.operation.weight_bytes for t in timed),
-        message=next(t.operation.saved_bytes for t in timed if t.operation.name == "mlp.norm"),
+        message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
     )
 
 
@@ -131,8 +131,7 @@ def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, 
     assumed : Assumptions
         What is assumed.
     """
-    nl = layers / plan.pp  # layers per stage
-    nm = gbs / plan.dp / plan.mbs  # micro-batches per replica
+    nl, nm = plan.layers_per_stage(layers), plan.microbatches(gbs)
     busy = (layer.forward + layer.backward) * nm * nl
     pp_comm = transfers(layer.message, plan.pp, plan.fast_pp, nm, system, assumed)
     idle = bubble(busy + pp_comm, plan.pp, nm)

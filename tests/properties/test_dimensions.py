@@ -50,7 +50,7 @@ def plan(request):
     strategy, attention, recompute = request.param
     second = {"summa": {"tp2": 2.0, "panels": 8.0}, "context": {"cp": 2.0}}.get(strategy, {})
     degrees = {"tp": 4.0, "fast_tp": 4.0, "pp": 4.0, "dp": 8.0, "fast_dp": 2.0, "mbs": 2.0} | second
-    return Plans(**degrees, **STRATEGIES[strategy], attention=attention, recompute=recompute)
+    return Plans(**degrees, **STRATEGIES[strategy].choices, attention=attention, recompute=recompute)
 
 
 def test_counts(gpt, plan, assumed):

@@ -38,7 +38,7 @@ def cases(draw):
     return system, PRESETS[draw(st.sampled_from(sorted(PRESETS)))], plan
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), st.lists(st.integers(0, 10**9), min_size=1, max_size=5))
 def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
     system, assumed, plan = case
@@ -49,7 +49,7 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
         for knob, column in batch.numbers().items()
     }
     one = tc.estimate(GPT, system, plan, BATCH, assumed)
-    many = tc.estimate(GPT, system, Plans(**columns, **STRATEGIES[plan.strategy]), BATCH, assumed)
+    many = tc.estimate(GPT, system, Plans(**columns, **STRATEGIES[plan.strategy].choices), BATCH, assumed)
     assert many.step_seconds[-1] == one.step_seconds  # to the last bit
     assert many.memory_bytes[-1] == one.memory_bytes
     assert {name: np.broadcast_to(value, len(others) + 1)[-1] for name, value in many.breakdown.items()} == one.breakdown
@@ -63,7 +63,7 @@ def test_a_search_gives_what_the_estimate_gives(strategy):
     assert [est.memory_bytes for _, est in found.plans] == ranked.memory.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(cases(), st.sampled_from(["matrix", "vector", "hbm", "fast", "slow", "latency"]), st.floats(1.0, 10.0))
 def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
     system, assumed, plan = case
@@ -82,7 +82,7 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
     assert after <= before + hidden
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cases())
 def test_memory_grows_with_the_micro_batch(case):
     system, assumed, plan = case
@@ -104,7 +104,7 @@ def _valid(plans):
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_single_gpu_communicates_nothing(strategy):
-    choices = STRATEGIES[strategy]
+    choices = STRATEGIES[strategy].choices
     plan = Plans(mbs=1.0, panels=4.0 if strategy == "summa" else 1.0, **choices)
     timed = time_layer(layer(GPT, plan, PAPER), plan, SYSTEMS["h200-nvs8"], PAPER)
     assert all(one.forward.comm == 0 and one.backward.comm == 0 for one in timed)
@@ -120,7 +120,7 @@ def test_a_degree_of_one_removes_exactly_its_terms(axis, component):
     assert without.breakdown[component] == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(KINDS), st.floats(0, 1e12), st.integers(0, 8), st.integers(0, 6), st.sampled_from(sorted(SYSTEMS)))
 def test_collectives(kind, nbytes, log_members, log_fast, name):
     n, g = 2.0**log_members, 2.0 ** min(log_members, log_fast)
@@ -151,8 +151,8 @@ def test_matrix_work_and_weights_are_conserved(strategy, ranks):
     second = {"summa": "tp2", "context": "cp"}.get(strategy)
     knobs = {"tp": float(m1)} | ({second: float(m2)} if second else {})
     count = m1 * (m2 if second else 1)
-    whole = {op.name: op for op in layer(GPT, Plans(**STRATEGIES[strategy]), PAPER)}
-    part = {op.name: op for op in layer(GPT, Plans(**knobs, **STRATEGIES[strategy]), PAPER)}
+    whole = {op.name: op for op in layer(GPT, Plans(**STRATEGIES[strategy].choices), PAPER)}
+    part = {op.name: op for op in layer(GPT, Plans(**knobs, **STRATEGIES[strategy].choices), PAPER)}
     for name in ("mlp.fc1", "mlp.fc2", "attention.qkv", "attention.proj"):
         copies = m2 if strategy == "context" else 1  # context parallelism keeps the weights on every one of its ranks
         assert part[name].weight_bytes * count == pytest.approx(whole[name].weight_bytes * copies, rel=1e-12)

@@ -75,7 +75,8 @@ class Pass:
 class Operation:
     """An operation of the layer: its forward and backward pass, its weights and what it saves for backward [byte].
 
-    With `recompute`, backward first makes the forward pass again.
+    With `recompute`, backward first makes the forward pass again. What a `passed_on` operation saves is also what pipeline stages
+    pass on.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Operation:
     weight_bytes: Column = 0.0
     saved_bytes: Column = 0.0
     recompute: bool = False
+    passed_on: bool = False
 
 
 def total(terms: Iterable[Column]) -> Column:

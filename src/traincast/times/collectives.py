@@ -13,11 +13,8 @@ from traincast.operations.base import CollectiveKind
 
 
 def effective(tier: Tier) -> Column:
-    """Bandwidth into a tier that one accelerator achieves with all its ports [byte/s].
-
-    Where the paper has one port (its only case), the reference model leaves the ports out.
-    """
-    return tier.ports * tier.bandwidth * tier.efficiency
+    """Bandwidth of one port that collectives achieve [byte/s]."""
+    return tier.bandwidth * tier.efficiency
 
 
 def several(members: Column) -> Column:
@@ -39,7 +36,7 @@ def collective(kind: CollectiveKind, V: Column, n: Column, g: Column, system: Sy
     g : Column
         Members in one fast domain.
     system : System
-        Supplies both tiers; between domains a group uses the ports of all its g members.
+        Supplies both tiers.
     assumed : Assumptions
         How often an all-reduce passes inside one domain.
     """
@@ -51,11 +48,12 @@ def collective(kind: CollectiveKind, V: Column, n: Column, g: Column, system: Sy
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
         a = one_tier + (2.0 - one_tier) * between * inside
     c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
-    per_byte = np.maximum(between / (g * effective(slow)), inside / effective(fast))
+    ports = 1 + (slow.ports * g - 1) * inside  # a member alone in its domain uses one port, several use the ports of all
+    per_byte = np.maximum(between / (ports * effective(slow)), inside / effective(fast))
     hops = slow.latency * (nodes - 1) + fast.latency * (n - nodes)
     return a * c * V * per_byte + hops * np.sign(V)
 
 
 def point_to_point(V: Column, tier: Tier) -> Column:
-    """Time of one message of V bytes from one accelerator to another [s]."""
+    """Time of one message of V bytes over one port [s]."""
     return tier.latency + V / effective(tier)

@@ -1,11 +1,10 @@
 """Time of an operation's arithmetic and memory traffic (arXiv 2410.00273)."""
 
-import numpy as np
-
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import Accelerator
 from traincast.operations.base import Pass
+from traincast.times.overlap import excess
 
 
 def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -17,4 +16,4 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions) -> Column:
 
 def exposed_memory(work: Pass, compute: Column, gpu: Accelerator) -> Column:
     """Memory traffic not hidden behind arithmetic [s]: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth."""
-    return np.maximum(work.nbytes / gpu.hbm_bandwidth - compute, 0 * compute)
+    return excess(work.nbytes / gpu.hbm_bandwidth - compute)

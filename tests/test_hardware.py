@@ -1,0 +1,56 @@
+"""Systems and models that cannot be are refused, all mistakes at once; figures are reached by their paths."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import traincast as tc
+
+
+def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
+    fast, slow = h200.tiers
+    for tiers in ((), (fast,), (fast, fast, slow), (slow, slow), (replace(fast, size=0), slow), (fast, replace(slow, size=8))):
+        with pytest.raises(tc.InputError, match="must be two"):
+            replace(h200, tiers=tiers)
+
+
+def test_all_wrong_figures_of_a_system_are_told(h200):
+    wrong = {
+        "accelerator.matrix_flops": 0.0,
+        "accelerator.hbm_bytes": -1.0,
+        "network.1.bandwidth": float("nan"),
+        "network.0.latency": -1e-6,
+    }
+    with pytest.raises(tc.InputError) as caught:
+        h200.with_figures(wrong)
+    assert {problem.partition(" = ")[0] for problem in caught.value.problems} == set(wrong)
+    assert h200.with_figures({"network.0.latency": 0.0}).fast.latency == 0  # an ideal network
+
+
+def test_figures_are_reached_by_their_path(h200):
+    figures = h200.figures()
+    assert figures["accelerator.hbm_bytes"] == 141e9  # the paper's table of systems
+    assert figures["network.1.bandwidth"] == 50e9
+    changed = h200.with_figures({"network.1.bandwidth": 1.0, "accelerator.hbm_bytes": 2.0})
+    assert changed.slow.bandwidth == 1.0
+    assert changed.with_figures(figures) == h200
+    assert h200.machines() == 1
+    machines = h200.with_figures({"accelerator.hbm_bytes": np.array([1.0, 2.0, 3.0])})
+    assert machines.machines() == 3
+    assert machines.take(1).accelerator.hbm_bytes == 2.0
+    assert machines.take(1).columns() == {}
+
+
+def test_a_model_is_of_whole_numbers_and_its_heads_divide_its_width(gpt):
+    with pytest.raises(tc.InputError) as caught:
+        replace(gpt, layers=0, seq=2.5)
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["layers = 0", "seq = 2.5"]
+    with pytest.raises(tc.InputError, match="heads = 7: must divide hidden = 25600"):
+        replace(gpt, heads=7)
+
+
+def test_assumptions_of_ones_own_do_not_pass_for_the_papers(gpt, h200):
+    own = tc.Assumptions(launch_seconds=0.0)
+    assert own.name == "custom"
+    assert tc.estimate(gpt, h200, tc.Plan(tp=8, dp=2), 4096, own).assumptions.name == "custom"
