@@ -34,11 +34,11 @@ class Evaluation:
 
     Parameters
     ----------
-    model, system, gbs, assumptions, space
-        What was asked; figures of the system may be columns over machines.
+    model, system, gbs, assumptions, space : Model, System, int, Assumptions, Space
+        What was asked; figures of the system may be columns over machines. `gbs` is the global batch [sequences].
     memory : array, shape (layouts,)
         Memory of every layout of the space [byte].
-    fitting : array of int
+    fitting : array of int, shape (fitting,)
         Layouts that fit on the machine with the most memory, ascending.
     least : array, shape (timings, fitting)
         Least time over the fills of each of them [s].
@@ -61,11 +61,24 @@ class Evaluation:
     costs: LayerCosts
 
     def outcomes(self, machine: int = 0) -> list["Outcome"]:
-        """What was found on a machine, for each number of GPUs of the space."""
+        """What was found on a machine (a row of the system's columns), for each number of GPUs of the space."""
         return [Outcome(self, machine, job) for job in range(len(self.space.gpus))]
 
     def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
-        """All candidates of pairs of machine and layout: the number of their pair, their fill, and their time [s]."""
+        """All candidates of pairs of machine and layout.
+
+        Parameters
+        ----------
+        machine, layout : array of int, shape (pairs,)
+            The pairs: row of the system's columns, row of `space.layouts`.
+
+        Returns
+        -------
+        pair, fill : array of int, shape (candidates,)
+            For each candidate the number of its pair, and its fill.
+        seconds : array, shape (candidates,)
+            Time of its step [s].
+        """
         pair, fill = self.space.candidates(layout)
         seconds = np.empty(len(pair))
         for low in range(0, len(pair), BLOCK):
@@ -79,13 +92,37 @@ class Evaluation:
 
 
 def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
-    """Memory of every layout of a space [byte]."""
+    """Memory of every layout of a space.
+
+    Parameters
+    ----------
+    space, model, gbs, assumed : Space, Model, int, Assumptions
+        What is asked; `gbs` is the global batch [sequences].
+
+    Returns
+    -------
+    array, shape (layouts,)
+        Memory of the fullest rank [byte].
+    """
     held = Footprint.of(layer(model, space.units, assumed)).take(space.unit)
     return np.asarray(total(memory(held, space.layouts, model.layers, gbs, assumed).values()))
 
 
 def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions) -> Evaluation:
-    """Memory of every layout, and the least time of each that fits on some machine."""
+    """Memory of every layout, and the least time of each that fits on some machine.
+
+    Parameters
+    ----------
+    space, model, gbs, assumed : Space, Model, int, Assumptions
+        What is asked; `gbs` is the global batch [sequences].
+    system : System
+        One machine, or columns of machines with the same fast domain.
+
+    Returns
+    -------
+    Evaluation
+        Times of layouts that fit on no machine are not computed.
+    """
     held = layout_memory(space, model, gbs, assumed)
     fitting = np.flatnonzero(held <= np.max(system.accelerator.hbm_bytes))
     shards = Shards.of(space, fitting)
@@ -124,7 +161,17 @@ def _blocks(counts: Ints, size: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one strategy gives on one machine with one number of GPUs: a part of an evaluation."""
+    """What one strategy gives on one machine with one number of GPUs: a part of an evaluation.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        The whole.
+    machine : int
+        Row of the system's columns.
+    job : int
+        Which of `space.gpus`.
+    """
 
     evaluation: Evaluation
     machine: int
@@ -155,23 +202,23 @@ class Outcome:
 
     @property
     def candidates(self) -> int:
-        """Candidates that meet every rule."""
+        """Number of candidates that meet every rule."""
         return int(self.evaluation.space.counts[self.layouts].sum())
 
     @property
     def feasible(self) -> int:
-        """Candidates that fit in memory."""
+        """Number of candidates that fit in memory."""
         return int(self.evaluation.space.counts[self.fitting].sum())
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Candidates rejected, by the first rule they break, and by memory."""
+        """Number of candidates rejected, by the first rule they break, and by memory."""
         broken = {reason: int(counts[self.job]) for reason, counts in self.evaluation.space.rejected.items()}
         return {reason: count for reason, count in broken.items() if count} | {OUT_OF_MEMORY: self.candidates - self.feasible}
 
     @property
     def fitting(self) -> Ints:
-        """Layouts that fit, ascending."""
+        """Layouts that fit, as rows of the space's layouts, ascending."""
         return self.evaluation.fitting[self._fitting]
 
     @property
@@ -186,7 +233,7 @@ class Outcome:
         return np.asarray(one.least[one.timing[self.machine], self._fitting])
 
     def first(self, top: int) -> Ints:
-        """The layouts that hold the best `top` candidates: the first by time, memory and enumeration order."""
+        """The layouts that hold the best `top` candidates: the first by time, memory and enumeration order, at most `top`."""
         layouts, held, least = self.fitting, self.memory, self.least
         pool = np.arange(len(least))
         if top < len(least):
@@ -196,18 +243,42 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order."""
+    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order.
 
-    outcome: Ints  # which of the outcomes
+    Parameters
+    ----------
+    outcome : array of int, shape (rows,)
+        Which of the outcomes.
+    plans : Plans
+        The candidates; columns over rows.
+    seconds : array, shape (rows,)
+        Time of the step [s].
+    memory : array, shape (rows,)
+        Memory of the fullest rank [byte].
+    """
+
+    outcome: Ints
     plans: Plans
     seconds: Floats
     memory: Floats
 
 
 def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
-    """The best `top` candidates of each outcome; all outcomes are of one evaluation.
+    """The best candidates of each outcome.
 
     A candidate among the best lies in one of the best layouts, so only their fills are looked at again.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        At least one; all of one evaluation.
+    top : int
+        Candidates of each outcome.
+
+    Returns
+    -------
+    Ranking
+        At most `top` rows for each outcome.
     """
     one = outcomes[0].evaluation
     picked = [outcome.first(top) for outcome in outcomes]
@@ -224,7 +295,20 @@ def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
 
 
 def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
-    """The fastest plan of each layout."""
+    """The fastest plan of each layout.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        Supplies the machine.
+    layouts : array of int, shape (layouts,)
+        Rows of the space's layouts.
+
+    Returns
+    -------
+    list of Plan
+        One for each layout, in the same order.
+    """
     pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
     order = np.lexsort((fill, seconds, pair))
     best = order[np.unique(pair[order], return_index=True)[1]]
@@ -233,7 +317,18 @@ def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
 
 
 def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Candidates rejected by several strategies, by the first rule they break (in the order rules are asked), and by memory."""
+    """Candidates rejected by several strategies, by the first rule they break, and by memory.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Outcomes to add up.
+
+    Returns
+    -------
+    dict of str to int
+        Reason → candidates, in the order rules are asked; the last is memory.
+    """
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)

@@ -1,4 +1,4 @@
-"""Memory of one rank (arXiv 2410.00273): weights, gradients, distributed optimizer, activations in flight."""
+"""Memory of one rank: weights, gradients, distributed optimizer, activations in flight (arXiv 2410.00273, one training step)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +14,21 @@ from traincast.times.schedules import in_flight
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one layer holds on a rank, columns over plans: weights, and activations saved by one micro-batch [byte]."""
+    """What one layer holds on a rank.
+
+    Parameters
+    ----------
+    weights : Column
+        Weights; a column over plans [byte].
+    saved : Column
+        Activations that one micro-batch keeps for backward; a column over plans [byte].
+    """
 
     weights: Column
     saved: Column
 
     def take(self, rows: Any) -> "Footprint":
-        """Rows of the columns."""
+        """Rows of the columns, by a numpy index."""
         return Footprint(np.asarray(self.weights)[rows], np.asarray(self.saved)[rows])
 
     @classmethod
@@ -30,7 +38,9 @@ class Footprint:
 
 
 def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumptions) -> dict[str, Column]:
-    """Memory of the fullest rank by component [byte].
+    """Memory of the fullest rank by component (arXiv 2410.00273, one training step: memory).
+
+    Its stage is the first: it holds the most micro-batches in flight.
 
     Parameters
     ----------
@@ -39,11 +49,16 @@ def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumpt
     plan : Plans
         Plans in the same rows as `held`.
     layers : int
-        Layers of the model.
+        Layers of the model, L.
     gbs : int
         Global batch [sequences].
     assumed : Assumptions
         Bytes of gradients and optimizer states per byte of weights.
+
+    Returns
+    -------
+    dict of str to Column
+        Weights, gradients, optimizer, activations; columns over plans [byte].
     """
     per_stage = plan.layers_per_stage(layers)
     weights = held.weights * per_stage

@@ -1,8 +1,25 @@
-"""The search space of arXiv 2410.00273, enumerated as columns.
+"""The search space of arXiv 2410.00273 (search space), enumerated as columns.
 
-It is built in the shape that sharing has: *layouts* (degrees and micro-batch), which alone decide memory; *fills* of a layout
-(SUMMA panels and placement on the fast domains); and *shards*, the distinct things a layer's cost depends on. A candidate is a
-layout with one of its fills; thousands of candidates share a shard.
+It is built in the shape that sharing has. A *layout* is the degrees and the micro-batch; it alone decides memory. A *fill* is what
+a layout leaves open: the SUMMA panels and the placement on the fast domains. A *candidate* is a layout with one of its fills.
+Layouts are stored once, and rows of numbers say what they share:
+
+- *degree*: the degrees without the micro-batch (tp, tp2 or cp, pp, dp). Fills depend on nothing else.
+- *unit*: what a layer's memory depends on (tp, tp2 or cp, and the micro-batch). It knows nothing of pp and dp.
+- *inner*: what a layer's time sees of a fill (panels, and the placement of tp, tp2 or cp). It knows nothing of fast_pp and fast_dp.
+
+A *shard* is a unit with an inner: all that a layer's time depends on. Thousands of candidates share one.
+
+The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a global batch of 2::
+
+    layout   tp pp dp  mbs   degree  unit   fills: fast_(tp pp dp)   inner
+       0      1  2  2   1       0     0     (1 1 2)  (1 2 1)         0  0
+       1      1  4  1   1       1     0     (1 2 1)                  0
+       2      1  4  1   2       1     1     (1 2 1)                  0
+       3      2  1  2   1       2     2     (1 1 2)  (2 1 1)         0  1
+       4      2  2  1   1       3     2     (1 2 1)  (2 1 1)         0  1
+
+These 5 layouts have 8 candidates, but only 4 shards: (unit 0, inner 0), (1, 0), (2, 0) and (2, 1).
 """
 
 import math
@@ -21,19 +38,35 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 NO_PLACEMENT: Final = "no placement fills the fast domains"
-MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched
+MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> Ints:
-    """Divisors of n, ascending."""
+    """Divisors of n, an array of shape (divisors,): ascending, not writable."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
 
 
 @lru_cache(maxsize=4096)
 def factorizations(n: int, parts: int) -> Ints:
-    """Every ordered way to write n as a product of `parts` factors, one a row, in lexicographic order."""
+    """Every ordered way to write n as a product.
+
+    Parameters
+    ----------
+    n, parts : int
+        The product, and the number of factors.
+
+    Returns
+    -------
+    array of int, shape (ways, parts)
+        One way a row, in lexicographic order; not writable.
+
+    Examples
+    --------
+    >>> factorizations(4, 2).tolist()
+    [[1, 4], [2, 2], [4, 1]]
+    """
     rows, rest = np.empty((1, 0), np.int64), np.array([n])
     for _ in range(parts - 1):
         row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
@@ -49,9 +82,21 @@ def _frozen(array: Ints) -> Ints:
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
-    """Panel counts to try for each SUMMA grid, and which of them are valid.
+    """Panel counts to try for each SUMMA grid, and which of them are valid (arXiv 2410.00273, search space).
 
-    s = max(tp, tp2) doubled again and again while panels stay wide: only s where e/s < 512.
+    s = max(tp, tp2) is doubled again and again while panels stay wide. Where e/s < 512 already, only s is tried.
+
+    Parameters
+    ----------
+    hidden : int
+        Embedding width, e.
+    tp, tp2 : array of int, shape (rows,)
+        The grids.
+
+    Returns
+    -------
+    count, valid : array of int and of bool, shape (rows, choices)
+        Panel counts nb, and which of them are searched.
     """
     s = np.maximum(tp, tp2)[:, None]
     count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
@@ -60,9 +105,19 @@ def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
 
 
 def placements(plan: Plan, domain: int) -> Plans | None:
-    """Every placement of one plan that fills fast domains of `domain` accelerators exactly; None where there is none.
+    """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
 
-    What the plan already says of its placement is kept.
+    Parameters
+    ----------
+    plan : Plan
+        The plan; what it already says of its placement is kept.
+    domain : int
+        Accelerators in a fast domain.
+
+    Returns
+    -------
+    Plans or None
+        The plan with each placement, columns of shape (placements,); None where there is none.
     """
     axes = STRATEGIES[plan.strategy].axes
     degrees = np.array([getattr(plan, axis) for axis in axes])
@@ -76,16 +131,29 @@ def placements(plan: Plan, domain: int) -> Plans | None:
 
 @dataclass(frozen=True)
 class Fills:
-    """Panels and placements of each row of degrees, one row after the other: row r has `count[r]` fills from `first[r]` on."""
+    """Panels and placements of each row of degrees, one row after the other.
+
+    Parameters
+    ----------
+    first, count : array of int, shape (degrees,)
+        Row r has `count[r]` fills from `first[r]` on.
+    panels : array, shape (fills,)
+        SUMMA panels; 1 for other strategies.
+    fast : array, shape (axes, fills)
+        Members of each axis in one fast domain.
+    inner : array of int, shape (fills,)
+        Number for what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes. The same
+        number means the same thing only within one unit.
+    """
 
     first: Ints
     count: Ints
     panels: Floats
-    fast: Floats  # members in a fast domain, a row per axis
-    inner: Ints  # number of what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes
+    fast: Floats
+    inner: Ints
 
     def of(self, rows: Ints) -> Ints:
-        """All fills of the given rows, one row after the other."""
+        """All fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
         count = self.count[rows]
         ends = np.cumsum(count)
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
@@ -123,11 +191,11 @@ class Space:
         Numbers of GPUs.
     layouts : Plans
         Layouts that meet every rule, in enumeration order: GPUs, tp, tp2 or cp, pp, mbs, all ascending.
-    starts : array of int
+    starts : array of int, shape (numbers of GPUs + 1,)
         First layout of each number of GPUs, and the end.
     units : Plans
         Distinct (tp, tp2 or cp, mbs): all that the bytes held by a layer depend on.
-    unit, degree : array of int
+    unit, degree : array of int, shape (layouts,)
         For each layout its row in `units` and in `fills`.
     fills : Fills
         Panels and placements of each row of degrees.
@@ -147,16 +215,19 @@ class Space:
 
     @property
     def counts(self) -> Ints:
-        """Candidates of each layout."""
+        """Number of candidates of each layout, an array of shape (layouts,)."""
         return self.fills.count[self.degree]
 
     def candidates(self, layouts: Ints) -> tuple[Ints, Ints]:
-        """All candidates of some layouts, in enumeration order: the number of the layout among them, and the fill."""
+        """All candidates of some layouts, in enumeration order.
+
+        Two arrays of shape (candidates,): the position of the candidate's layout among those given, and its fill.
+        """
         count = self.counts[layouts]
         return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
-        """Candidates as columns: layouts with their fills."""
+        """Candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
         degrees = {knob: getattr(self.layouts, knob)[layout] for knob in (*axes, "mbs")}
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
@@ -180,12 +251,12 @@ class Shards:
 
     @classmethod
     def of(cls, space: Space, layouts: Ints) -> "Shards":
-        """Shards of the given rows of `space.layouts`."""
+        """Shards of some rows of `space.layouts`: one row for each shard that some of their candidates have."""
         fills = space.fills
         unit, degree = np.unique(np.stack((space.unit[layouts], space.degree[layouts])), axis=1)
         fill = fills.of(degree)
         example = np.full((len(space.units.mbs), fills.inner.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
-        example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill
+        example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(STRATEGIES[space.strategy].layer_axes)}
@@ -195,7 +266,7 @@ class Shards:
 
 @lru_cache(maxsize=4)
 def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, strategy: str) -> Space:
-    """Enumerate a strategy's candidates.
+    """Enumerate a strategy's candidates (arXiv 2410.00273, search space).
 
     Parameters
     ----------
@@ -209,6 +280,11 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
         Global batch [sequences].
     strategy : {"1d", "summa", "context"}
         Name of the strategy.
+
+    Returns
+    -------
+    Space
+        Layouts that meet every rule and can be placed, their fills, and how many candidates each rule rejects.
     """
     axes = STRATEGIES[strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
@@ -223,7 +299,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     plan = Plans(**columns, mbs=batches[batch].astype(float), **STRATEGIES[strategy].choices)
     counts, wide, places, placeable = _choices(model.hidden, domain, strategy, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
-    weight = np.maximum(filled, 1)[degree]
+    weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
     alive = np.ones(len(degree), bool)
     rejected: dict[str, Ints] = {}
 
@@ -246,6 +322,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
 def _fill(strategy: str, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
     """Spell out the valid panels and placements of each row of degrees."""
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
+    # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
     inner, members = panel, np.unique(fast)
     for i in range(len(STRATEGIES[strategy].layer_axes)):

@@ -1,4 +1,4 @@
-"""THE page: operations of a layer + system + plan + assumptions → time of one training step (arXiv 2410.00273)."""
+"""THE page: operations of a layer + system + plan + assumptions → time of a step (arXiv 2410.00273, one training step)."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -18,7 +18,17 @@ from traincast.times.schedules import bubble, transfers
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Time by what it is spent on [s]; columns over plans."""
+    """Time by what it is spent on; columns over plans.
+
+    Parameters
+    ----------
+    compute : Column
+        Launches and arithmetic [s].
+    memory : Column
+        Memory traffic not hidden behind arithmetic [s].
+    comm : Column
+        Communication not hidden [s].
+    """
 
     compute: Column
     memory: Column
@@ -26,13 +36,23 @@ class Seconds:
 
     @property
     def total(self) -> Column:
-        """All of it."""
+        """All of it [s]."""
         return self.compute + self.memory + self.comm
 
 
 @dataclass(frozen=True, slots=True)
 class TimedOperation:
-    """An operation with the time of its passes; `again` is the forward pass made again before backward, if it is."""
+    """An operation with the time of its passes.
+
+    Parameters
+    ----------
+    operation : Operation
+        What is timed.
+    forward, backward : Seconds
+        Time of each pass.
+    again : Seconds or None
+        The forward pass made again before backward, if it is.
+    """
 
     operation: Operation
     forward: Seconds
@@ -47,7 +67,7 @@ class LayerCosts:
     Parameters
     ----------
     forward, backward : Column
-        Time of the pass, recomputation in backward [s].
+        Time of the pass, t_f and t_b; recomputation counts in backward [s].
     weights : Column
         Weights of the layer on the rank [byte].
     message : Column
@@ -60,31 +80,60 @@ class LayerCosts:
     message: Column
 
     def broadcast(self, shape: tuple[int, ...]) -> "LayerCosts":
-        """All columns in one shape."""
+        """All columns in one `shape`, without a copy."""
         return LayerCosts(*(np.broadcast_to(getattr(self, field.name), shape) for field in fields(self)))
 
     def take(self, index: Any) -> "LayerCosts":
-        """Rows of the columns."""
+        """Rows of the columns, by a numpy index."""
         return LayerCosts(*(getattr(self, field.name)[index] for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Time of one training step by component [s]; columns over plans."""
+    """Time of one training step by component; columns over plans (arXiv 2410.00273, one training step).
 
-    busy: Column  # the layers themselves
+    Parameters
+    ----------
+    busy : Column
+        The layers themselves [s].
+    pp_comm : Column
+        Traffic between pipeline stages [s].
+    bubble : Column
+        Wait for the pipeline to fill and drain [s].
+    dp_comm : Column
+        Weights gathered and gradients scattered, as far as not hidden [s].
+    """
+
+    busy: Column
     pp_comm: Column
     bubble: Column
     dp_comm: Column
 
     @property
     def seconds(self) -> Column:
-        """The whole step."""
+        """The whole step [s]."""
         return self.busy + self.pp_comm + self.bubble + self.dp_comm
 
 
 def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Seconds:
-    """Time of one pass of an operation: max(t_c, t_m), and the communication it cannot hide."""
+    """Time of one pass of an operation: max(t_c, t_m), and the communication it cannot hide (arXiv 2410.00273, times).
+
+    Parameters
+    ----------
+    work : Pass
+        One direction of an operation.
+    plan : Plans
+        Supplies the groups and their placement; in the same rows as `work`.
+    system : System
+        The machine.
+    assumed : Assumptions
+        What is assumed.
+
+    Returns
+    -------
+    Seconds
+        Columns over plans.
+    """
     compute = arithmetic(work, system.accelerator, assumed)
     memory = exposed_memory(work, compute, system.accelerator)
     comm = total(collective(c.kind, c.nbytes, *plan.group(c.over), system, assumed) for c in work.collectives)
@@ -94,7 +143,24 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 
 
 def time_layer(layer: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> tuple[TimedOperation, ...]:
-    """Time of every operation of a layer."""
+    """Time of every operation of a layer.
+
+    Parameters
+    ----------
+    layer : tuple of Operation
+        The layer.
+    plan : Plans
+        The plans it was counted for.
+    system : System
+        The machine.
+    assumed : Assumptions
+        What is assumed.
+
+    Returns
+    -------
+    tuple of TimedOperation
+        In the same order.
+    """
     timed = []
     for op in layer:
         forward = time_pass(op.forward, plan, system, assumed)
@@ -104,7 +170,18 @@ def time_layer(layer: tuple[Operation, ...], plan: Plans, system: System, assume
 
 
 def cost_layer(timed: tuple[TimedOperation, ...]) -> LayerCosts:
-    """Sums over a layer's operations."""
+    """Sums over a layer's operations.
+
+    Parameters
+    ----------
+    timed : tuple of TimedOperation
+        The layer with its times.
+
+    Returns
+    -------
+    LayerCosts
+        Columns over plans.
+    """
     return LayerCosts(
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total if t.again is None else t.backward.total + t.again.total for t in timed),
@@ -114,7 +191,7 @@ def cost_layer(timed: tuple[TimedOperation, ...]) -> LayerCosts:
 
 
 def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, assumed: Assumptions) -> Step:
-    """One training step of every plan.
+    """One training step of every plan (arXiv 2410.00273, one training step).
 
     Parameters
     ----------
@@ -130,6 +207,11 @@ def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, 
         The machine.
     assumed : Assumptions
         What is assumed.
+
+    Returns
+    -------
+    Step
+        Columns over plans.
     """
     nl, nm = plan.layers_per_stage(layers), plan.microbatches(gbs)
     busy = (layer.forward + layer.backward) * nm * nl

@@ -16,9 +16,18 @@ CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcas
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """`batch` products of an m x k by a k x n matrix on the matrix unit.
+    """`batch` products of an m x k by a k x n matrix on the matrix unit (arXiv 2410.00273, operations of a layer).
 
-    With `accumulate` the product is added to what is there, which costs one addition per element more.
+    Parameters
+    ----------
+    m, k, n : Column
+        Sizes of the matrices; columns over plans.
+    batch : Column
+        Number of products; a column over plans.
+    accumulate : bool
+        Whether the product is added to what is there, which costs one addition per element more.
+    unit : {"matrix"}
+        Unit that does the work.
     """
 
     m: Column
@@ -36,7 +45,15 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Elementwise work and reductions on the vector unit [FLOP]."""
+    """Elementwise work and reductions on the vector unit.
+
+    Parameters
+    ----------
+    flops : Column
+        Arithmetic; a column over plans [FLOP].
+    unit : {"vector"}
+        Unit that does the work.
+    """
 
     flops: Column
     unit: Unit = "vector"
@@ -47,7 +64,17 @@ Kernel = Gemm | Vector
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective over the group `over`; `nbytes` is the full tensor, not the shard [byte]."""
+    """One collective operation.
+
+    Parameters
+    ----------
+    kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"}
+        What it does.
+    nbytes : Column
+        The full tensor, not the shard; a column over plans [byte].
+    over : {"tp", "tp2", "cp", "dp"}
+        Group that takes part.
+    """
 
     kind: CollectiveKind
     nbytes: Column
@@ -56,9 +83,18 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One direction of an operation: arithmetic, memory traffic [byte] and communication.
+    """One direction of an operation: arithmetic, memory traffic and communication.
 
-    With `panels`, `collectives` is what one panel communicates, and panels overlap with the arithmetic.
+    Parameters
+    ----------
+    kernels : tuple of Gemm or Vector
+        Arithmetic.
+    nbytes : Column
+        Memory traffic; a column over plans [byte].
+    collectives : tuple of Collective
+        Communication; of one panel where there are panels.
+    panels : Column, optional
+        Panels of a SUMMA product, whose communication overlaps with the arithmetic; a column over plans.
     """
 
     kernels: tuple[Kernel, ...]
@@ -67,16 +103,39 @@ class Pass:
     panels: Column | None = None
 
     def flops(self, unit: Unit) -> Column:
-        """Arithmetic on one unit [FLOP]."""
+        """Arithmetic on one unit.
+
+        Parameters
+        ----------
+        unit : {"matrix", "vector"}
+            The unit.
+
+        Returns
+        -------
+        Column
+            Sum over the kernels of that unit; a column over plans [FLOP].
+        """
         return total(kernel.flops for kernel in self.kernels if kernel.unit == unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of the layer: its forward and backward pass, its weights and what it saves for backward [byte].
+    """An operation of the layer, as one rank sees it for one micro-batch.
 
-    With `recompute`, backward first makes the forward pass again. What a `passed_on` operation saves is also what pipeline stages
-    pass on.
+    Parameters
+    ----------
+    name : str
+        Block and operation, such as ``"mlp.fc1"``.
+    forward, backward : Pass
+        The two directions.
+    weight_bytes : Column
+        Weights on the rank; a column over plans [byte].
+    saved_bytes : Column
+        Activations kept for backward; a column over plans [byte].
+    recompute : bool
+        Whether backward first makes the forward pass again.
+    passed_on : bool
+        Whether what it saves is also what pipeline stages pass on.
     """
 
     name: str
@@ -89,7 +148,18 @@ class Operation:
 
 
 def total(terms: Iterable[Column]) -> Column:
-    """Sum that does not start from an integer zero, so that it keeps units; 0.0 for no term."""
+    """Sum that does not start from an integer zero, so that it keeps units.
+
+    Parameters
+    ----------
+    terms : iterable of Column
+        Numbers or columns whose shapes broadcast.
+
+    Returns
+    -------
+    Column
+        Their sum; 0.0 for no term.
+    """
     iterator = iter(terms)
     first = next(iterator, 0.0)
     return sum(iterator, start=first)

@@ -1,4 +1,4 @@
-"""The transformer layer as a list of operations, in the order of arXiv 2410.00273."""
+"""The transformer layer as a list of operations, in the order of arXiv 2410.00273, operations of a layer."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +12,7 @@ from traincast.plan import Plans
 
 
 def layer(model: Model, plan: Plans, assumptions: Assumptions) -> tuple[Operation, ...]:
-    """Operations of one layer, per rank and micro-batch.
+    """Operations of one layer, per rank and micro-batch (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -33,7 +33,20 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions) -> tuple[Operatio
 
 
 def mlp(model: Model, rank: Sharding) -> Iterator[Operation]:
-    """MLP of one layer: widen from e to f, GELU, back to e."""
+    """MLP of one layer: widen from e to f, GELU, back to e.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        In execution order; the last is the norm, whose saved input pipeline stages pass on.
+    """
     e, f = model.hidden, model.ffn
     yield rank.linear_in("mlp.fc1", e, f)
     yield rank.bias("mlp.fc1")
@@ -46,7 +59,20 @@ def mlp(model: Model, rank: Sharding) -> Iterator[Operation]:
 
 
 def attention(model: Model, rank: Sharding) -> Iterator[Operation]:
-    """Attention of one layer: queries, keys and values, core attention, output projection."""
+    """Attention of one layer: queries, keys and values, core attention, output projection.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        In execution order; the last is the norm.
+    """
     e = model.hidden
     yield rank.linear_in("attention.qkv", e, 3 * e)
     yield from rank.attention()

@@ -1,7 +1,8 @@
 """Tensor parallelism: what one rank holds of each operation of a layer, and what it says to its group.
 
 The classes differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1 and m2 the two
-degrees. Shapes are divided first (floor), then multiplied by b, as the reference model does.
+degrees. Shapes are divided first (floor), then multiplied by b, as the reference model does (arXiv 2410.00273, operations of a
+layer). Shapes are numbers or columns over plans.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,19 @@ from traincast.plan import Plans
 
 @dataclass(frozen=True)
 class Sharding(ABC):
-    """How one rank sees a layer; the concrete classes are `OneD`, `Context` and `Summa`."""
+    """How one rank sees a layer; the concrete classes are `OneD`, `Context` and `Summa`.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer, with full shapes.
+    plan : Plans
+        Plans, one or columns of them.
+    assumptions : Assumptions
+        Sizes of elements.
+    sequence_axis : {"cp", "tp2"}
+        Group that the sequence is cut over.
+    """
 
     model: Model
     plan: Plans
@@ -44,35 +57,80 @@ class Sharding(ABC):
     @property
     @abstractmethod
     def boundary(self) -> tuple[Column, Column]:
-        """Rows and width of the activation between blocks."""
+        """Rows and width of the activation between blocks, on the rank."""
 
     @abstractmethod
     def linear_in(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """Linear layer that enters a block; its output is cut over tensor ranks."""
+        """Linear layer that enters a block; its output is cut over tensor ranks.
+
+        Parameters
+        ----------
+        name : str
+            Name of the operation.
+        inputs, outputs : Column
+            Full widths.
+
+        Returns
+        -------
+        Operation
+            The layer on the rank's shapes, with its communication.
+        """
 
     @abstractmethod
     def linear_out(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """Linear layer that leaves a block; its input is cut over tensor ranks."""
+        """Linear layer that leaves a block; its input is cut over tensor ranks.
+
+        Parameters
+        ----------
+        name : str
+            Name of the operation.
+        inputs, outputs : Column
+            Full widths.
+
+        Returns
+        -------
+        Operation
+            The layer on the rank's shapes, with its communication.
+        """
 
     @abstractmethod
     def norm(self, name: str) -> Operation:
-        """Norm at the end of a block."""
+        """Norm at the end of a block, with its communication; `name` is that of the operation."""
 
     @abstractmethod
     def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
-        """Tokens and width that each bias is added to."""
+        """Tokens and width that each bias is added to, by the name of its linear layer."""
 
     def bias(self, name: str) -> Operation:
         """Bias of the linear layer `name`."""
         return dense.bias(f"{name}_bias", self.E, *self.bias_shapes()[name])
 
     def dropout(self, name: str, elements: Column | None = None) -> Operation:
-        """Dropout, on the activation between blocks unless `elements` says otherwise."""
+        """Dropout on the rank.
+
+        Parameters
+        ----------
+        name : str
+            Name of the operation.
+        elements : Column, optional
+            Elements it works on; those of the activation between blocks if left out.
+
+        Returns
+        -------
+        Operation
+            The dropout.
+        """
         rows, width = self.boundary
         return dense.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
     def attention(self) -> Iterator[Operation]:
-        """Core attention of the local heads, queries cut over m2 and keys gathered."""
+        """Core attention of the local heads, queries cut over m2 and keys gathered.
+
+        Yields
+        ------
+        Operation
+            One for flash attention, four for unfused.
+        """
         model, plan = self.model, self.plan
         b, h, l, q = plan.mbs, model.heads // plan.tp, model.seq, model.head_width
         lq = l // plan.context
@@ -84,7 +142,10 @@ class Sharding(ABC):
 
 
 class OneD(Sharding):
-    """1-D tensor parallelism (Megatron) with sequence parallelism between blocks."""
+    """1-D tensor parallelism (Megatron) with sequence parallelism between blocks.
+
+    Inside a block, widths are cut over m1. Between blocks, tokens are.
+    """
 
     @property
     def boundary(self) -> tuple[Column, Column]:
@@ -145,8 +206,8 @@ class Summa(Sharding):
         """Norm of rows cut over m1: moments forward, their gradients and the weights' backward, are all-reduced."""
         r, w = self.boundary
         cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
-        forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)
-        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)
+        forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
+        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
         return dense.norm(name, self.E, r, cut, forward, backward)
 
     def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
@@ -164,6 +225,21 @@ class Summa(Sharding):
 
 
 def sharding(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
-    """The sharding a batch of plans asks for."""
+    """The sharding a batch of plans asks for.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    plan : Plans
+        Plans, one or columns of them; their choices select the class.
+    assumptions : Assumptions
+        Sizes of elements.
+
+    Returns
+    -------
+    Sharding
+        `Summa`, `Context` or `OneD`.
+    """
     kind = Summa if plan.tp_kind == "summa" else Context if plan.cp_kind == "all-gather" else OneD
     return kind(model, plan, assumptions)

@@ -1,1 +1,1 @@
-"""Counts into seconds: roofline, collectives, overlap and the pipeline schedule."""
+"""Counts into seconds: roofline, collectives, overlap and the pipeline schedule (arXiv 2410.00273, times)."""
