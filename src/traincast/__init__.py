@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from traincast.assumptions import Assumptions
     from traincast.errors import InputError, NothingFits, TraincastError
     from traincast.estimate import Estimate, estimate
+    from traincast.executors import study
     from traincast.hardware import Accelerator, System, Tier
     from traincast.load import load_model, load_system, model_names, system_names
     from traincast.model import Model
     from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
+    from traincast.results import Results
     from traincast.search import Found, search, search_each
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "NothingFits",
     "Plan",
     "Plans",
+    "Results",
     "System",
     "Tier",
     "TraincastError",
@@ -42,6 +45,7 @@ __all__ = [
     "reproduce",
     "search",
     "search_each",
+    "study",
     "system_names",
 ]
 __version__ = "0.1.0"
@@ -54,7 +58,9 @@ _HOME = {
     "load": ["load_model", "load_system", "model_names", "system_names"],
     "model": ["Model"],
     "plan": ["Plan", "Plans"],
+    "executors": ["study"],
     "reproduce": ["reproduce"],
+    "results": ["Results"],
     "search": ["Found", "search", "search_each"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -1,4 +1,4 @@
-"""The command line: `traincast plan | estimate | catalog | reproduce`, all with `--json`.
+"""The command line: `traincast plan | estimate | catalog | reproduce | study | merge`, all with `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
 cannot be written, 130 when interrupted.
@@ -8,17 +8,20 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, CycloptsError, Parameter, Token, convert
 
 from traincast import __version__
-from traincast.errors import InputError, NothingFits, TraincastError
+from traincast.errors import InputError, NothingFits, TraincastError, not_whole
 from traincast.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
+    from traincast.results import Results
     from traincast.search import Found
 
 
@@ -170,6 +173,97 @@ def reproduce(paper: Annotated[str, Parameter(help="arXiv number of the paper: 2
         print_reproduction(result, console())
     if not result.agrees:
         raise TraincastError("not every published figure is met")
+
+
+@app.command
+def study(
+    file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(help="Where the table goes: .parquet, .csv or .json.")],
+    workers: Annotated[int, Parameter(help="Local processes.")] = 1,
+    dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
+    mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
+    shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output, and drop parts of another study.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
+
+    Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
+    """
+    from traincast import executors
+    from traincast.studyfile import load_study
+
+    asked, part = load_study(file), executors.Shard.read(shard)
+    if problems := not_whole("workers", workers):
+        raise InputError("study", problems)
+    where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
+    begin = time.perf_counter()
+    try:
+        with where as executor, _progress(asked.name) as told:
+            results = executors.run_to(asked, output, force, part, executor, workers, told)
+    except KeyboardInterrupt:
+        _fail("interrupted; finished chunks are kept: the same command goes on from there", 130)
+    _told(asked.name, output, results, time.perf_counter() - begin, json)
+
+
+@app.command
+def merge(
+    file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(help="The output that the shards were given.")],
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    json: Json = False,
+) -> None:
+    """Merge the shards of a study into its table.
+
+    Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
+    """
+    from traincast import executors
+    from traincast.results import check_output
+    from traincast.studyfile import load_study
+
+    asked = load_study(file)
+    check_output(output, force)
+    begin = time.perf_counter()
+    results = executors.finish(executors.Parts.of(asked, output), output, len(asked.chunks()), force)
+    _told(asked.name, output, results, time.perf_counter() - begin, json)
+
+
+def _told(name: str, output: Path, results: "Results | None", elapsed: float, as_json: bool) -> None:
+    """Say what a study gave."""
+    if results is None:
+        rows, decided = None, None
+    else:
+        best = results.frame.filter(results.frame["rank"] == 1)
+        rows, decided = results.frame.height, int(best["candidates"].sum())
+    if as_json:
+        _print_json({"study": name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed})
+    elif results is None:
+        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
+    else:
+        print(f"{name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A progress bar on standard error, silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
+
+    columns: tuple[ProgressColumn | str, ...] = (*Progress.get_default_columns()[:3], "{task.fields[rate]}", TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
+
+        def told(done: int, total: int, candidates: int) -> None:
+            nonlocal decided
+            decided += candidates
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s"
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield told
 
 
 def _case(est: "Estimate | Found") -> dict[str, Any]:

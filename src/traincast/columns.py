@@ -19,7 +19,7 @@ class Info:
     name: str
     symbol: str  # as in arXiv 2410.00273; empty where the paper has none
     unit: str
-    kind: Literal["model", "knob", "choice", "result", "time", "memory"]
+    kind: Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]
     meaning: str
 
 
@@ -52,6 +52,32 @@ _ROWS: Final = (
     ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),
     ("tokens_per_second_per_gpu", "", "token/s", "result", "training throughput of one GPU"),
     ("training_days", "", "day", "result", "length of the whole training run"),
+    ("model", "", "", "point", "model"),
+    ("system", "", "", "point", "system"),
+    ("strategy", "", "", "point", "tensor-parallel strategy: 1d, summa or context"),
+    ("assumptions", "", "", "point", "what is assumed"),
+    ("point", "", "", "point", "number of the point on the varied axes, the last axis running fastest"),
+    ("candidates", "", "", "point", "candidate plans that meet every rule"),
+    ("feasible", "", "", "point", "candidates that fit in memory"),
+    ("rank", "", "", "point", "place among the best plans of the point"),
+    ("accelerator.matrix_flops", "", "FLOP/s", "figure", "dense peak of the matrix units"),
+    ("accelerator.vector_flops", "", "FLOP/s", "figure", "peak of the vector units"),
+    ("accelerator.vector_fp32_flops", "", "FLOP/s", "figure", "peak of the vector units in single precision"),
+    ("accelerator.hbm_bandwidth", "", "byte/s", "figure", "memory bandwidth"),
+    ("accelerator.hbm_bytes", "", "byte", "figure", "memory capacity"),
+    ("network.0.bandwidth", "", "byte/s", "figure", "bandwidth inside a fast domain, one direction"),
+    ("network.0.efficiency", "", "", "figure", "share of that bandwidth that is achieved"),
+    ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
+    ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
+    ("network.1.bandwidth", "", "byte/s", "figure", "bandwidth between domains, one port (NIC), one direction"),
+    ("network.1.efficiency", "", "", "figure", "share of that bandwidth that is achieved"),
+    ("network.1.latency", "", "s", "figure", "one hop between domains"),
+    ("network.1.ports", "", "", "figure", "ports (NICs) of an accelerator between domains"),
+    ("model.layers", "L", "", "figure", "transformer layers"),
+    ("model.hidden", "e", "", "figure", "embedding width"),
+    ("model.heads", "h", "", "figure", "attention heads"),
+    ("model.ffn", "f", "", "figure", "width of the MLP's inner layer"),
+    ("model.seq", "l", "token", "figure", "sequence length"),
     ("compute", "", "s", "time", "arithmetic, launches included"),
     ("exposed_memory", "", "s", "time", "memory traffic not hidden behind arithmetic"),
     ("tp_comm", "", "s", "time", "tensor- and context-parallel communication, exposed"),

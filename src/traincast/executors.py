@@ -1,0 +1,308 @@
+"""Run a study's chunks on anything that offers `concurrent.futures.Executor`, keeping what is finished.
+
+Finished chunks lie as files beside the output until it is written, so an interrupted study goes on where it stopped, and shards
+that ran apart (Slurm array jobs) are merged.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from traincast.assumptions import Assumptions
+from traincast.errors import InputError
+from traincast.hardware import System
+from traincast.model import Model
+from traincast.results import Results, check_output, collect, fingerprint, to_frame
+from traincast.study import Axis, Chunk, Study, define
+
+RESTARTS: Final = 3  # times that local workers are started again after one was killed
+Progress = Callable[[int, int, int], None]  # chunks finished, chunks in all, candidates decided by the last
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The k-th of n parts of a study (from 1): every n-th chunk."""
+
+    k: int = 1
+    n: int = 1
+
+    @classmethod
+    def read(cls, text: str) -> "Shard":
+        """A part written as k/n.
+
+        Raises
+        ------
+        InputError
+            If it is not.
+        """
+        k, slash, n = text.partition("/")
+        if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
+            raise InputError("shard", [f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"])
+        return cls(int(k), int(n))
+
+    def has(self, number: int) -> bool:
+        """Whether a chunk is in this part."""
+        return number % self.n == self.k - 1
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Finished chunks beside an output."""
+
+    study: Study
+    folder: Path
+
+    @classmethod
+    def of(cls, study: Study, output: Path, force: bool = False) -> "Parts":
+        """The parts that belong to an output.
+
+        Raises
+        ------
+        InputError
+            If there are parts of another study (or another version), and not `force`.
+        """
+        folder = output.with_name(f"{output.name}.parts")
+        mark, mine = folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
+        if mark.exists() and mark.read_text(encoding="utf-8") != mine:
+            if not force:
+                raise InputError(str(folder), ["holds finished parts of another study; --force drops them"])
+            shutil.rmtree(folder)
+        folder.mkdir(exist_ok=True)
+        mark.write_text(mine, encoding="utf-8")
+        return cls(study, folder)
+
+    def path(self, number: int) -> Path:
+        """File of a chunk."""
+        return self.folder / f"{number:06d}.parquet"
+
+    def save(self, number: int, frame: pl.DataFrame) -> None:
+        """Keep a finished chunk, whole or not at all."""
+        beside = self.path(number).with_suffix(".partial")
+        frame.write_parquet(beside)
+        beside.replace(self.path(number))
+
+    def merge(self, chunks: int) -> Results:
+        """The study's table, once all chunks are there.
+
+        Raises
+        ------
+        InputError
+            If chunks are missing.
+        """
+        missing = [number for number in range(chunks) if not self.path(number).exists()]
+        if missing:
+            raise InputError(str(self.folder), [f"{len(missing)} of {chunks} chunks are missing: run the remaining shards first"])
+        return collect(self.study, (pl.read_parquet(self.path(number)) for number in range(chunks)))
+
+
+def work(chunk: Chunk) -> pl.DataFrame:
+    """What a worker does: run a chunk and hand back its best plans only."""
+    return to_frame(chunk.run())
+
+
+def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Results:
+    """Run a study and keep nothing beside.
+
+    Parameters
+    ----------
+    study : Study
+        The study.
+    executor : concurrent.futures.Executor, optional
+        Where to run its chunks; else in this process, or in `workers` local ones.
+    workers : int
+        Local processes.
+    """
+    frames = dict(_completed(dict(enumerate(study.chunks())), executor, workers))
+    return collect(study, (frames[number] for number in sorted(frames)))
+
+
+def study(
+    models: Sequence[Model | str],
+    systems: Sequence[System | str],
+    gpus: Sequence[int],
+    strategies: Sequence[str] = ("1d", "summa", "context"),
+    gbs: int | Sequence[int] | None = None,
+    assumptions: str | Assumptions = "paper",
+    top: int = 1,
+    vary: Sequence[Axis] = (),
+    executor: Executor | None = None,
+    workers: int = 1,
+) -> Results:
+    """Optimise at every point of a sweep.
+
+    Parameters
+    ----------
+    models, systems : sequence
+        Models and systems, or their names.
+    gpus : sequence of int
+        Numbers of GPUs.
+    strategies : sequence of str
+        Each is optimised on its own.
+    gbs : int or sequence of int, optional
+        Global batches [sequences]; the model's own where it has one.
+    assumptions : str or Assumptions
+        Name of a preset or one's own.
+    top : int
+        Plans kept at each point.
+    vary : sequence of mapping
+        Axes, each a mapping of fields that vary together to their values in SI, such as
+        ``{"accelerator.hbm_bytes": [80e9, 160e9]}``.
+    executor : concurrent.futures.Executor, optional
+        Where to run; else in this process, or in `workers` local ones.
+    workers : int
+        Local processes.
+
+    Returns
+    -------
+    Results
+        One row for each point and rank.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong.
+
+    Examples
+    --------
+    >>> import traincast as tc
+    >>> results = tc.study(["gpt3-1t"], ["h200-nvs4", "h200-nvs8"], gpus=[1024, 2048], strategies=["1d"])
+    >>> results.frame.select("system", "gpus", "tp", "step_seconds").rows()[0]
+    ('h200-nvs4', 1024, 4, 74.91406374092023)
+    """
+    return run(define(models, systems, gpus, strategies, gbs, assumptions, top, vary), executor, workers)
+
+
+def run_to(
+    study: Study,
+    output: Path,
+    force: bool = False,
+    shard: Shard = Shard(),
+    executor: Executor | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Results | None:
+    """Run a study into a file, going on where an earlier run stopped.
+
+    Returns
+    -------
+    Results or None
+        The table that was written; None if chunks of other shards are still to be run.
+
+    Raises
+    ------
+    InputError
+        If the output cannot be written, or parts of another study lie beside it.
+    """
+    check_output(output, force)
+    parts = Parts.of(study, output, force)
+    chunks = dict(enumerate(study.chunks()))
+    open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.path(number).exists()}
+    mine = sum(shard.has(number) for number in chunks)
+    done = mine - len(open_chunks)
+    for number, frame in _completed(open_chunks, executor, workers):
+        parts.save(number, frame)
+        done += 1
+        if progress is not None:
+            progress(done, mine, int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
+    if shard.n > 1:
+        return None
+    return finish(parts, output, len(chunks), force)
+
+
+def finish(parts: Parts, output: Path, chunks: int, force: bool) -> Results:
+    """Write the table of all chunks and drop the parts."""
+    results = parts.merge(chunks)
+    results.write(output, force)
+    shutil.rmtree(parts.folder)
+    return results
+
+
+def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Numbers and frames of chunks, as they are finished."""
+    if executor is not None:
+        yield from _submitted(chunks, executor)
+    elif workers == 1:
+        yield from ((number, work(chunk)) for number, chunk in chunks.items())
+    else:
+        yield from _local(dict(chunks), workers)
+
+
+def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
+    """All chunks on an executor."""
+    futures: dict[Future[pl.DataFrame], int] = {executor.submit(work, chunk): number for number, chunk in chunks.items()}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """All chunks on local processes, which are started again if one is killed."""
+    for attempt in range(RESTARTS + 1):
+        try:
+            with ProcessPoolExecutor(workers, get_context("spawn")) as pool:  # a forked process may inherit polars' locks
+                for number, frame in _submitted(chunks.copy(), pool):
+                    del chunks[number]
+                    yield number, frame
+            return
+        except BrokenProcessPool:
+            if attempt == RESTARTS:
+                raise
+
+
+@contextmanager
+def dask(address: str, workers: int) -> Iterator[Executor]:
+    """Executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``.
+
+    Raises
+    ------
+    InputError
+        If dask.distributed is not installed or the scheduler does not answer.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError("dask", ["dask.distributed is not installed: pip install 'traincast[dask]'"]) from None
+    cluster: Any = None
+    open_cluster: Any = LocalCluster  # dask's functions have no types
+    open_client: Any = Client
+    try:
+        if address == "local":
+            cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+        client = open_client(cluster or address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None
+    try:
+        with client:
+            yield client.get_executor()
+    finally:
+        if cluster is not None:
+            cluster.close()
+
+
+@contextmanager
+def mpi() -> Iterator[Executor]:
+    """Executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``).
+
+    Raises
+    ------
+    InputError
+        If mpi4py is not installed or finds no MPI library.
+    """
+    try:
+        from mpi4py.futures import MPIPoolExecutor
+    except (ImportError, RuntimeError):
+        raise InputError("mpi", ["mpi4py and an MPI library are needed: pip install 'traincast[mpi]'"]) from None
+    with MPIPoolExecutor() as pool:
+        yield pool

@@ -1,0 +1,138 @@
+"""Results that last: a tidy table with its columns' meanings and its provenance, in parquet (or CSV, or JSON).
+
+A file is written beside its place and renamed, so that it is whole or not there, and it is never overwritten unless asked for.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from traincast import __version__
+from traincast.columns import COLUMNS
+from traincast.errors import InputError
+from traincast.hardware import System
+from traincast.model import Model
+from traincast.study import Study, Table
+
+FORMATS: Final = (".parquet", ".csv", ".json")
+WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
+
+
+@dataclass(frozen=True)
+class Results:
+    """A table of results.
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        One row for each point and rank; the plan and its figures are null where nothing fits.
+    metadata : dict
+        ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (the version).
+    """
+
+    frame: pl.DataFrame
+    metadata: dict[str, Any]
+
+    def write(self, path: str | Path, force: bool = False) -> None:
+        """Write as .parquet, .csv or .json, by the ending of the path; CSV has no place for the metadata.
+
+        Raises
+        ------
+        InputError
+            If the ending is another, the folder is missing, or there is a file already and not `force`.
+        """
+        path = Path(path)
+        check_output(path, force)
+        beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            if path.suffix == ".parquet":
+                self.frame.write_parquet(beside, metadata={"traincast": json.dumps(self.metadata, sort_keys=True)})
+            elif path.suffix == ".csv":
+                self.frame.write_csv(beside)
+            else:
+                beside.write_text(
+                    json.dumps({"metadata": self.metadata, "rows": self.frame.to_dicts()}, indent=1), encoding="utf-8"
+                )
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Refuse a path that cannot be written to, before any work is done for it."""
+    if path.suffix not in FORMATS:
+        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(FORMATS)}"])
+    if not path.parent.is_dir():
+        raise InputError(str(path), [f"there is no folder {path.parent}"])
+    if path.exists() and not force:
+        raise InputError(str(path), ["is there already; --force overwrites it"])
+
+
+def read(path: str | Path) -> Results:
+    """Read a table that was written as parquet or JSON.
+
+    Raises
+    ------
+    InputError
+        If it is missing, or was not written by traincast.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(str(path), ["no such file"])
+    try:
+        if path.suffix == ".json":
+            content = json.loads(path.read_text(encoding="utf-8"))
+            return Results(pl.DataFrame(content["rows"], infer_schema_length=None), content["metadata"])
+        metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
+        return Results(pl.read_parquet(path), metadata)
+    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InputError(str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]) from None
+
+
+def collect(study: Study, tables: Iterable[pl.DataFrame]) -> Results:
+    """The table of a study from the frames of its chunks, in the order of its points."""
+    frame = pl.concat(tables).sort("series", "point", "gpus", "rank", maintain_order=True).drop("series")
+    varied = [pl.Series(path, values)[frame["point"]].alias(path) for path, values in study.fields().items()]
+    place = frame.columns.index("point") + 1
+    frame = frame.select(*frame.columns[:place], *varied, *frame.columns[place:])
+    columns = {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in frame.columns}
+    return Results(frame, {"columns": columns} | provenance(study))
+
+
+def to_frame(table: Table) -> pl.DataFrame:
+    """A chunk's table, whole numbers as such, and null for what is not there."""
+    frame = pl.DataFrame({name: np.asarray(column) for name, column in table.items()})
+    frame = frame.with_columns(pl.selectors.float().fill_nan(None))
+    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE)
+
+
+def provenance(study: Study) -> dict[str, Any]:
+    """What a study's table was made from, and with."""
+    given: list[Model | System] = [*study.models, *study.systems]
+    inputs = {one.name: _hash(_plain(one)) for one in given}
+    definition = _plain(replace(study, models=(), systems=())) | {
+        "models": [model.name for model in study.models],
+        "systems": [system.name for system in study.systems],
+    }
+    return {"traincast": __version__, "study": definition, "inputs": inputs}
+
+
+def fingerprint(study: Study) -> str:
+    """Hash of all that a study's table depends on."""
+    return _hash(provenance(study))
+
+
+def _plain(value: Any) -> Any:
+    """A dataclass as plain values."""
+    return json.loads(json.dumps(asdict(value), default=float))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

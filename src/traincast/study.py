@@ -1,0 +1,273 @@
+"""Studies: a declared sweep over models, machines, numbers of GPUs, strategies, batches and any figure, optimised at every point.
+
+Machines are columns: a figure that is varied is another axis of the same evaluation. A study is cut into chunks, which any
+`concurrent.futures.Executor` can run in any order; the table is the same, byte for byte, however they were run.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincast.assumptions import Assumptions, resolve
+from traincast.columns import COLUMNS
+from traincast.errors import InputError, unknown
+from traincast.estimate import estimate
+from traincast.evaluation import Outcome, evaluate, rank
+from traincast.hardware import System
+from traincast.load import load_model, load_system
+from traincast.model import Model
+from traincast.search import check_arguments
+from traincast.space import Ints, enumerate_space
+
+Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
+Table = dict[str, NDArray[Any]]
+MACHINES: Final = 64  # machines in a chunk, which bounds its memory and is what an interruption can lose
+SIZES: Final = 16  # numbers of GPUs in a chunk
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is swept.
+
+    Parameters
+    ----------
+    name : str
+        Name of the study.
+    models, systems : tuple
+        Models and systems.
+    gpus : tuple of int
+        Numbers of GPUs, ascending.
+    strategies : tuple of str
+        Each is optimised on its own.
+    batches : tuple of int
+        Global batches [sequences].
+    assumptions : Assumptions
+        What is assumed.
+    top : int
+        Plans kept at each point.
+    vary : tuple of mapping
+        Axes; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``, ``"model.seq"``) to their values in SI.
+        Fields of one axis vary together, axes are crossed.
+    """
+
+    name: str
+    models: tuple[Model, ...]
+    systems: tuple[System, ...]
+    gpus: tuple[int, ...]
+    strategies: tuple[str, ...]
+    batches: tuple[int, ...]
+    assumptions: Assumptions
+    top: int = 1
+    vary: tuple[Axis, ...] = ()
+
+    @property
+    def points(self) -> int:
+        """Points of the axes, for each model, system, number of GPUs, strategy and batch."""
+        return math.prod(len(next(iter(axis.values()))) for axis in self.vary)
+
+    def fields(self) -> dict[str, NDArray[np.float64]]:
+        """Every varied field at every point, the last axis running fastest."""
+        lengths = [len(next(iter(axis.values()))) for axis in self.vary]
+        index = np.indices(lengths).reshape(len(lengths), self.points)
+        return {path: np.asarray(values, float)[index[i]] for i, axis in enumerate(self.vary) for path, values in axis.items()}
+
+    def chunks(self) -> list["Chunk"]:
+        """The study in pieces, in the order of its table."""
+        series = product(range(len(self.models)), range(len(self.systems)), range(len(self.batches)), self.strategies)
+        return [
+            chunk
+            for number, (model, system, batch, strategy) in enumerate(series)
+            for chunk in self._series(number, self.models[model], self.systems[system], self.batches[batch], strategy)
+        ]
+
+    def _series(self, number: int, model: Model, system: System, gbs: int, strategy: str) -> Iterator["Chunk"]:
+        """Chunks of one model, system, batch and strategy: machines with the same space, those with the same times side by side."""
+        fields = self.fields()
+        columns = {path: values for path, values in fields.items() if is_column(path)}
+        shapes = np.array([np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))])
+        _, first, group = np.unique(shapes, axis=1, return_index=True, return_inverse=True)
+        timing = [values for path, values in columns.items() if path != "accelerator.hbm_bytes"]
+        for shape in range(len(first)):
+            points = np.flatnonzero(group == shape)
+            points = points[np.lexsort([values[points] for values in timing])] if timing else points
+            here = {path: values[first[shape]] for path, values in fields.items() if not is_column(path)}
+            for low, size in product(range(0, len(points), MACHINES), range(0, len(self.gpus), SIZES)):
+                some = points[low : low + MACHINES]
+                machines = with_shape(system, here).with_figures({path: values[some] for path, values in columns.items()})
+                sized = with_fields(model, here)
+                yield Chunk(
+                    number, some, sized, machines, self.gpus[size : size + SIZES], gbs, strategy, self.assumptions, self.top
+                )
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a study: machines that share a search space."""
+
+    series: int
+    points: Ints
+    model: Model
+    system: System
+    gpus: tuple[int, ...]
+    gbs: int
+    strategy: str
+    assumptions: Assumptions
+    top: int
+
+    def run(self) -> Table:
+        """The best plans of every point as columns; a point where nothing fits has one row, without a plan."""
+        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, self.strategy)
+        one = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
+        outcomes = [outcome for machine in range(len(self.points)) for outcome in one.outcomes(machine)]
+        best = rank(outcomes, self.top)
+        answered = np.bincount(best.outcome, minlength=len(outcomes))
+        of = np.repeat(np.arange(len(outcomes)), np.maximum(answered, 1))
+        row = np.cumsum(answered) - answered
+        rank_in = np.arange(len(of)) - np.searchsorted(of, of)
+        found = answered[of] > 0
+        at = np.where(found, row[of] + rank_in, 0)
+        return self._where(outcomes, of) | {"rank": rank_in + 1} | self._what(outcomes, best.outcome, best.plans, at, found)
+
+    def _where(self, outcomes: list[Outcome], of: Ints) -> Table:
+        """Columns that say which point a row is of, and how many candidates it had."""
+        machine = np.array([outcome.machine for outcome in outcomes])[of]
+        counts = {
+            "gpus": [outcome.gpus for outcome in outcomes],
+            "candidates": [outcome.candidates for outcome in outcomes],
+            "feasible": [outcome.feasible for outcome in outcomes],
+        }
+        names = {
+            "model": self.model.name,
+            "system": self.system.name,
+            "strategy": self.strategy,
+            "assumptions": self.assumptions.name,
+        }
+        return (
+            {"series": np.full(len(of), self.series), "point": self.points[machine]}
+            | {name: np.full(len(of), value) for name, value in names.items()}
+            | {"gbs": np.full(len(of), self.gbs)}
+            | {name: np.array(values)[of] for name, values in counts.items()}
+        )
+
+    def _what(self, outcomes: list[Outcome], of: Ints, plans: Any, at: Ints, found: NDArray[np.bool_]) -> Table:
+        """Columns of the plans and their estimates; nan where nothing fits."""
+        if not found.any():
+            return {name: np.full(len(found), np.nan) for name in RESULTS}
+        machine = np.array([outcome.machine for outcome in outcomes])[of]
+        est = estimate(self.model, self.system.take(machine), plans, self.gbs, self.assumptions)
+        days = np.nan if est.training_days is None else est.training_days
+        columns = plans.numbers() | {
+            "step_seconds": est.step_seconds,
+            "memory_bytes": est.memory_bytes,
+            "tokens_per_second_per_gpu": est.tokens_per_second_per_gpu,
+            "training_days": days,
+            **est.breakdown,
+            **est.memory,
+        }
+        return {name: np.where(found, np.broadcast_to(columns[name], len(of))[at], np.nan) for name in RESULTS}
+
+
+RESULTS: Final = tuple(
+    name
+    for name, info in COLUMNS.items()
+    if info.kind in {"result", "time", "memory"} or (info.kind == "knob" and name not in {"gpus", "gbs"})
+)
+
+
+def is_column(path: str) -> bool:
+    """Whether a field varies as a column of machines; the others change the search space."""
+    return not path.startswith("model.") and not path.endswith(".size")
+
+
+def with_shape(system: System, fields: Mapping[str, float]) -> System:
+    """The system with the sizes of tiers given."""
+    tiers = tuple(
+        replace(tier, size=int(fields[f"network.{i}.size"])) if f"network.{i}.size" in fields else tier
+        for i, tier in enumerate(system.tiers)
+    )
+    return replace(system, tiers=tiers)
+
+
+def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
+    """The model with the fields given, whole numbers all of them."""
+    changed: dict[str, Any] = {}
+    for path, value in fields.items():
+        part, _, name = path.partition(".")
+        if part == "model":
+            changed[name] = int(value)
+    return replace(model, **changed)
+
+
+def define(
+    models: Sequence[Model | str],
+    systems: Sequence[System | str],
+    gpus: Sequence[int],
+    strategies: Sequence[str] = ("1d", "summa", "context"),
+    gbs: int | Sequence[int] | None = None,
+    assumptions: str | Assumptions = "paper",
+    top: int = 1,
+    vary: Sequence[Axis] = (),
+    name: str = "study",
+) -> Study:
+    """A study from names or objects, once everything is found usable.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong.
+    """
+    loaded = tuple(load_model(model) if isinstance(model, str) else model for model in models)
+    machines = tuple(load_system(system) if isinstance(system, str) else system for system in systems)
+    problems = [f"{what}: give at least one" for what, given in (("models", loaded), ("systems", machines)) if not given]
+    batches = list(gbs) if isinstance(gbs, Sequence) else [gbs]
+    chosen: dict[int, None] = {}
+    names: tuple[str, ...] = ()
+    for model, batch in product(loaded, batches):
+        try:
+            size, names = check_arguments(model, gpus, batch, strategies, top)
+            chosen[size] = None
+        except InputError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    problems += [problem for axis in vary for problem in _wrong_axis(axis, machines)]
+    paths = [path for axis in vary for path in axis]
+    problems += [f"vary: {path} stands in two axes" for path in sorted({path for path in paths if paths.count(path) > 1})]
+    if problems:
+        raise InputError(name, problems)
+    sizes = tuple(sorted({int(n) for n in gpus}))
+    axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis in vary)
+    return Study(name, loaded, machines, sizes, names, tuple(chosen), resolve(assumptions), top, axes)
+
+
+def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
+    """What is wrong with an axis."""
+    problems = []
+    known = [path for system in systems for path in fields_of(system)]
+    for path, values in axis.items():
+        if path not in known:
+            problems.append(f"vary: {unknown('field', path, set(known))}")
+        elif not len(values):
+            problems.append(f"vary: {path}: give at least one value")
+        elif not all(math.isfinite(value) and value > 0 for value in values):
+            problems.append(f"vary: {path}: every value must be a finite number above 0")
+        elif not is_column(path) and any(value != int(value) for value in values):
+            problems.append(f"vary: {path}: every value must be a whole number")
+    lengths = {path: len(values) for path, values in axis.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{path} {length}" for path, length in lengths.items())
+        problems.append(f"vary: fields that vary together need equally many values: {told}")
+    return problems
+
+
+def fields_of(system: System) -> list[str]:
+    """Paths of the fields that can be varied."""
+    sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
+    return [
+        *(path for path in system.figures() if path in COLUMNS),
+        *sizes,
+        *(f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")),
+    ]

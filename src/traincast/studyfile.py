@@ -1,0 +1,143 @@
+"""A study written as a YAML or JSON file."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.columns import COLUMNS
+from traincast.documents import read
+from traincast.errors import InputError
+from traincast.study import Study, define
+from traincast.units import EXAMPLES, parse
+
+KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")
+SERIES: Final = {  # ways to write values besides a list, and what they need
+    "linspace": "[first, last, how many]",
+    "logspace": "[first, last, how many]",
+    "range": "[first, last, step]",
+    "doubling": "[first, last]",
+}
+
+
+def load_study(path: str | Path) -> Study:
+    """Load a study.
+
+    Parameters
+    ----------
+    path : str or Path
+        A YAML or JSON file with ``models``, ``systems`` and ``gpus``, and perhaps ``strategies``, ``global_batch``,
+        ``assumptions``, ``top`` and ``vary``: a list of axes, each a mapping of fields that vary together to their values.
+
+    Returns
+    -------
+    Study
+        The study.
+
+    Raises
+    ------
+    InputError
+        With every mistake of the file.
+    """
+    document = read(Path(path))
+    problems = [_unknown(key) for key in document if key not in KEYS]
+    problems += [f"{key}: missing" for key in ("models", "systems", "gpus") if key not in document]
+    lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
+    gpus = _values("gpus", document.get("gpus", [1]), problems)
+    batches = _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
+    vary = _axes(document.get("vary", []), problems)
+    try:
+        study = define(
+            models=lists["models"],
+            systems=lists["systems"],
+            gpus=_whole(gpus),
+            strategies=lists["strategies"],
+            gbs=None if batches is None else _whole(batches),
+            assumptions=document.get("assumptions", "paper"),
+            top=document.get("top", 1),
+            vary=vary,
+            name=str(document.get("name", Path(path).stem)),
+        )
+    except InputError as error:
+        problems += error.problems if len(error.problems) > 1 or error.subject == document.get("name") else [str(error)]
+    if problems:
+        raise InputError(str(path), problems)
+    return study
+
+
+_DEFAULTS: Final[dict[str, list[str]]] = {"models": [], "systems": [], "strategies": ["1d", "summa", "context"]}
+
+
+def _unknown(key: object) -> str:
+    """An unknown key, and which one may be meant."""
+    close = get_close_matches(str(key), KEYS, n=1)
+    offer = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(KEYS)}"
+    return f"{key}: unknown key; {offer}"
+
+
+def _list(raw: Any) -> list[Any]:
+    """A list, also of one."""
+    return raw if isinstance(raw, list) else [raw]
+
+
+def _whole(values: list[float]) -> list[Any]:
+    """Whole numbers as such; others as they are, to be refused by name."""
+    return [int(value) if value == int(value) else value for value in values]
+
+
+def _axes(raw: Any, problems: list[str]) -> list[dict[str, list[float]]]:
+    """Axes, each of fields that vary together."""
+    axes = []
+    for number, axis in enumerate(_list(raw)):
+        if not isinstance(axis, Mapping) or not axis:
+            problems.append(f"vary.{number} = {axis!r}: not a mapping of fields to values")
+            continue
+        axes.append({str(path): _values(f"vary.{number}.{path}", values, problems, str(path)) for path, values in axis.items()})
+    return axes
+
+
+def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
+    """Values in SI from a list, one value, or a way to write many; what is wrong is added to `problems`."""
+    unit = COLUMNS[field].unit if field in COLUMNS else ""
+    if not isinstance(raw, Mapping):
+        return [_number(place, one, problems, unit) for one in _list(raw)]
+    kind, written = next(iter(raw.items()), (None, []))
+    if len(raw) != 1 or kind not in SERIES:
+        ways = ", ".join(f"{way}: {needs}" for way, needs in SERIES.items())
+        problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {ways}")
+        return [1.0]
+    units = (unit, unit, unit if kind == "range" else "")
+    numbers = [_number(f"{place}.{kind}", one, problems, of) for one, of in zip(_list(written), units, strict=False)]
+    if len(_list(written)) != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
+        problems.append(f"{place}.{kind} = {written!r}: must be {SERIES[kind]}, all above 0")
+        return [1.0]
+    return _series(kind, numbers)
+
+
+def _series(kind: str, numbers: list[float]) -> list[float]:
+    """Values of a way to write many."""
+    first, last, *rest = numbers
+    if kind == "linspace":
+        return [float(value) for value in np.linspace(first, last, max(int(rest[0]), 1))]
+    if kind == "logspace":
+        return [float(value) for value in np.geomspace(first, last, max(int(rest[0]), 1))]
+    if kind == "range":
+        return [float(value) for value in np.arange(first, last + rest[0] / 2, rest[0])]
+    return [first * 2.0**power for power in range(max(int(np.log2(last / first) + 1e-9), 0) + 1)]
+
+
+def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
+    """One number in SI."""
+    try:
+        if unit in EXAMPLES and not isinstance(raw, int | float):
+            return parse(raw, unit)
+        if unit in EXAMPLES:
+            raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
+        if isinstance(raw, bool) or not isinstance(raw, int | float):
+            raise ValueError("not a number")
+        return float(raw)
+    except ValueError as error:
+        problems.append(f"{place} = {raw!r}: {error}")
+        return 1.0

@@ -1,0 +1,282 @@
+"""Studies: the same as single searches at every point, the same bytes however they are run, and nothing lost when interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import traincast as tc
+from traincast import executors
+from traincast.results import read
+from traincast.study import define
+from traincast.studyfile import load_study
+
+ROOT = Path(__file__).parents[1]
+GPUS = [64, 256]
+VARY = [
+    {"accelerator.hbm_bytes": [80e9, 141e9, 400e9]},
+    {"accelerator.hbm_bandwidth": [1e12, 4.8e12], "network.1.bandwidth": [25e9, 50e9]},  # these two vary together
+]
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A study of 2 strategies × 2 batches × 6 machines × 2 numbers of GPUs."""
+    return define(["gpt3-175b"], ["h200-nvs8"], GPUS, ["1d", "summa"], gbs=[256, 512], top=3, vary=VARY, name="small")
+
+
+@pytest.fixture
+def pieces(monkeypatch):
+    """Chunks of two machines, so that even a small study has many."""
+    monkeypatch.setattr(sys.modules["traincast.study"], "MACHINES", 2)
+
+
+def test_every_point_is_what_a_search_finds(small):
+    frame = executors.run(small).frame
+    model, base = small.models[0], small.systems[0]
+    fields = small.fields()
+    assert small.points == 6
+    assert fields["accelerator.hbm_bytes"].tolist() == [80e9, 80e9, 141e9, 141e9, 400e9, 400e9]  # the last axis runs fastest
+    assert fields["network.1.bandwidth"].tolist() == [25e9, 50e9] * 3
+    seen = 0
+    for (gbs, strategy, point, gpus), rows in frame.group_by("gbs", "strategy", "point", "gpus", maintain_order=True):
+        machine = base.with_figures({path: values[point] for path, values in fields.items()})
+        found = tc.search(model, machine, gpus, gbs, strategy=strategy, top=3)
+        assert set(rows["candidates"]) == {found.candidates}
+        assert set(rows["feasible"]) == {found.feasible}
+        assert rows["rank"].to_list() == list(range(1, max(len(found.plans), 1) + 1))
+        if not found.plans:
+            assert rows["step_seconds"].to_list() == [None]
+            continue
+        seen += 1
+        assert rows["step_seconds"].to_list() == [est.step_seconds for _, est in found.plans]
+        assert rows["memory_bytes"].to_list() == [est.memory_bytes for _, est in found.plans]
+        assert rows["bubble"].to_list() == [est.breakdown["bubble"] for _, est in found.plans]
+        assert rows["activations"].to_list() == [est.memory["activations"] for _, est in found.plans]
+        for knob, value in found.plans[0][0].columns().numbers().items():
+            assert rows[knob][0] == value
+    assert seen > 10
+    assert frame.height == frame.select("gbs", "strategy", "point", "gpus", "rank").unique().height
+
+
+def test_fields_that_change_the_space():
+    """The fast domain and the sequence length are no columns: each value has a space of its own."""
+    vary = [{"network.0.size": [4, 8]}, {"model.seq": [1024, 2048]}, {"accelerator.hbm_bytes": [100e9, 200e9]}]
+    frame = tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=vary).frame
+    assert frame["point"].to_list() == list(range(8))
+    for row in frame.iter_rows(named=True):
+        model = replace(tc.load_model("gpt3-175b"), seq=int(row["model.seq"]))
+        system = tc.load_system(f"h200-nvs{row['network.0.size']:.0f}").with_figures(
+            {"accelerator.hbm_bytes": row["accelerator.hbm_bytes"]}
+        )
+        assert row["step_seconds"] == tc.search(model, system, 64, 64, strategy="1d").plans[0][1].step_seconds
+
+
+def test_the_table_says_what_its_columns_mean_and_what_it_was_made_from(small, tmp_path):
+    results = executors.run(small)
+    results.write(tmp_path / "small.parquet")
+    again = read(tmp_path / "small.parquet")
+    assert again.frame.equals(results.frame)
+    assert again.metadata == results.metadata
+    assert set(again.metadata["columns"]) == set(results.frame.columns)
+    assert again.metadata["columns"]["accelerator.hbm_bandwidth"] == {"unit": "byte/s", "meaning": "memory bandwidth"}
+    assert again.metadata["traincast"] == tc.__version__
+    assert set(again.metadata["inputs"]) == {"gpt3-175b", "h200-nvs8"}
+    assert again.metadata["study"]["assumptions"]["name"] == "paper"
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_other_formats(small, tmp_path, ending):
+    results = executors.run(small)
+    path = tmp_path / f"small.{ending}"
+    results.write(path)
+    back = pl.read_csv(path) if ending == "csv" else read(path).frame
+    assert back["step_seconds"].to_list() == results.frame["step_seconds"].to_list()
+
+
+def run_to(study, path, **how):
+    executors.run_to(study, path, **how)
+    assert not Path(f"{path}.parts").exists()
+    return path.read_bytes()
+
+
+def test_shards_merge_to_the_same_bytes(small, tmp_path, pieces):
+    whole, apart = tmp_path / "whole.parquet", tmp_path / "apart.parquet"
+    expected = run_to(small, whole)
+    chunks = small.chunks()
+    assert len(chunks) == 12
+    for k in (3, 1):
+        assert executors.run_to(small, apart, shard=executors.Shard(k, 3)) is None
+    with pytest.raises(tc.InputError, match="4 of 12 chunks are missing"):
+        executors.finish(executors.Parts.of(small, apart), apart, len(chunks), force=False)
+    executors.run_to(small, apart, shard=executors.Shard(2, 3))
+    executors.finish(executors.Parts.of(small, apart), apart, len(chunks), force=False)
+    assert apart.read_bytes() == expected
+
+
+def test_an_interrupted_study_resumes_to_the_same_bytes(small, tmp_path, pieces):
+    expected, path, ran = run_to(small, tmp_path / "whole.parquet"), tmp_path / "part.parquet", []
+
+    def stop(done, total, candidates):
+        ran.append(done)
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        executors.run_to(small, path, progress=stop)
+    assert not path.exists()
+    executors.run_to(small, path, progress=lambda done, total, candidates: ran.append(done))
+    assert ran == list(range(1, 13))  # nothing twice, nothing lost
+    assert path.read_bytes() == expected
+
+
+def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
+    path = tmp_path / "part.parquet"
+    executors.run_to(small, path, shard=executors.Shard(1, 2))
+    other = replace(small, top=1)
+    with pytest.raises(tc.InputError, match="finished parts of another study; --force drops them"):
+        executors.run_to(other, path)
+    executors.run_to(other, path, force=True)
+    assert read(path).metadata["study"]["top"] == 1
+
+
+def test_outputs_are_checked_before_any_work(small, tmp_path):
+    taken = tmp_path / "taken.parquet"
+    taken.write_text("mine")
+    for path, wrong in (
+        (taken, "--force overwrites"),
+        (tmp_path / "a.xls", "must be one of"),
+        (tmp_path / "no" / "a.csv", "no folder"),
+    ):
+        with pytest.raises(tc.InputError, match=wrong):
+            executors.run_to(small, path)
+    assert taken.read_text() == "mine"
+    with pytest.raises(tc.InputError, match="no table of results"):
+        read(taken)
+
+
+def test_local_workers_give_the_same_bytes_even_if_one_is_killed(small, tmp_path, pieces):
+    expected, killed = run_to(small, tmp_path / "whole.parquet"), []
+
+    def kill_one(done, total, candidates):
+        if not killed:
+            children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+            workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    assert run_to(small, tmp_path / "local.parquet", workers=2, progress=kill_one) == expected
+    assert killed
+
+
+def test_dask_gives_the_same_bytes_even_if_a_worker_is_killed(small, tmp_path, pieces):
+    """A real cluster of two processes, one of which is killed while the study runs."""
+    distributed = pytest.importorskip("distributed")
+    expected, killed = run_to(small, tmp_path / "whole.parquet"), []
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+
+        def kill_one(done, total, candidates):
+            if not killed:
+                pid = next(iter(client.run(os.getpid).values()))
+                killed.append(pid)
+                os.kill(pid, signal.SIGKILL)
+
+        with executors.dask(client.scheduler.address, 2) as executor:
+            assert run_to(small, tmp_path / "dask.parquet", executor=executor, progress=kill_one) == expected
+    assert killed
+
+
+def test_mpi(small, tmp_path):
+    """Where there is an MPI library; else the error says what is needed."""
+    try:
+        from mpi4py import MPI  # noqa: F401
+    except (ImportError, RuntimeError):
+        with pytest.raises(tc.InputError, match="mpi4py and an MPI library are needed"), executors.mpi():
+            pass
+        return
+    with executors.mpi() as executor:
+        assert run_to(small, tmp_path / "mpi.parquet", executor=executor) == run_to(small, tmp_path / "whole.parquet")
+
+
+# As files and commands --------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_studies_load():
+    contours = load_study(ROOT / "examples" / "capacity_bandwidth.yaml")
+    assert contours.points == 32 * 28  # arXiv 2410.00273
+    assert contours.gpus == tuple(4 << power for power in range(13))
+    assert np.allclose(contours.fields()["accelerator.hbm_bytes"][::28], np.linspace(80e9, 1000e9, 32))
+    assert len(load_study(ROOT / "examples" / "strong_scaling.yaml").systems) == 9
+
+
+def test_ways_to_write_values(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "models: gpt3-1t\nsystems: [h200-nvs8]\ngpus: {range: [8, 24, 8]}\nstrategies: 1d\nglobal_batch: {doubling: [8, 32]}\n"
+        "vary:\n  - accelerator.hbm_bytes: {logspace: [10 GB, 1 TB, 3]}\n  - network.0.latency: [1 us, 2.5 us]\n"
+    )
+    study = load_study(path)
+    assert (study.name, study.gpus, study.batches) == ("study", (8, 16, 24), (8, 16, 32))
+    assert np.allclose(study.vary[0]["accelerator.hbm_bytes"], [1e10, 1e11, 1e12])
+    assert study.vary[1]["network.0.latency"] == (1e-6, 2.5e-6)
+
+
+def test_all_mistakes_of_a_study_are_told_at_once(tmp_path):
+    path = tmp_path / "study.json"
+    wrong = {
+        "models": ["gpt3-1x"],
+        "systems": ["h200-nvs8"],
+        "gpu": [8],
+        "top": 0,
+        "vary": [{"accelerator.hbm_byte": ["80 GB"]}, {"accelerator.hbm_bytes": [80], "network.1.latency": ["1 us", "2 GB"]}, 3],
+    }
+    path.write_text(json.dumps(wrong))
+    with pytest.raises(tc.InputError) as caught:
+        load_study(path)
+    text = str(caught.value)
+    for part in ("gpu: unknown key; did you mean gpus", "gpus: missing", "has no unit", "vary.2 = 3", "gpt3-1x"):
+        assert part in text
+    path.write_text(json.dumps(wrong | {"models": ["gpt3-1t"]}))
+    with pytest.raises(tc.InputError) as caught:
+        load_study(path)
+    for part in (
+        "top = 0",
+        "did you mean accelerator.hbm_bytes",
+        "need equally many values: accelerator.hbm_bytes 1, network.1.latency 2",
+    ):
+        assert part in str(caught.value)
+
+
+def traincast(*arguments, **how):
+    return subprocess.Popen([sys.executable, "-m", "traincast", *map(str, arguments)], stderr=subprocess.PIPE, text=True, **how)
+
+
+def test_control_c_leaves_a_resumable_study(tmp_path):
+    study, out = tmp_path / "long.yaml", tmp_path / "long.parquet"
+    study.write_text(
+        "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: {doubling: [4, 16384]}\nstrategies: [summa]\n"
+        "vary:\n  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 400]}\n"
+    )
+    with traincast("study", study, "--output", out) as process:
+        parts = Path(f"{out}.parts")
+        for _ in range(600):
+            if list(parts.glob("*.parquet")):
+                break
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert list(parts.glob("*.parquet"))
+    assert not out.exists()
