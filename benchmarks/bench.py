@@ -8,6 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
@@ -32,6 +33,35 @@ for model in models:
                 found.least_seconds
 print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
+
+
+SWEEP = """
+import sys, time
+import numpy as np
+from traincast.executors import run
+from traincast.study import define
+
+def main():
+    capacities, bandwidths = np.linspace(80e9, 1000e9, 32), np.linspace(500e9, 16000e9, int(sys.argv[3]))
+    vary = [{"accelerator.hbm_bytes": capacities}, {"accelerator.hbm_bandwidth": bandwidths}]
+    study = define(["gpt3-1t"], ["b200-nvs8"], [4 << power for power in range(13)], [sys.argv[1]], 4096, vary=vary)
+    begin = time.perf_counter()
+    frame = run(study, workers=int(sys.argv[2])).frame
+    print(time.perf_counter() - begin, frame["candidates"].sum())
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def sweep(strategy: str, workers: int, bandwidths: int) -> tuple[float, int]:
+    """One run of the capacity × bandwidth study in a fresh interpreter: seconds and candidates."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:  # a file, which local workers can import
+        script.write(SWEEP)
+        script.flush()
+        command = [sys.executable, script.name, strategy, str(workers), str(bandwidths)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return float(out[0]), int(out[1])
 
 
 def median(run: Callable[[], float], repeats: int) -> float:
@@ -106,6 +136,14 @@ def main() -> None:
     print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
     for strategy in ("1d", "summa", "context", "1d,summa,context"):
         print(f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms")
+    print("\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process")
+    for strategy in ("1d", "summa"):
+        seconds, candidates = sweep(strategy, 1, 28)
+        print(f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s")
+    (alone, candidates), (together, _) = sweep("summa", 1, 600), sweep("summa", 2, 600)
+    print(
+        f"  summa, 32 × 600 machines: {candidates / alone / 1e6:,.0f} M candidates/s; two workers {alone / together:.2f} times one"
+    )
     bare = median(lambda: process("-c", "pass"), repeats)
     package = median(lambda: process("-c", "import traincast"), repeats)
     plan = median(lambda: process("-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"), repeats)

@@ -193,8 +193,8 @@ def times() -> str:
 def training_step() -> str:
     """The step and the memory of a rank."""
     tf, tb, W, s, M, L, gbs, dp, pp, tpp, tdp = symbols("t_f t_b W s M L gbs dp pp t_pp t_dp")
-    t, nm, nl, AG, RS = symbols("t nm nl AG RS")
-    plan = Plans(pp=pp, dp=dp, cp=m2, mbs=b, fast_pp=tpp, fast_dp=tdp, cp_kind="all-gather")  # type: ignore[arg-type]
+    t, nm, nl, AG, RS, v = symbols("t nm nl AG RS v")
+    plan = Plans(pp=pp, dp=dp, cp=m2, vp=v, mbs=b, fast_pp=tpp, fast_dp=tdp, cp_kind="all-gather")  # type: ignore[arg-type]
     time = step(LayerCosts(tf, tb, W, M), plan, L, gbs, machine(), PAPER)  # type: ignore[arg-type]
     held = memory(Footprint(W, s), plan, L, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
@@ -203,7 +203,7 @@ def training_step() -> str:
         "for cp, and is 1 but for 2-D context.\n\n",
         formula("layers", time.busy),
         formula("pipeline transfers", time.pp_comm),
-        formula("bubble", bubble(t, pp, nm)),
+        formula("bubble", bubble(t, pp, nm, v)),
         "<p>with t the time of layers and transfers together and nm the micro-batches of a replica.</p>\n",
         formula("data parallel", layer_by_layer(AG, tf, nl) + layer_by_layer(RS, tb, nl)),
         "<p>with AG the all-gather and RS the reduce-scatter of W over the dp·m2 ranks that hold the same weights, and nl the "

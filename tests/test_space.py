@@ -283,10 +283,28 @@ def test_cases_of_rejection_reach_every_rule():
     assert all_rules - reached == {
         "mbs does not divide the batch of a replica",
         "panels do not divide the hidden width",
+        "the layers do not divide into virtual stages",  # of interleaved schedules, which the test below asks for
+        "interleaving needs micro-batches in multiples of pp",
         "tp does not divide the hidden width",  # heads divide it, and tp divides the heads
         "tp does not divide the head's width and the sequence, as SUMMA attention needs",  # flash attention is searched
         "tp does not divide the MLP's width",
         "tp2 does not divide the MLP's width",
+    }
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_interleaved_layouts_are_those_plain_ones_that_it_can_cut(strategy):
+    """pp > 1, pp v divides the layers, and pp the micro-batches of a replica (arXiv 2104.04473, section 2.2)."""
+    model, gbs = shape(layers=12), 24
+    plain = enumerated(enumerate_space(model, (16,), 4, gbs, strategy))
+    interleaved = enumerate_space(model, (16,), 4, gbs, strategy, 3)
+    names = knobs_of(strategy)
+    pp, dp, mbs = (names.index(name) for name in ("pp", "dp", "mbs"))
+    fitting = [row for row in plain if row[pp] > 1 and 12 % (3 * row[pp]) == 0 and gbs / row[dp] / row[mbs] % row[pp] == 0]
+    assert enumerated(interleaved) == fitting != []
+    assert set(interleaved.rejected) >= {
+        "the layers do not divide into virtual stages",
+        "interleaving needs micro-batches in multiples of pp",
     }
 
 

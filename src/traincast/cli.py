@@ -58,6 +58,7 @@ def plan(
     global_batch: Batch = None,
     strategy: Annotated[str, Parameter(help="Strategies to search: 1d, summa, context, several with commas.")] = "1d,summa,context",
     top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
+    vp: Annotated[int, Parameter(help="Virtual stages of a device (interleaved 1F1B), for every candidate.")] = 1,
     assumptions: Assumed = "paper",
     json: Json = False,
 ) -> None:
@@ -70,7 +71,7 @@ def plan(
 
     wanted, machine = load_model(model), load_system(system)
     begin = time.perf_counter()
-    found = search(wanted, machine, gpus, global_batch, assumptions, strategy, top)
+    found = search(wanted, machine, gpus, global_batch, assumptions, strategy, top, vp)
     best = found.best
     elapsed = time.perf_counter() - begin
     explanation = found.explain()

@@ -265,7 +265,9 @@ def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | 
 def _unlimited(outcome: Outcome) -> Outcome:
     """The same search with unlimited memory."""
     one = outcome.evaluation
-    space = enumerate_space(one.model, (outcome.gpus,), one.system.fast_domain, one.gbs, one.space.strategy)
+    space = enumerate_space(
+        one.model, (outcome.gpus,), one.system.fast_domain, one.gbs, one.space.strategy, int(one.space.layouts.vp)
+    )
     system = outcome.system.with_figures({CAPACITY: np.inf})
     return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
 
@@ -276,7 +278,9 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     while gpus <= LARGEST_JOB:
         held = np.inf
         for outcome in outcomes:
-            space = enumerate_space(one.model, (gpus,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy)
+            space = enumerate_space(
+                one.model, (gpus,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy, int(one.space.layouts.vp)
+            )
             held = layout_memory(space, one.model, one.gbs, one.assumptions).min(initial=held)
         if held <= _capacity(outcomes):
             return gpus, float(held)
@@ -291,7 +295,9 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
 
     def possible(number: int) -> bool:
         spaces = (
-            enumerate_space(one.model, (number,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy)
+            enumerate_space(
+                one.model, (number,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy, int(one.space.layouts.vp)
+            )
             for outcome in outcomes
         )
         return any(len(space.counts) for space in spaces)

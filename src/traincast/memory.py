@@ -66,5 +66,5 @@ def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumpt
         "weights": weights,
         "gradients": assumed.gradients_per_weight * weights,
         "optimizer": assumed.optimizer_per_weight * weights / (plan.dp * plan.cp),  # sharded over all that hold the same weights
-        "activations": held.saved * per_stage * in_flight(plan.pp, plan.microbatches(gbs)),
+        "activations": held.saved * per_stage * in_flight(plan.pp, plan.microbatches(gbs), plan.vp),
     }

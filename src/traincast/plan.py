@@ -92,6 +92,7 @@ class Plan:
     pp: int = _knob("pp", 1)
     dp: int = _knob("dp", 1)
     mbs: int = _knob("mbs", 1)
+    vp: int = _knob("vp", 1)
     panels: int = _knob("panels", 1)
     fast_tp: int | None = _knob("fast_tp", None)
     fast_tp2: int | None = _knob("fast_tp2", None)
@@ -124,6 +125,7 @@ class Plan:
         """Choices that cannot stand together; `several` are the knobs above 1."""
         summa = self.tp_kind == "summa"
         cases = {
+            "vp > 1: needs pp > 1": "vp" in several and "pp" not in several,
             "cp > 1: needs cp_kind all-gather": "cp" in several and self.cp_kind == "none",
             "tp2 > 1: needs tp_kind summa": "tp2" in several and not summa,
             "panels > 1: needs tp_kind summa": "panels" in several and not summa,
@@ -180,6 +182,7 @@ class Plans:
     pp: Column = 1.0
     dp: Column = 1.0
     mbs: Column = 1.0
+    vp: Column = 1.0
     panels: Column = 1.0
     fast_tp: Column = 1.0
     fast_tp2: Column = 1.0

@@ -60,11 +60,21 @@ RULES: Final = (
         search_only=True,
     ),
     Rule("pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0),
+    Rule(
+        "the layers do not divide into virtual stages",
+        ("pp", "vp", "layers"),
+        lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
+    ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
     Rule(
         "mbs does not divide the batch of a replica",
         ("mbs", "dp", "gbs"),
         lambda model, plan, gbs: gbs % (plan.dp * plan.mbs) == 0,
+    ),
+    Rule(
+        "interleaving needs micro-batches in multiples of pp",
+        ("pp", "vp", "mbs", "dp", "gbs"),
+        lambda model, plan, gbs: (plan.vp == 1) | (gbs // (plan.dp * plan.mbs) % plan.pp == 0),
     ),
     Rule(
         "the tokens of a micro-batch do not divide over the tensor ranks",

@@ -120,6 +120,7 @@ def search(
     assumptions: str | Assumptions = "paper",
     strategy: str | Sequence[str] = ("1d", "summa", "context"),
     top: int = 10,
+    vp: int = 1,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
 
@@ -140,6 +141,8 @@ def search(
         a comma-separated string will do.
     top : int
         How many plans to keep.
+    vp : int
+        Virtual stages of a device (interleaved 1F1B), the same for every candidate.
 
     Returns
     -------
@@ -151,7 +154,7 @@ def search(
     InputError
         If an argument cannot be used; all that is wrong at once.
     """
-    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top)[0]
+    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp)[0]
 
 
 def search_each(
@@ -162,12 +165,13 @@ def search_each(
     assumptions: str | Assumptions = "paper",
     strategy: str | Sequence[str] = ("1d", "summa", "context"),
     top: int = 10,
+    vp: int = 1,
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    gbs, strategies = check_arguments(model, gpus, gbs, strategy, top)
+    gbs, strategies = check_arguments(model, gpus, gbs, strategy, top, vp)
     gpus, assumed = [int(n) for n in gpus], resolve(assumptions)
     evaluations = [
-        evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name), model, system, gbs, assumed).outcomes()
+        evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name, vp), model, system, gbs, assumed).outcomes()
         for name in strategies
     ]
     jobs = zip(gpus, zip(*evaluations, strict=True), strict=True)
@@ -175,12 +179,14 @@ def search_each(
 
 
 def check_arguments(
-    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str], top: int
+    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str], top: int, vp: int = 1
 ) -> tuple[int, tuple[str, ...]]:
     """The global batch and the strategies, once all arguments are found usable."""
     names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
     names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-    problems = [wrong for name, value in [*(("gpus", n) for n in gpus), ("top", top)] for wrong in not_whole(name, value)]
+    problems = [
+        wrong for name, value in [*(("gpus", n) for n in gpus), ("top", top), ("vp", vp)] for wrong in not_whole(name, value)
+    ]
     problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names if name not in STRATEGIES]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")

@@ -231,7 +231,7 @@ class Space:
         axes = STRATEGIES[self.strategy].axes
         degrees = {knob: getattr(self.layouts, knob)[layout] for knob in (*axes, "mbs")}
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        return Plans(**degrees, **fast, panels=self.fills.panels[fill], **STRATEGIES[self.strategy].choices)
+        return Plans(**degrees, **fast, panels=self.fills.panels[fill], vp=self.layouts.vp, **STRATEGIES[self.strategy].choices)
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class Shards:
 
 
 @lru_cache(maxsize=4)
-def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, strategy: str) -> Space:
+def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, strategy: str, vp: int = 1) -> Space:
     """Enumerate a strategy's candidates (arXiv 2410.00273, search space).
 
     Parameters
@@ -280,6 +280,8 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
         Global batch [sequences].
     strategy : {"1d", "summa", "context"}
         Name of the strategy.
+    vp : int
+        Virtual stages of a device, the same for every candidate.
 
     Returns
     -------
@@ -296,7 +298,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     divides[:, 0] |= gbs % dp != 0  # one row stays, for the rule to reject
     degree, batch = np.nonzero(divides)
     columns = {axis: degrees[degree, i].astype(float) for i, axis in enumerate(axes)}
-    plan = Plans(**columns, mbs=batches[batch].astype(float), **STRATEGIES[strategy].choices)
+    plan = Plans(**columns, mbs=batches[batch].astype(float), vp=float(vp), **STRATEGIES[strategy].choices)
     counts, wide, places, placeable = _choices(model.hidden, domain, strategy, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once

@@ -215,8 +215,8 @@ def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, 
     """
     nl, nm = plan.layers_per_stage(layers), plan.microbatches(gbs)
     busy = (layer.forward + layer.backward) * nm * nl
-    pp_comm = transfers(layer.message, plan.pp, plan.fast_pp, nm, system, assumed)
-    idle = bubble(busy + pp_comm, plan.pp, nm)
+    pp_comm = transfers(layer.message, plan.pp, plan.fast_pp, nm, plan.vp, system, assumed)
+    idle = bubble(busy + pp_comm, plan.pp, nm, plan.vp)
     n, g = plan.dp * plan.cp, plan.fast_dp * plan.fast_cp  # ranks that hold the same weights
     gather = collective("all-gather", layer.weights, n, g, system, assumed)
     scatter = collective("reduce-scatter", layer.weights, n, g, system, assumed)

@@ -100,9 +100,8 @@ class Study:
                 some = points[low : low + MACHINES]
                 machines = with_shape(system, here).with_figures({path: values[some] for path, values in columns.items()})
                 sized = with_fields(model, here)
-                yield Chunk(
-                    number, some, sized, machines, self.gpus[size : size + SIZES], gbs, strategy, self.assumptions, self.top
-                )
+                vp, gpus = int(here.get("plan.vp", 1)), self.gpus[size : size + SIZES]
+                yield Chunk(number, some, sized, machines, gpus, gbs, strategy, vp, self.assumptions, self.top)
 
 
 @dataclass(frozen=True)
@@ -116,12 +115,13 @@ class Chunk:
     gpus: tuple[int, ...]
     gbs: int
     strategy: str
+    vp: int
     assumptions: Assumptions
     top: int
 
     def run(self) -> Table:
         """The best plans of every point as columns; a point where nothing fits has one row, without a plan."""
-        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, self.strategy)
+        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, self.strategy, self.vp)
         one = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
         outcomes = [outcome for machine in range(len(self.points)) for outcome in one.outcomes(machine)]
         best = rank(outcomes, self.top)
@@ -181,7 +181,7 @@ RESULTS: Final = tuple(
 
 def is_column(path: str) -> bool:
     """Whether a field varies as a column of machines; the others change the search space."""
-    return not path.startswith("model.") and not path.endswith(".size")
+    return not path.startswith(("model.", "plan.")) and not path.endswith(".size")
 
 
 def with_shape(system: System, fields: Mapping[str, float]) -> System:
@@ -266,8 +266,5 @@ def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
 def fields_of(system: System) -> list[str]:
     """Paths of the fields that can be varied."""
     sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
-    return [
-        *(path for path in system.figures() if path in COLUMNS),
-        *sizes,
-        *(f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")),
-    ]
+    shapes = [f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")]
+    return [*(path for path in system.figures() if path in COLUMNS), *sizes, *shapes, "plan.vp"]

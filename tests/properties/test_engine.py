@@ -194,3 +194,17 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
             assert (outcomes[job].candidates, outcomes[job].feasible) == (found.candidates, found.feasible)
             fitted += found.feasible
     assert fitted > 0
+
+
+def test_interleaving_by_hand():
+    """8 stages, 16 micro-batches, 4 virtual: a quarter of the bubble, four times the transfers, 8 + 7/4 micro-batches in flight.
+
+    Closed form of arXiv 2104.04473 (section 2.2) and arXiv 2205.05198 (section 4).
+    """
+    plain = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(tp=8, pp=8, dp=2, fast_tp=8), gbs=32)
+    interleaved = tc.estimate(GPT, SYSTEMS["h200-nvs8"], replace(plain.plan, vp=4), gbs=32)
+    busy = plain.step.busy
+    assert interleaved.breakdown["pp_comm"] == pytest.approx(4 * plain.breakdown["pp_comm"], rel=1e-12)
+    assert interleaved.breakdown["bubble"] == pytest.approx(7 / 16 / 4 * (busy + 4 * plain.breakdown["pp_comm"]), rel=1e-12)
+    assert interleaved.memory["activations"] == pytest.approx(plain.memory["activations"] * (8 + 7 / 4) / 8, rel=1e-12)
+    assert interleaved.breakdown["compute"] == plain.breakdown["compute"]
