@@ -11,6 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from traincast.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from traincast.assumptions import Assumptions
     from traincast.errors import InputError, NothingFits, TraincastError
@@ -48,7 +50,7 @@ __all__ = [
     "study",
     "system_names",
 ]
-__version__ = "0.1.0"
+
 
 _HOME = {
     "assumptions": ["Assumptions"],

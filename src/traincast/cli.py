@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, CycloptsError, Parameter, Token, convert
 
-from traincast import __version__
 from traincast.errors import InputError, NothingFits, TraincastError, not_whole
 from traincast.plan import Plan
+from traincast.version import __version__
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate

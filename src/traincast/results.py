@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from traincast import __version__
 from traincast.columns import COLUMNS
 from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
 from traincast.study import Study, Table
+from traincast.version import __version__
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
