@@ -177,12 +177,13 @@ def test_local_workers_give_the_same_bytes_even_if_one_is_killed(small, tmp_path
     assert killed
 
 
+@pytest.mark.filterwarnings("default")  # dask's own, when a worker dies
 def test_dask_gives_the_same_bytes_even_if_a_worker_is_killed(small, tmp_path, pieces):
     """A real cluster of two processes, one of which is killed while the study runs."""
     distributed = pytest.importorskip("distributed")
     expected, killed = run_to(small, tmp_path / "whole.parquet"), []
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
 

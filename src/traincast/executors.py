@@ -279,7 +279,7 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
     open_client: Any = Client
     try:
         if address == "local":
-            cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
         client = open_client(cluster or address, timeout=10)
     except (OSError, ValueError) as error:
         raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None
