@@ -1,4 +1,4 @@
-"""The command line: `traincast plan | estimate | catalog | reproduce | study | merge`, all with `--json`.
+"""The command line: `traincast plan | estimate | catalog | reproduce | study | merge | plot`, all with `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
 cannot be written, 130 when interrupted.
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 from cyclopts import App, CycloptsError, Parameter, Token, convert
 
@@ -156,24 +156,50 @@ _FIGURE = ("path", "value", "unit", "source", "basis")
 
 
 @app.command
-def reproduce(paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")], /, *, json: Json = False) -> None:
-    """Recompute the published results of a paper and say how far they agree.
+def reproduce(
+    paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")],
+    /,
+    *,
+    figures: Annotated[Path | None, Parameter(help="Draw the paper's figures into this folder as well, as SVG.")] = None,
+    json: Json = False,
+) -> None:
+    """Recompute the published results of a paper, say how far they agree, and draw its figures.
 
-    Example: traincast reproduce 2410.00273
+    Example: traincast reproduce 2410.00273 --figures figures
     """
     from traincast.reproduce import PAPER_ID, reproduce
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
     result = reproduce()
+    drawn = [] if figures is None else _draw_paper(figures)
     if json:
-        _print_json(result.to_dict())
+        _print_json(result.to_dict() | {"figures": [str(path) for path in drawn]})
     else:
         from traincast.report import console, print_reproduction
 
         print_reproduction(result, console())
+        for path in drawn:
+            print(path)
     if not result.agrees:
         raise TraincastError("not every published figure is met")
+
+
+def _draw_paper(folder: Path) -> list[Path]:
+    """Draw the paper's figures into a folder."""
+    from traincast.paper import paper_figures
+    from traincast.plots import save
+
+    if folder.exists() and not folder.is_dir():
+        raise InputError(str(folder), ["is no folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    with _progress("figures") as told:
+        for stem, figure in paper_figures():
+            save(figure, folder / f"{stem}.svg")
+            drawn.append(folder / f"{stem}.svg")
+            told(len(drawn), 12, 0)
+    return drawn
 
 
 @app.command
@@ -207,6 +233,46 @@ def study(
     except KeyboardInterrupt:
         _fail("interrupted; finished chunks are kept: the same command goes on from there", 130)
     _told(asked.name, output, results, time.perf_counter() - begin, json)
+
+
+Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
+
+
+@app.command
+def plot(
+    file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
+    /,
+    *,
+    kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
+    output: Annotated[Path, Parameter(help="Where the figure goes: .svg, .pdf or .png.")],
+    x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
+    y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
+    gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
+    model: Annotated[str | None, Parameter(help="Only rows of this model.")] = None,
+    system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
+    strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
+    gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    json: Json = False,
+) -> None:
+    """Draw a figure of a study or of a plan.
+
+    Example: traincast plot cb.parquet --kind contour --output cb.svg
+    """
+    from traincast.plots import save
+    from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study
+
+    if output.exists() and not force:
+        raise InputError(str(output), ["is there already; --force overwrites it"])
+    if kind in OF_A_PLAN:
+        figure = draw_plan(file, kind)
+    else:
+        figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
+    save(figure, output)
+    if json:
+        _print_json({"figure": str(output), "kind": kind})
+    else:
+        print(output)
 
 
 @app.command
@@ -283,6 +349,7 @@ def _found_dict(found: "Found") -> dict[str, Any]:
     """A search for machines."""
     return _case(found) | {
         "strategies": found.strategies,
+        "vp": int(found.outcomes[0].evaluation.space.layouts.vp),
         "candidates": found.candidates,
         "feasible": found.feasible,
         "rejected": found.rejected,

@@ -1,0 +1,19 @@
+"""Figures of studies, plans and searches: each function returns a matplotlib Figure, `save` writes it."""
+
+from traincast.plots.contours import contour
+from traincast.plots.designs import design_space
+from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
+from traincast.plots.studies import optima, strong_scaling
+from traincast.plots.style import save
+
+__all__ = [
+    "contour",
+    "design_space",
+    "memory_waterfall",
+    "optima",
+    "pareto",
+    "roofline",
+    "save",
+    "strong_scaling",
+    "tornado",
+]

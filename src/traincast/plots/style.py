@@ -1,0 +1,210 @@
+"""What all figures share: palette, labels with units, rows of a study's table, and files."""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final, ParamSpec
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.style import context
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from traincast.columns import COLUMNS
+from traincast.errors import InputError
+from traincast.units import GIB
+
+P = ParamSpec("P")
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (  # Okabe and Ito's palette; its yellow vanishes on white
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999",
+)  # fmt: skip
+COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
+MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
+DASHES: Final = ("-", "--", ":", "-.")
+COMPONENTS: Final = {  # of time and of memory → colour and hatch
+    "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "tp_comm": (ORANGE, ""), "dp_comm": (GREEN, "\\\\\\"),
+    "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
+    "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""), "activations": (GREEN, "\\\\\\"),
+}  # fmt: skip
+INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
+COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
+HEIGHT: Final = 2.8  # of a panel [inch]
+SMALL: Final = 6.5  # font size [pt]
+OFFSETS: Final[list[tuple[float, float]]] = [  # places around a point, nearest first [pt]
+    (right * radius, up * radius)
+    for radius in (10, 15, 22, 30, 40, 50, 62, 76)
+    for right, up in ((0, 1), (0, -1), (2, 0.5), (-2, 0.5), (2, -0.5), (-2, -0.5), (1, -1), (-1, -1), (1, 1), (-1, 1))
+]
+STYLE: Final[dict[str, Any]] = {
+    "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "legend.frameon": False,
+    "legend.handlelength": 2.4, "axes.linewidth": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5, "hatch.linewidth": 0.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": False, "grid.color": "#dddddd",
+    "grid.linewidth": 0.5, "savefig.dpi": 200, "svg.hashsalt": "traincast", "svg.fonttype": "none", "pdf.fonttype": 42,
+}  # fmt: skip
+ENDINGS: Final[dict[str, dict[str, Any]]] = {
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+    ".png": {},
+}  # and their metadata
+SHOWN: Final = {"byte": ("GiB", GIB), "byte/s": ("GB/s", 1e9), "FLOP/s": ("TFLOP/s", 1e12)}  # unit → unit on paper, its size in SI
+
+
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw in the style of all figures, whatever the caller's settings, which stay as they are."""
+
+    @wraps(draw)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with context(STYLE, after_reset=True):
+            return draw(*args, **kwargs)
+
+    return inside
+
+
+def panels(count: int, width: float | None = None, height: float = HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side."""
+    figure = Figure((width or (COLUMN if count == 1 else PAGE * max(count, 2) / 2), height), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False, **options)[0].tolist()
+    for ax in axes:
+        ax.tick_params(which="both", labelsize=7, width=0.6)
+    return figure, axes
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure; the same figure gives the same bytes.
+
+    Parameters
+    ----------
+    figure : Figure
+        The figure.
+    path : str or Path
+        Where to; its ending (.svg, .pdf, .png) says how. A file that is there already is replaced, as a whole.
+
+    Raises
+    ------
+    InputError
+        If the ending is another or the folder is missing.
+    """
+    path = Path(path)
+    if path.suffix not in ENDINGS:
+        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(ENDINGS)}"])
+    if not path.parent.is_dir():
+        raise InputError(str(path), [f"there is no folder {path.parent}"])
+    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with context(STYLE, after_reset=True):
+            figure.savefig(beside, format=path.suffix[1:], metadata=ENDINGS[path.suffix])
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def unit_of(name: str) -> tuple[str, float]:
+    """Unit a quantity of the column table is shown in, and the size of that unit in SI."""
+    unit = COLUMNS[name].unit
+    return ("µs", 1e-6) if name.endswith("latency") else SHOWN.get(unit, (unit, 1.0))
+
+
+def label(name: str, unit: str | None = None) -> str:
+    """Axis label of a quantity of the column table: ``"Memory capacity [GiB]"``; `unit` where it is drawn in another."""
+    unit = unit_of(name)[0] if unit is None else unit
+    meaning = re.split(r"[,(:]", COLUMNS[name].meaning)[0].strip()
+    return f"{meaning[0].upper()}{meaning[1:]}" + (f" [{unit}]" if unit else "")
+
+
+def in_unit(name: str, values: Any) -> Any:
+    """Values in the unit they are shown in."""
+    return values / unit_of(name)[1]
+
+
+def unique(frame: pl.DataFrame, name: str) -> list[Any]:
+    """Values of a column in the order in which they come."""
+    return frame[name].unique(maintain_order=True).to_list()
+
+
+def best(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
+    """The best plan of every point.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, or several values in a column that must have a `single` one.
+    """
+    rows = frame.filter(pl.col("rank") == 1)
+    problems = [] if len(rows) else ["the table has no rows"]
+    for name in single:
+        if len(values := unique(rows, name)) > 1:
+            told = ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
+            problems.append(f"the figure is of one {name}, the table has {len(values)} ({told}): select one")
+    if problems:
+        raise InputError(what, problems)
+    return rows
+
+
+def round_ticks(low: float, high: float) -> list[float]:
+    """Round numbers within limits, for a logarithmic axis."""
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    ticks: list[float] = []
+    choices = [np.outer(decades, steps).ravel() for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))]
+    for choice in (*choices, np.asarray(MaxNLocator(6).tick_values(low, high))):
+        ticks = [tick for tick in choice.tolist() if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+        if len(ticks) >= 4:
+            break
+    return ticks
+
+
+def log_axes(ax: Axes, names: str = "xy") -> None:
+    """Logarithmic axes over all that is drawn, with plain numbers."""
+    for name in names:
+        (ax.set_xscale if name == "x" else ax.set_yscale)("log")
+        ticks = round_ticks(*sorted(ax.get_xlim() if name == "x" else ax.get_ylim()))
+        plain_ticks(ax.xaxis if name == "x" else ax.yaxis, ticks, ticks)
+
+
+def plain_ticks(axis: Axis, places: Sequence[float], values: Sequence[float]) -> None:
+    """Ticks with plain numbers and nothing between them."""
+    axis.set_ticks(places, [f"{value:g}" for value in values])
+    axis.set_minor_locator(NullLocator())
+
+
+def hatched(ax: Axes) -> None:
+    """Show what is left empty as infeasible."""
+    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **INFEASIBLE))
+
+
+def spread(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
+    """Label points where the texts are least in the way of each other, points and lines; the layout of the figure must be final."""
+    boxes = [text.get_window_extent().padded(1) for text in ax.texts]
+    given = len(boxes)
+    drawn = np.concatenate([between(ax.transData.transform(line.get_xydata())) for line in ax.lines])
+    marks = np.concatenate([np.empty((0, 2)), *(ax.transData.transform(one.get_offsets()) for one in ax.collections)])
+    inside = ax.get_window_extent()
+    leader = {"arrowstyle": "-", "linewidth": 0.4, "color": BLACK, "shrinkA": 0, "shrinkB": 1}
+    look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "ha": "center", "va": "center"}
+    for point, words in zip(points, texts, strict=True):
+        text = ax.annotate(words, point, (0, 0), **look)
+        choices: list[tuple[int, int, tuple[float, float], Any, Any]] = []
+        for offset in OFFSETS:
+            text.set_position(offset)
+            box = text.get_window_extent().padded(1)
+            path = between(np.array([ax.transData.transform(point), [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]]))
+            hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes) + box.padded(8).count_contains(marks)
+            crossed = box.count_contains(drawn) + sum(other.count_contains(path) for other in boxes[given:])
+            choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
+        _, _, offset, box, path = min(choices, key=lambda choice: choice[:2])
+        boxes.append(box)
+        drawn = np.concatenate((drawn, path))
+        text.remove()  # with its leader it could not be measured
+        ax.annotate(words, point, offset, arrowprops=leader, **look).set_in_layout(False)
+
+
+def between(line: Any) -> Any:
+    """Points all along a line through points."""
+    share = np.linspace(0, 1, 200)[:, None]
+    return np.concatenate([a + share * (b - a) for a, b in pairwise(line)])

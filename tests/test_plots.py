@@ -1,0 +1,407 @@
+"""Figures: what is drawn is what the table says, labels carry units, files are whole and the same each time."""
+
+from itertools import combinations, pairwise
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.text import Annotation
+
+import traincast as tc
+from traincast import paper, plots
+from traincast.columns import COLUMNS
+from traincast.executors import run
+from traincast.plots import style
+from traincast.space import placements
+from traincast.study import define
+from traincast.units import GIB
+
+HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
+MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
+GPUS = (1, 2, 4, 8, 16)
+
+
+def machine(hbm_bytes=6e9, name="chip-nvs4"):
+    """A machine by hand on which few GPUs are not enough."""
+    return tc.System(
+        name=name,
+        accelerator=tc.Accelerator(name="chip", matrix_flops=1e14, vector_flops=1e13, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes),
+        tiers=(
+            tc.Tier(name="links", bandwidth=1e11, efficiency=0.7, latency=2.5e-6, size=4),
+            tc.Tier(name="network", bandwidth=1e10, efficiency=0.7, latency=5e-6),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def scaling():
+    """A study over numbers of GPUs: nothing fits on the smallest."""
+    return run(define([MODEL], [machine(), machine(2e10, "roomy-nvs4")], GPUS)).frame
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """A study over capacity with vector rate, and bandwidth; the least memory holds nothing on few GPUs."""
+    paired = {HBM: [1e9, 4e9, 8e9, 32e9], "accelerator.vector_flops": [1e12, 5e12, 1e13, 2e13]}
+    return run(define([MODEL], [machine()], (4, 16), ["1d"], vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}])).frame
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A search whose winner nearly fills the memory."""
+    return tc.search(MODEL, machine(), 16)
+
+
+@pytest.fixture(scope="module")
+def every(scaling, swept, found):
+    """One figure of each kind."""
+    one = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "summa")
+    est = found.best[1]
+    return {
+        "days": plots.strong_scaling(scaling),
+        "throughput": plots.strong_scaling(scaling, "throughput"),
+        "optima": plots.optima(one, capacity=2e10),
+        "design": plots.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=2)),
+        "contour": plots.contour(swept, HBM, BANDWIDTH, (4, 16), marks=[machine()]),
+        "roofline": plots.roofline(est),
+        "memory": plots.memory_waterfall(est),
+        "pareto": plots.pareto(found),
+        "tornado": plots.tornado(found),
+    }
+
+
+def words(figure):
+    """All that is written in a figure."""
+    return [text.get_text() for text in figure.findobj(mpl.text.Text)]
+
+
+def line(ax, name):
+    """Data of a line by its label."""
+    return next(one for one in ax.lines if one.get_label() == name).get_xydata()
+
+
+@pytest.mark.parametrize(
+    ("figure", "x", "y"),
+    [
+        ("days", "gpus", "training_days"),
+        ("throughput", "gpus", None),
+        ("design", None, "step_seconds"),
+        ("contour", HBM, BANDWIDTH),
+        ("memory", None, "memory_bytes"),
+        ("pareto", "memory_bytes", "step_seconds"),
+    ],
+)
+def test_axes_say_what_the_column_table_says(every, figure, x, y):
+    units = {"byte": " [GiB]", "byte/s": " [GB/s]", "s": " [s]", "day": " [day]", "": ""}
+    ax = every[figure].axes[0]
+    for name, text in ((x, ax.get_xlabel()), (y, ax.get_ylabel())):
+        if name is not None:
+            meaning = COLUMNS[name].meaning.split(",")[0]
+            assert text == f"{meaning[0].upper()}{meaning[1:]}{units[COLUMNS[name].unit]}"
+
+
+def test_labels_of_every_column_have_units():
+    for name, info in COLUMNS.items():
+        assert style.label(name)[0].isupper() or not info.meaning[0].isalpha()
+        assert ("[" in style.label(name)) == bool(info.unit), name
+    assert style.label("network.0.latency").endswith("[µs]")
+    assert style.in_unit("memory_bytes", 3 * GIB) == 3
+
+
+def test_other_labels_carry_units(every):
+    roofline, optima, tornado = (every[name].axes for name in ("roofline", "optima", "tornado"))
+    assert (roofline[0].get_xlabel(), roofline[0].get_ylabel()) == ("Arithmetic intensity [FLOP/byte]", "Achieved [TFLOP/s]")
+    assert [ax.get_ylabel() for ax in optima] == ["", "Memory [GiB]", "Share of step time [%]"]
+    assert tornado[0].get_xlabel() == "Time of one optimizer step, change [%]"
+    assert "memory [GiB]" in next(text for text in words(every["design"]) if "GiB" in text)
+    assert "Length of the whole training run [day]" in [ax.get_ylabel() for ax in every["contour"].axes]
+
+
+def test_strong_scaling_draws_the_table(scaling, every):
+    for figure, column in (("days", "training_days"), ("throughput", "tokens_per_second_per_gpu")):
+        (ax,) = every[figure].axes
+        first = scaling.filter(pl.col("system") == "chip-nvs4").drop_nulls(column)
+        least = first.filter(pl.col("gpus") == first["gpus"].min())
+        size = 1 if column == "training_days" else least[column].max()
+        drawn = 0
+        for (system, strategy), rows in scaling.drop_nulls(column).group_by("system", "strategy"):
+            points = line(ax, f"{system} {strategy}")
+            rows = rows.sort("gpus")
+            np.testing.assert_allclose(points, np.column_stack((rows["gpus"], rows[column] / size)), rtol=1e-12)
+            drawn += len(points)
+        assert drawn < len(scaling), "some point does not fit"
+
+
+def test_strong_scaling_tells_lines_apart(every):
+    looks = {(one.get_color(), one.get_marker(), one.get_linestyle()) for one in every["days"].axes[0].lines}
+    assert len(looks) == len(every["days"].axes[0].lines) == 6
+    assert {"chip", "roomy", "domain of 4", "1d", "summa", "context"} <= set(words(every["days"]))
+
+
+# Machado, Oliveira, Fernandes 2009, doi 10.1109/TVCG.2009.113, severity 1: how the colour-blind see linear RGB
+BLINDNESS = {
+    "none": np.eye(3),
+    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
+    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+}
+
+
+@pytest.mark.parametrize("sight", BLINDNESS)
+def test_colours_are_distinct(sight):
+    seen = [(BLINDNESS[sight] @ np.power(to_rgb(colour), 2.2)).clip(0, 1) ** (1 / 2.2) for colour in style.COLOURS]
+    assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > 0.14
+    assert min(np.linalg.norm(one - other) for one, other in combinations(seen[:3], 2)) > 0.25, "most figures need no more"
+
+
+def test_markers_and_hatches_are_distinct():
+    assert len(set(style.MARKERS)) == len(style.MARKERS) >= 7
+    for kind in ("time", "memory"):
+        looks = [style.COMPONENTS[name] for name, info in COLUMNS.items() if info.kind == kind]
+        assert len({colour for colour, _ in looks}) == len(looks)
+        for (_, hatch), (_, next_hatch) in pairwise(looks):
+            assert hatch != next_hatch, "neighbours differ without colour"
+
+
+def test_optima_draw_the_table(scaling, every):
+    rows = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "summa").sort("gpus")
+    grid, memory, split = every["optima"].axes
+    table = [text.get_text() for text in grid.texts]
+    for row in rows.drop_nulls("step_seconds").iter_rows(named=True):
+        assert f"{row['fast_tp']}·{row['fast_tp2']}·{row['fast_pp']}·{row['fast_dp']}" in table
+        assert f"{row['gbs'] / row['dp'] / row['mbs']:.0f}" in table
+    heights = [bar.get_height() for bar in memory.patches[: len(rows)]]
+    np.testing.assert_allclose(heights, rows["memory_bytes"].to_numpy() / GIB)
+    assert memory.lines[0].get_ydata()[0] == 2e10 / GIB
+    compute = next(bars for bars in split.containers if bars.get_label() == "compute")
+    shares = (100 * rows["compute"] / rows["step_seconds"]).fill_null(0)
+    np.testing.assert_allclose([bar.get_height() for bar in compute], shares)
+    fitting = rows["step_seconds"].is_not_null().to_numpy()
+    tops = [bar.get_y() + bar.get_height() for bar in split.containers[-1]]
+    np.testing.assert_allclose(tops, np.where(fitting, 100, 0))
+
+
+def test_optima_without_a_capacity(scaling):
+    one = scaling.filter(pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d")
+    figure = plots.optima(one)
+    assert not figure.axes[1].lines, "a machine by hand is not in the catalogue"
+    assert "does not fit" in words(figure), "nothing fits on one GPU"
+
+
+@pytest.mark.parametrize(
+    "base", [tc.Plan(tp=2), tc.Plan(tp=2, cp=2, cp_kind="all-gather"), tc.Plan(tp=2, tp2=2, panels=2, tp_kind="summa")]
+)
+def test_design_space_draws_every_placement(base):
+    small = machine(1.2e9)
+    (ax,) = plots.design_space(MODEL, small, 16, 64, base).axes
+    columns = [points for points in ax.lines if points.get_marker() == "o"]
+    assert columns
+    for points, tick in zip(columns, ax.get_xticklabels(), strict=True):
+        pp, dp, held = map(int, tick.get_text().split("\n"))
+        plan = tc.Plan(**(base.knobs() | {"pp": pp, "dp": dp}))
+        est = tc.estimate(MODEL, small, placements(plan, 4), 64)
+        np.testing.assert_allclose(points.get_ydata(), est.step_seconds)
+        assert abs(np.max(est.memory_bytes) / GIB - held) <= 0.5
+        hollow = points.get_markerfacecolor() == "white"
+        assert hollow != bool(np.all(est.fits))
+
+
+def test_design_space_needs_a_plan():
+    with pytest.raises(tc.InputError, match="no number of pipeline stages"):
+        plots.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=32))
+
+
+def test_contour_draws_the_table(swept, every):
+    figure = every["contour"]
+    for ax, gpus in zip(figure.axes, (4, 16), strict=False):
+        assert ax.get_title() == f"small, {gpus} GPUs"
+    xs, ys, z = plots.contours._grid(swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days")
+    assert np.isnan(z[:, 0]).all(), "1 GB is too little"
+    for row in swept.filter(pl.col("gpus") == 4).iter_rows(named=True):
+        value = z[ys.tolist().index(row[BANDWIDTH] / 1e9), xs.tolist().index(row[HBM] / GIB)]
+        assert value == pytest.approx(np.nan if row["training_days"] is None else row["training_days"], nan_ok=True)
+    assert "does not fit" in words(figure)
+    assert "chip" in words(figure)
+    tops = [child.get_xlabel() for child in figure.findobj(mpl.axes._secondary_axes.SecondaryAxis)]
+    assert tops == ["Peak of the vector units [TFLOP/s]"] * 2
+
+
+def test_contour_where_nothing_fits(swept):
+    figure = plots.contour(swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4)
+    assert "does not fit" in words(figure)
+
+
+def test_levels_enclose_all_values():
+    for low, high in ((3.0, 40.0), (7.0, 17.0), (0.02, 900.0), (5.0, 5.1), (5.0, 5.0)):
+        levels = plots.contours._levels(np.array([low, np.nan, high]))
+        assert levels[0] <= low
+        assert high <= levels[-1]
+        assert (np.diff(levels) > 0).all()
+        assert 2 <= len(levels) <= 30
+
+
+def test_roofline_draws_operations(found, every):
+    est = found.best[1]
+    ax = every["roofline"].axes[0]
+    offsets = np.concatenate([points.get_offsets() for points in ax.collections])
+    row = next(row for row in est.operations() if row["forward_matrix_flops"] > 0)
+    flops = row["forward_matrix_flops"] + row["forward_vector_flops"]
+    seconds = row["forward_compute_seconds"] + row["forward_memory_seconds"]
+    expected = flops / row["forward_bytes"], flops / seconds / 1e12
+    assert np.isclose(offsets, expected).all(axis=1).any()
+    assert len(offsets) == 2 * len(est.operations())
+
+
+def test_roofline_labels_do_not_overlap(every):
+    figure = every["roofline"]
+    figure.draw_without_rendering()
+    notes = [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.arrow_patch is not None]
+    assert len(notes) == 8
+    boxes = [mpl.text.Text.get_window_extent(note) for note in notes]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_memory_waterfall_adds_up(found, every):
+    est = found.best[1]
+    ax = every["memory"].axes[0]
+    bars = ax.patches
+    assert bars[-2].get_y() + bars[-2].get_height() == pytest.approx(bars[-1].get_height()) == pytest.approx(est.memory_bytes / GIB)
+    assert [bar.get_height() for bar in bars[:-1]] == pytest.approx([value / GIB for value in est.memory.values()])
+    tight = plots.memory_waterfall(tc.estimate(MODEL, machine(1e9), found.best[0]))
+    assert any("too little" in text for text in words(tight))
+
+
+def test_pareto_marks_front_and_winner(found, every):
+    ax = every["pareto"].axes[0]
+    front = [(est.memory_bytes / GIB, est.step_seconds) for _, est in found.pareto()]
+    np.testing.assert_allclose(line(ax, f"Pareto front, {len(front)} plans"), front)
+    np.testing.assert_allclose(line(ax, str(found.best[0])), [(found.best[1].memory_bytes / GIB, found.best[1].step_seconds)])
+    assert line(ax, "capacity")[0, 0] == 6e9 / GIB
+
+
+def test_pareto_where_nothing_fits():
+    nothing = tc.search(MODEL, machine(1e8), 4)
+    assert any("candidates fits" in text for text in words(plots.pareto(nothing)))
+    with pytest.raises(tc.InputError, match="candidates fits"):
+        plots.tornado(nothing)
+
+
+def test_tornado_changes_each_figure(found, every):
+    ax = every["tornado"].axes[0]
+    order = [tick.get_text() for tick in ax.get_yticklabels()]
+    system = found.system
+    for path, name in (
+        ("accelerator.matrix_flops", "Dense peak of the matrix units"),
+        ("network.1.bandwidth", "network: bandwidth between domains"),
+    ):
+        place = order.index(name)
+        for column, factor in enumerate((0.9, 1.1)):
+            other = system.with_figures({path: system.figures()[path] * factor})
+            fixed = tc.estimate(MODEL, other, found.best[0]).step_seconds / found.least_seconds - 1
+            again = tc.search(MODEL, other, 16).least_seconds / found.least_seconds - 1
+            assert ax.containers[column][place].get_width() == pytest.approx(100 * fixed, abs=1e-9)
+            assert ax.containers[2 + column][place].get_width() == pytest.approx(100 * again, abs=1e-9)
+            assert again <= fixed + 1e-12, "re-optimised is never slower"
+
+
+def test_tornado_says_what_no_longer_fits(found):
+    held = found.best[1].memory_bytes
+    brim = tc.search(MODEL, machine(held * 1.05), 16)
+    assert brim.best[1].memory_bytes > 0.9 * held * 1.05
+    assert any("does not fit" in text for text in words(plots.tornado(brim)))
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
+def test_save_gives_the_same_bytes(tmp_path, scaling, every, ending):
+    plots.save(every["days"], tmp_path / f"a.{ending}")
+    plots.save(every["days"], tmp_path / f"b.{ending}")
+    plots.save(plots.strong_scaling(scaling), tmp_path / f"c.{ending}")
+    one, again, anew = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "abc")
+    assert one == again == anew
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_every_figure_can_be_saved(tmp_path, every):
+    for name, figure in every.items():
+        plots.save(figure, str(tmp_path / f"{name}.svg"))
+        assert "</svg>" in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
+
+
+def test_save_is_whole_or_not_at_all(tmp_path, every, monkeypatch):
+    path = tmp_path / "figure.svg"
+    path.write_text("before", encoding="utf-8")
+
+    def half(self, target, **options):
+        target.write_text("half", encoding="utf-8")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(mpl.figure.Figure, "savefig", half)
+    with pytest.raises(OSError, match="disk full"):
+        plots.save(every["days"], path)
+    assert path.read_text(encoding="utf-8") == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_save_refuses(tmp_path, every):
+    with pytest.raises(tc.InputError, match=r"ending '.jpg'.*\.svg, \.pdf, \.png"):
+        plots.save(every["days"], tmp_path / "figure.jpg")
+    with pytest.raises(tc.InputError, match="no folder"):
+        plots.save(every["days"], tmp_path / "missing" / "figure.svg")
+
+
+def test_settings_of_the_caller_stay(scaling):
+    with mpl.rc_context({"font.size": 30, "axes.grid": True}):
+        before = dict(mpl.rcParams)
+        figure = plots.strong_scaling(scaling)
+        assert dict(mpl.rcParams) == before
+    assert figure.axes[0].xaxis.label.get_fontsize() == 8
+
+
+def test_tables_that_cannot_be_drawn(scaling, swept, found):
+    with pytest.raises(tc.InputError, match="did you mean throughput"):
+        plots.strong_scaling(scaling, "throughputs")
+    with pytest.raises(tc.InputError, match="one point, the table has 12"):
+        plots.strong_scaling(swept)
+    with pytest.raises(tc.InputError, match="no plan fits"):
+        plots.strong_scaling(scaling.filter(pl.col("feasible") == 0))
+    with pytest.raises(tc.InputError, match="one system, the table has 2") as error:
+        plots.optima(scaling)
+    assert len(error.value.problems) == 2
+    with pytest.raises(tc.InputError, match="no rows"):
+        plots.optima(scaling.clear())
+    with pytest.raises(tc.InputError, match="no plan fits"):
+        plots.optima(scaling.filter(pl.col("gpus") == 1, pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d"))
+    with pytest.raises(tc.InputError, match="unknown column"):
+        plots.contour(swept, HBM, "accelerator.hbm_bandwith", 4)
+    with pytest.raises(tc.InputError, match="nothing on 5 GPUs"):
+        plots.contour(swept, HBM, BANDWIDTH, 5)
+    with pytest.raises(tc.InputError, match="has one value"):
+        plots.contour(swept.filter(pl.col(HBM) == 8e9), HBM, BANDWIDTH, 4)
+    many = tc.estimate(MODEL, machine(), placements(tc.Plan(tp=2, dp=8), 4))
+    for draw in (plots.roofline, plots.memory_waterfall):
+        with pytest.raises(tc.InputError, match="give one plan"):
+            draw(many)
+
+
+def test_paper_studies_are_the_papers():
+    studies = paper.paper_studies()
+    scaling, memory, rates = studies.values()
+    assert (len(scaling.models), len(scaling.systems), len(scaling.gpus), len(scaling.strategies)) == (2, 9, 13, 3)
+    assert (memory.points, rates.points) == (32 * 28, 10 * 22)
+    assert (memory.vary[0][HBM][0], memory.vary[0][HBM][-1]) == (80e9, 1000e9)
+    assert (memory.vary[1][BANDWIDTH][0], memory.vary[1][BANDWIDTH][-1]) == (500e9, 16000e9)
+    paired, flops = rates.vary
+    assert paired[HBM][::3] == pytest.approx((80e9, 141e9, 192e9, 384e9))
+    assert paired[BANDWIDTH][::3] == pytest.approx((1555e9, 4800e9, 8000e9, 16000e9))
+    assert flops["accelerator.matrix_flops"][::7] == pytest.approx((312e12, 989.4e12, 2500e12, 3750e12))
+    assert flops["accelerator.vector_flops"][::7] == pytest.approx((78e12, 133.8e12, 339e12, 508.5e12))
+
+
+def test_paper_figures():
+    stems = []
+    for stem, figure in paper.paper_figures():
+        stems.append(stem)
+        assert figure.axes
+    assert stems[:2] == ["1-strong-scaling-days", "1-strong-scaling-throughput"]
+    assert [sum(stem.startswith(f"{study}-") for stem in stems) for study in range(1, 6)] == [2, 4, 4, 1, 1]
