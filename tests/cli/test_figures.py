@@ -1,0 +1,112 @@
+"""Studies and figures on the command line."""
+
+import json
+
+import pytest
+
+from traincast.cli import main
+from traincast.plots.files import OF_A_PLAN
+
+STUDY = """
+models: [gpt3-175b]
+systems: [h200-nvs8]
+gpus: [64, 128]
+strategies: [1d]
+vary:
+  - accelerator.hbm_bytes: [60 GB, 141 GB, 282 GB]
+  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 8 TB/s, 4]}
+"""
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run(*arguments):
+        code = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code or 0
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def table(run, tmp_path):
+    """A small study's table."""
+    (tmp_path / "study.yaml").write_text(STUDY)
+    code, out, _ = run("study", tmp_path / "study.yaml", "--output", tmp_path / "table.parquet", "--json")
+    assert code == 0
+    assert json.loads(out)["rows"] == 2 * 3 * 4
+    return tmp_path / "table.parquet"
+
+
+def test_a_study_in_shards(run, tmp_path, table):
+    study, apart = tmp_path / "study.yaml", tmp_path / "apart.parquet"
+    for k in (1, 2):
+        code, out, _ = run("study", study, "--output", apart, "--shard", f"{k}/2")
+        assert code == 0
+        assert "traincast merge" in out
+    code, out, _ = run("merge", study, "--output", apart)
+    assert code == 0
+    assert "24 rows" in out
+    assert apart.read_bytes() == table.read_bytes()
+
+
+def test_a_contour_of_a_study(run, tmp_path, table):
+    code, out, err = run("plot", table, "--kind", "contour", "--output", tmp_path / "figure.svg")
+    assert (code, err) == (0, "")
+    assert out.strip().endswith("figure.svg")
+    assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(("kind", "select"), [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"])])
+def test_figures_of_a_scaling_study(run, tmp_path, kind, select):
+    (tmp_path / "study.yaml").write_text(
+        "models: gpt3-175b\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [64, 128, 256]\nstrategies: 1d\n"
+    )
+    assert run("study", tmp_path / "study.yaml", "--output", tmp_path / "table.parquet")[0] == 0
+    code, _, err = run("plot", tmp_path / "table.parquet", "--kind", kind, "--output", tmp_path / "figure.pdf", *select)
+    assert (code, err) == (0, "")
+    assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_figures_of_a_plan(run, tmp_path):
+    code, out, _ = run("plan", "gpt3-175b", "--system", "h200-nvs8", "--gpus", "64", "--strategy", "1d,context", "--json")
+    assert code == 0
+    (tmp_path / "plan.json").write_text(out)
+    for kind in OF_A_PLAN:
+        code, out, err = run("plot", tmp_path / "plan.json", "--kind", kind, "--output", tmp_path / f"{kind}.png")
+        assert (code, err) == (0, "")
+        assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_wrong_requests_for_figures(run, tmp_path, table):
+    (tmp_path / "taken.svg").write_text("mine")
+    wrong = {
+        "--force overwrites": ["plot", table, "--kind", "contour", "--output", tmp_path / "taken.svg"],
+        "no such file": ["plot", tmp_path / "nothing.parquet", "--kind", "contour", "--output", tmp_path / "a.svg"],
+        "is no search": ["plot", table.parent / "study.yaml", "--kind", "pareto", "--output", tmp_path / "a.svg"],
+        "must be one of gpt3-175b": ["plot", table, "--kind", "contour", "--model", "gpt3-1t", "--output", tmp_path / "a.svg"],
+        "3/0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--shard", "3/0"],
+        "workers = 0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--workers", "0"],
+        "is there already": ["study", table.parent / "study.yaml", "--output", table],
+        "chunks are missing": ["merge", table.parent / "study.yaml", "--output", tmp_path / "c.parquet"],
+    }
+    for part, arguments in wrong.items():
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, ""), part
+        assert part in err
+    assert (tmp_path / "taken.svg").read_text() == "mine"
+    assert not (tmp_path / "a.svg").exists()
+
+
+def test_the_papers_figures(run, tmp_path):
+    code, out, _ = run("reproduce", "2410.00273", "--figures", tmp_path / "figures")
+    assert code == 0
+    drawn = sorted(path.name for path in (tmp_path / "figures").iterdir())
+    assert len(drawn) == 12
+    assert {name[0] for name in drawn} == set("12345")  # each of the paper's five studies
+    assert all(name in out for name in drawn)
