@@ -136,10 +136,22 @@ def main() -> None:
     print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
     for strategy in ("1d", "summa", "context", "1d,summa,context"):
         print(f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms")
+    from traincast.executors import run
+    from traincast.paper import paper_figures, paper_studies
+
     print("\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process")
     for strategy in ("1d", "summa"):
         seconds, candidates = sweep(strategy, 1, 28)
         print(f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s")
+    begin = time.perf_counter()
+    candidates = run(paper_studies()["flops-capacity"]).frame["candidates"].sum()
+    seconds = time.perf_counter() - begin
+    print(
+        f"  FLOP rate × capacity, 1d {candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s"
+    )
+    begin = time.perf_counter()
+    names = [stem for stem, _ in paper_figures()]
+    print(f"  all {len(names)} figures of the paper, their studies run: {time.perf_counter() - begin:.1f} s")
     (alone, candidates), (together, _) = sweep("summa", 1, 600), sweep("summa", 2, 600)
     print(
         f"  summa, 32 × 600 machines: {candidates / alone / 1e6:,.0f} M candidates/s; two workers {alone / together:.2f} times one"

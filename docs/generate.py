@@ -312,6 +312,17 @@ def pages() -> dict[str, str]:
     }
 
 
+def draw() -> None:
+    """The figures of the gallery, which are not kept in the repository."""
+    from traincast.paper import paper_figures
+    from traincast.plots import save
+
+    (DOCS / "figures").mkdir(exist_ok=True)
+    for stem, figure in paper_figures():
+        save(figure, DOCS / "figures" / f"{stem}.svg")
+
+
 if __name__ == "__main__":
     for name, text in pages().items():
         (DOCS / name).write_text(text, encoding="utf-8")
+    draw()

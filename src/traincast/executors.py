@@ -5,6 +5,7 @@ that ran apart (Slurm array jobs) are merged.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -24,6 +25,10 @@ from traincast.model import Model
 from traincast.results import Results, check_output, collect, fingerprint, to_frame
 from traincast.study import Axis, Chunk, Study, define
 
+MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
+    "MALLOC_TRIM_THRESHOLD_": 1 << 30,
+    "MALLOC_MMAP_THRESHOLD_": 1 << 30,
+}
 RESTARTS: Final = 3  # times that local workers are started again after one was killed
 Progress = Callable[[int, int, int], None]  # chunks finished, chunks in all, candidates decided by the last
 
@@ -77,7 +82,9 @@ class Parts:
                 raise InputError(str(folder), ["holds finished parts of another study; --force drops them"])
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
-        mark.write_text(mine, encoding="utf-8")
+        beside = folder / f"study.{os.getpid()}.partial"  # shards may start at once: the mark is whole, or not there
+        beside.write_text(mine, encoding="utf-8")
+        beside.replace(mark)
         return cls(study, folder)
 
     def path(self, number: int) -> Path:
@@ -86,7 +93,7 @@ class Parts:
 
     def save(self, number: int, frame: pl.DataFrame) -> None:
         """Keep a finished chunk, whole or not at all."""
-        beside = self.path(number).with_suffix(".partial")
+        beside = self.path(number).with_suffix(f".{os.getpid()}.partial")
         frame.write_parquet(beside)
         beside.replace(self.path(number))
 
@@ -271,6 +278,7 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         If dask.distributed is not installed or the scheduler does not answer.
     """
     try:
+        from dask import config
         from distributed import Client, LocalCluster
     except ImportError:
         raise InputError("dask", ["dask.distributed is not installed: pip install 'traincast[dask]'"]) from None
@@ -279,7 +287,8 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
     open_client: Any = Client
     try:
         if address == "local":
-            cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
+            with config.set({"distributed.nanny.pre-spawn-environ": MALLOC}):
+                cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
         client = open_client(cluster or address, timeout=10)
     except (OSError, ValueError) as error:
         raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None

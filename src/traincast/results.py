@@ -18,7 +18,7 @@ from traincast.columns import COLUMNS
 from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.study import Study, Table
+from traincast.study import MACHINES, SIZES, Study, Table
 from traincast.version import __version__
 
 FORMATS: Final = (".parquet", ".csv", ".json")
@@ -109,7 +109,7 @@ def collect(study: Study, tables: Iterable[pl.DataFrame]) -> Results:
 def to_frame(table: Table) -> pl.DataFrame:
     """A chunk's table, whole numbers as such, and null for what is not there."""
     frame = pl.DataFrame({name: np.asarray(column) for name, column in table.items()})
-    frame = frame.with_columns(pl.selectors.float().fill_nan(None))
+    frame = frame.with_columns(pl.selectors.float().fill_nan(None) + 0.0)  # no -0.0
     return frame.with_columns(pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE)
 
 
@@ -125,8 +125,8 @@ def provenance(study: Study) -> dict[str, Any]:
 
 
 def fingerprint(study: Study) -> str:
-    """Hash of all that a study's table depends on."""
-    return _hash(provenance(study))
+    """Hash of all that a study's parts depend on."""
+    return _hash(provenance(study) | {"chunks": [MACHINES, SIZES]})
 
 
 def _plain(value: Any) -> Any:

@@ -64,9 +64,7 @@ def test_a_contour_of_a_study(run, tmp_path, table):
 
 @pytest.mark.parametrize(("kind", "select"), [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"])])
 def test_figures_of_a_scaling_study(run, tmp_path, kind, select):
-    (tmp_path / "study.yaml").write_text(
-        "models: gpt3-175b\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [64, 128, 256]\nstrategies: 1d\n"
-    )
+    (tmp_path / "study.yaml").write_text("models: gpt3-1t\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [512, 1024]\nstrategies: 1d\n")
     assert run("study", tmp_path / "study.yaml", "--output", tmp_path / "table.parquet")[0] == 0
     code, _, err = run("plot", tmp_path / "table.parquet", "--kind", kind, "--output", tmp_path / "figure.pdf", *select)
     assert (code, err) == (0, "")
