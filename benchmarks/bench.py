@@ -146,9 +146,8 @@ def main() -> None:
     begin = time.perf_counter()
     candidates = run(paper_studies()["flops-capacity"]).frame["candidates"].sum()
     seconds = time.perf_counter() - begin
-    print(
-        f"  FLOP rate × capacity, 1d {candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s"
-    )
+    rate = f"{candidates / seconds / 1e6:,.0f} M candidates/s"
+    print(f"  FLOP rate × capacity, 1d {candidates:>12,} candidates: {seconds:.2f} s, {rate}")
     begin = time.perf_counter()
     names = [stem for stem, _ in paper_figures()]
     print(f"  all {len(names)} figures of the paper, their studies run: {time.perf_counter() - begin:.1f} s")
