@@ -108,17 +108,26 @@ def run_to(study, path, **how):
     return path.read_bytes()
 
 
+def test_a_table_is_put_together_in_blocks(small, tmp_path, monkeypatch):
+    """Its content is the one that is made in memory, however small the blocks."""
+    monkeypatch.setattr(executors, "ROWS", 7)
+    run_to(small, tmp_path / "blocks.parquet")
+    blocks, memory = read(tmp_path / "blocks.parquet"), executors.run(small)
+    assert blocks.frame.equals(memory.frame)
+    assert blocks.metadata == memory.metadata
+
+
 def test_shards_merge_to_the_same_bytes(small, tmp_path, pieces):
     whole, apart = tmp_path / "whole.parquet", tmp_path / "apart.parquet"
     expected = run_to(small, whole)
     chunks = small.chunks()
     assert len(chunks) == 12
     for k in (3, 1):
-        assert executors.run_to(small, apart, shard=executors.Shard(k, 3)) is None
+        assert not executors.run_to(small, apart, shard=executors.Shard(k, 3))
     with pytest.raises(tc.InputError, match="4 of 12 chunks are missing"):
-        executors.finish(executors.Parts.of(small, apart), apart, len(chunks), force=False)
+        executors.Parts.of(small, apart).write(apart, force=False)
     executors.run_to(small, apart, shard=executors.Shard(2, 3))
-    executors.finish(executors.Parts.of(small, apart), apart, len(chunks), force=False)
+    executors.Parts.of(small, apart).write(apart, force=False)
     assert apart.read_bytes() == expected
 
 

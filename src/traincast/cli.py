@@ -21,7 +21,6 @@ from traincast.version import __version__
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
-    from traincast.results import Results
     from traincast.search import Found
 
 
@@ -229,10 +228,10 @@ def study(
     begin = time.perf_counter()
     try:
         with where as executor, _progress(asked.name) as told:
-            results = executors.run_to(asked, output, force, part, executor, workers, told)
+            written = executors.run_to(asked, output, force, part, executor, workers, told)
     except KeyboardInterrupt:
         _fail("interrupted; finished chunks are kept: the same command goes on from there", 130)
-    _told(asked.name, output, results, time.perf_counter() - begin, json)
+    _told(asked.name, output, written, time.perf_counter() - begin, json)
 
 
 Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
@@ -295,23 +294,21 @@ def merge(
     asked = load_study(file)
     check_output(output, force)
     begin = time.perf_counter()
-    results = executors.finish(executors.Parts.of(asked, output), output, len(asked.chunks()), force)
-    _told(asked.name, output, results, time.perf_counter() - begin, json)
+    executors.Parts.of(asked, output).write(output, force)
+    _told(asked.name, output, True, time.perf_counter() - begin, json)
 
 
-def _told(name: str, output: Path, results: "Results | None", elapsed: float, as_json: bool) -> None:
+def _told(name: str, output: Path, written: bool, elapsed: float, as_json: bool) -> None:
     """Say what a study gave."""
-    if results is None:
-        rows, decided = None, None
-    else:
-        best = results.frame.filter(results.frame["rank"] == 1)
-        rows, decided = results.frame.height, int(best["candidates"].sum())
+    from traincast.results import count
+
+    rows, decided = count(output) if written else (None, None)
     if as_json:
         _print_json({"study": name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed})
-    elif results is None:
-        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
-    else:
+    elif written:
         print(f"{name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+    else:
+        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ that ran apart (Slurm array jobs) are merged.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
@@ -22,13 +21,14 @@ from traincast.assumptions import Assumptions
 from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.results import Results, check_output, collect, fingerprint, to_frame
+from traincast.results import Results, arrange, beside, check_output, collect, describe, fingerprint, to_frame, to_header
 from traincast.study import Axis, Chunk, Study, define
 
 MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
     "MALLOC_TRIM_THRESHOLD_": 1 << 30,
     "MALLOC_MMAP_THRESHOLD_": 1 << 30,
 }
+ROWS: Final = 200_000  # rows of a table that are put in order at once
 RESTARTS: Final = 3  # times that local workers are started again after one was killed
 Progress = Callable[[int, int, int], None]  # chunks finished, chunks in all, candidates decided by the last
 
@@ -82,9 +82,8 @@ class Parts:
                 raise InputError(str(folder), ["holds finished parts of another study; --force drops them"])
             shutil.rmtree(folder)
         folder.mkdir(exist_ok=True)
-        beside = folder / f"study.{os.getpid()}.partial"  # shards may start at once: the mark is whole, or not there
-        beside.write_text(mine, encoding="utf-8")
-        beside.replace(mark)
+        with beside(mark) as partial:  # shards may start at once: the mark is whole, or not there
+            partial.write_text(mine, encoding="utf-8")
         return cls(study, folder)
 
     def path(self, number: int) -> Path:
@@ -93,22 +92,51 @@ class Parts:
 
     def save(self, number: int, frame: pl.DataFrame) -> None:
         """Keep a finished chunk, whole or not at all."""
-        beside = self.path(number).with_suffix(f".{os.getpid()}.partial")
-        frame.write_parquet(beside)
-        beside.replace(self.path(number))
+        self._keep(self.path(number).stem, frame)
 
-    def merge(self, chunks: int) -> Results:
-        """The study's table, once all chunks are there.
+    def _keep(self, stem: str, frame: pl.DataFrame) -> Path:
+        """Write a frame into the folder."""
+        path = self.folder / f"{stem}.parquet"
+        with beside(path) as partial:
+            frame.write_parquet(partial)
+        return path
+
+    def write(self, output: Path, force: bool) -> None:
+        """Write the study's table once all chunks are there, and drop the parts.
+
+        As parquet it is put together in blocks, so that its size is not bound by memory.
 
         Raises
         ------
         InputError
             If chunks are missing.
         """
-        missing = [number for number in range(chunks) if not self.path(number).exists()]
+        chunks = self.study.chunks()
+        missing = [number for number in range(len(chunks)) if not self.path(number).exists()]
         if missing:
-            raise InputError(str(self.folder), [f"{len(missing)} of {chunks} chunks are missing: run the remaining shards first"])
-        return collect(self.study, (pl.read_parquet(self.path(number)) for number in range(chunks)))
+            raise InputError(
+                str(self.folder), [f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"]
+            )
+        if output.suffix == ".parquet":
+            blocks = [self._keep(f"block-{number:06d}", frame) for number, frame in enumerate(self._blocks(chunks))]
+            table = pl.scan_parquet(blocks)
+            header = to_header(describe(self.study, table.collect_schema().names()))
+            with beside(output) as partial:
+                table.sink_parquet(partial, metadata=header, maintain_order=True)
+        else:
+            collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(output, force)
+        shutil.rmtree(self.folder)
+
+    def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
+        """The table in blocks of some points of a series each."""
+        files: dict[int, list[Path]] = {}
+        for number, chunk in enumerate(chunks):
+            files.setdefault(chunk.series, []).append(self.path(number))
+        size = max(ROWS // (len(self.study.gpus) * self.study.top), 1)
+        for series in files.values():
+            for low in range(0, self.study.points, size):
+                rows = pl.scan_parquet(series).filter(pl.col("point").is_between(low, low + size - 1))
+                yield arrange(self.study, rows.collect())
 
 
 def work(chunk: Chunk) -> pl.DataFrame:
@@ -196,13 +224,13 @@ def run_to(
     executor: Executor | None = None,
     workers: int = 1,
     progress: Progress | None = None,
-) -> Results | None:
+) -> bool:
     """Run a study into a file, going on where an earlier run stopped.
 
     Returns
     -------
-    Results or None
-        The table that was written; None if chunks of other shards are still to be run.
+    bool
+        Whether the table was written; False if there are other shards, which are merged.
 
     Raises
     ------
@@ -221,16 +249,9 @@ def run_to(
         if progress is not None:
             progress(done, mine, int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
     if shard.n > 1:
-        return None
-    return finish(parts, output, len(chunks), force)
-
-
-def finish(parts: Parts, output: Path, chunks: int, force: bool) -> Results:
-    """Write the table of all chunks and drop the parts."""
-    results = parts.merge(chunks)
-    results.write(output, force)
-    shutil.rmtree(parts.folder)
-    return results
+        return False
+    parts.write(output, force)
+    return True
 
 
 def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int) -> Iterator[tuple[int, pl.DataFrame]]:

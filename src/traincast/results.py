@@ -6,7 +6,8 @@ A file is written beside its place and renamed, so that it is whole or not there
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -50,19 +51,30 @@ class Results:
         """
         path = Path(path)
         check_output(path, force)
-        beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
+        with beside(path) as partial:
             if path.suffix == ".parquet":
-                self.frame.write_parquet(beside, metadata={"traincast": json.dumps(self.metadata, sort_keys=True)})
+                self.frame.write_parquet(partial, metadata=to_header(self.metadata))
             elif path.suffix == ".csv":
-                self.frame.write_csv(beside)
+                self.frame.write_csv(partial)
             else:
-                beside.write_text(
-                    json.dumps({"metadata": self.metadata, "rows": self.frame.to_dicts()}, indent=1), encoding="utf-8"
-                )
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+                content = {"metadata": self.metadata, "rows": self.frame.to_dicts()}
+                partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def to_header(metadata: dict[str, Any]) -> dict[str, str]:
+    """Metadata as a parquet file holds it."""
+    return {"traincast": json.dumps(metadata, sort_keys=True)}
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A file beside a path, which takes its place once it is written."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def check_output(path: Path, force: bool) -> None:
@@ -96,14 +108,34 @@ def read(path: str | Path) -> Results:
         raise InputError(str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]) from None
 
 
+def count(path: Path) -> tuple[int, int]:
+    """Rows of a table, and candidates that were decided for it."""
+    if path.suffix == ".parquet":
+        table = pl.scan_parquet(path)
+    else:
+        table = pl.scan_csv(path) if path.suffix == ".csv" else read(path).frame.lazy()
+    once = pl.col("candidates").filter(pl.col("rank") == 1)
+    rows, decided = table.select(pl.len(), once.sum()).collect().row(0)
+    return int(rows), int(decided)
+
+
 def collect(study: Study, tables: Iterable[pl.DataFrame]) -> Results:
     """The table of a study from the frames of its chunks, in the order of its points."""
-    frame = pl.concat(tables).sort("series", "point", "gpus", "rank", maintain_order=True).drop("series")
+    frame = arrange(study, pl.concat(tables))
+    return Results(frame, describe(study, frame.columns))
+
+
+def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
+    """Rows of chunks in the order of their points, with the varied fields beside the point."""
+    frame = frame.sort("series", "point", "gpus", "rank", maintain_order=True).drop("series")
     varied = [pl.Series(path, values)[frame["point"]].alias(path) for path, values in study.fields().items()]
     place = frame.columns.index("point") + 1
-    frame = frame.select(*frame.columns[:place], *varied, *frame.columns[place:])
-    columns = {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in frame.columns}
-    return Results(frame, {"columns": columns} | provenance(study))
+    return frame.select(*frame.columns[:place], *varied, *frame.columns[place:])
+
+
+def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
+    """Metadata of a study's table: what its columns mean, and what it was made from."""
+    return {"columns": {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}} | provenance(study)
 
 
 def to_frame(table: Table) -> pl.DataFrame:
