@@ -114,7 +114,7 @@ def test_other_labels_carry_units(every):
     roofline, optima, tornado = (every[name].axes for name in ("roofline", "optima", "tornado"))
     assert (roofline[0].get_xlabel(), roofline[0].get_ylabel()) == ("Arithmetic intensity [FLOP/byte]", "Achieved [TFLOP/s]")
     assert [ax.get_ylabel() for ax in optima] == ["", "Memory [GiB]", "Share of step time [%]"]
-    assert tornado[0].get_xlabel() == "Time of one optimizer step, change [%]"
+    assert tornado[0].get_xlabel() == "Time of one optimizer step,\nchange [%]"
     assert "memory [GiB]" in next(text for text in words(every["design"]) if "GiB" in text)
     assert "Length of the whole training run [day]" in [ax.get_ylabel() for ax in every["contour"].axes]
 

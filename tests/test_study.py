@@ -151,10 +151,32 @@ def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
     path = tmp_path / "part.parquet"
     executors.run_to(small, path, shard=executors.Shard(1, 2))
     other = replace(small, top=1)
-    with pytest.raises(tc.InputError, match="finished parts of another study; --force drops them"):
+    with pytest.raises(tc.InputError, match="finished parts of another study; traincast study --force drops them"):
         executors.run_to(other, path)
     executors.run_to(other, path, force=True)
     assert read(path).metadata["study"]["top"] == 1
+
+
+def test_a_damaged_part_is_made_again(small, tmp_path, pieces):
+    expected, path = run_to(small, tmp_path / "whole.parquet"), tmp_path / "part.parquet"
+    executors.run_to(small, path, shard=executors.Shard(1, 2))
+    parts = sorted(Path(f"{path}.parts").glob("*.parquet"))
+    parts[0].write_bytes(b"")
+    parts[1].write_bytes(parts[1].read_bytes()[:100])
+    assert run_to(small, path) == expected
+
+
+def test_a_folder_of_others_is_left_alone(small, tmp_path):
+    path, folder = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("precious")
+    with pytest.raises(tc.InputError, match="holds other files: move it"):
+        executors.run_to(small, path)
+    (folder / "notes.txt").unlink()
+    executors.run_to(small, path, shard=executors.Shard(1, 2))
+    (folder / "notes.txt").write_text("precious")
+    executors.run_to(small, path)
+    assert [one.name for one in folder.iterdir()] == ["notes.txt"]
 
 
 def test_outputs_are_checked_before_any_work(small, tmp_path):
@@ -268,25 +290,62 @@ def test_all_mistakes_of_a_study_are_told_at_once(tmp_path):
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("global_batch: .inf", "not finite"),
+        ("global_batch: {range: [4096, 1024, 1024]}", "the last is below the first"),
+        ("assumptions: 3", "assumptions = 3: must be a name"),
+        ("models: [3]", "models = 3: must be a name"),
+        ("systems: [h200-nvs8, h200-nvs8]", "h200-nvs8 is given twice"),
+        ("vary: [{network.1.efficiency: [0.7, 1.5]}]", "a share is at most 1"),
+        ("vary: [{model.heads: [160, 7]}]", "heads = 7: must divide hidden = 25600"),
+        ("vary: [{accelerator.hbm_bytes: {linspace: [80 GB, 90 GB, 1.0e9]}}]", "at most 1,000,000"),
+        ("vary: [{accelerator.hbm_bytes: {linspace: [80 GB, 90 GB, 2.5]}}]", "must be a whole number"),
+    ],
+)
+def test_wrong_values_of_a_study(tmp_path, line, said):
+    given = {"models": "[gpt3-1t]", "systems": "[h200-nvs8]", "gpus": "[1024]"}
+    given |= dict([line.split(": ", 1)])
+    path = tmp_path / "study.yaml"
+    path.write_text("".join(f"{key}: {value}\n" for key, value in given.items()))
+    with pytest.raises(tc.InputError) as caught:
+        load_study(path)
+    assert said in str(caught.value)
+
+
+def test_a_range_ends_where_it_says(tmp_path):
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        "models: [gpt3-1t]\nsystems: [h200-nvs8]\ngpus: [1024]\n"
+        "vary:\n  - network.1.bandwidth: {range: [100 GB/s, 180 GB/s, 50 GB/s]}\n"
+        "  - network.0.bandwidth: {range: [1 TB/s, 2 TB/s, 0.5 TB/s]}\n"
+    )
+    study = load_study(path)
+    assert study.vary[0]["network.1.bandwidth"] == (100e9, 150e9)
+    assert study.vary[1]["network.0.bandwidth"] == (1e12, 1.5e12, 2e12)
+
+
 def traincast(*arguments, **how):
     return subprocess.Popen([sys.executable, "-m", "traincast", *map(str, arguments)], stderr=subprocess.PIPE, text=True, **how)
 
 
-def test_control_c_leaves_a_resumable_study(tmp_path):
+@pytest.mark.parametrize("how", [[], ["--dask", "local", "--workers", "2"]], ids=["serial", "dask"])
+def test_control_c_leaves_a_resumable_study(tmp_path, how):
     study, out = tmp_path / "long.yaml", tmp_path / "long.parquet"
     study.write_text(
         "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: {doubling: [4, 16384]}\nstrategies: [summa]\n"
-        "vary:\n  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 400]}\n"
+        "vary:\n  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 3000]}\n"
     )
-    with traincast("study", study, "--output", out) as process:
+    with traincast("study", study, "--output", out, *how, start_new_session=True) as process:
         parts = Path(f"{out}.parts")
         for _ in range(600):
-            if list(parts.glob("*.parquet")):
+            if list(parts.glob("[0-9]*.parquet")):
                 break
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        said = process.stderr.read()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
+        said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "the same command goes on from there" in said
-    assert list(parts.glob("*.parquet"))
+    assert list(parts.glob("[0-9]*.parquet"))
     assert not out.exists()

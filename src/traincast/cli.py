@@ -224,6 +224,8 @@ def study(
     asked, part = load_study(file), executors.Shard.read(shard)
     if problems := not_whole("workers", workers):
         raise InputError("study", problems)
+    if dask and mpi:
+        raise InputError("study", ["--dask and --mpi: give one of them"])
     where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     begin = time.perf_counter()
     try:
@@ -294,7 +296,7 @@ def merge(
     asked = load_study(file)
     check_output(output, force)
     begin = time.perf_counter()
-    executors.Parts.of(asked, output).write(output, force)
+    executors.Parts.of(asked, output, create=False).write(output, force)
     _told(asked.name, output, True, time.perf_counter() - begin, json)
 
 

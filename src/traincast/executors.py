@@ -5,14 +5,16 @@ that ran apart (Slurm array jobs) are merged.
 """
 
 import json
-import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any, Final
 
 import polars as pl
@@ -29,6 +31,7 @@ MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes
     "MALLOC_MMAP_THRESHOLD_": 1 << 30,
 }
 ROWS: Final = 200_000  # rows of a table that are put in order at once
+WINDOW: Final = 256  # chunks given to an executor at once
 RESTARTS: Final = 3  # times that local workers are started again after one was killed
 Progress = Callable[[int, int, int], None]  # chunks finished, chunks in all, candidates decided by the last
 
@@ -67,7 +70,7 @@ class Parts:
     folder: Path
 
     @classmethod
-    def of(cls, study: Study, output: Path, force: bool = False) -> "Parts":
+    def of(cls, study: Study, output: Path, force: bool = False, create: bool = True) -> "Parts":
         """The parts that belong to an output.
 
         Raises
@@ -75,16 +78,35 @@ class Parts:
         InputError
             If there are parts of another study (or another version), and not `force`.
         """
-        folder = output.with_name(f"{output.name}.parts")
-        mark, mine = folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
+        parts = cls(study, output.with_name(f"{output.name}.parts"))
+        mark, mine = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
+        if parts.folder.exists() and not mark.exists() and any(parts.folder.iterdir()):
+            raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != mine:
             if not force:
-                raise InputError(str(folder), ["holds finished parts of another study; --force drops them"])
-            shutil.rmtree(folder)
-        folder.mkdir(exist_ok=True)
+                raise InputError(str(parts.folder), ["holds finished parts of another study; traincast study --force drops them"])
+            parts.drop()
+        if not create:
+            return parts
+        parts.folder.mkdir(exist_ok=True)
         with beside(mark) as partial:  # shards may start at once: the mark is whole, or not there
             partial.write_text(mine, encoding="utf-8")
-        return cls(study, folder)
+        return parts
+
+    def drop(self) -> None:
+        """Remove the parts, and the folder if nothing else is in it."""
+        for path in (*self.folder.glob("[0-9]*.parquet"), *self.folder.glob("block-*.parquet"), self.folder / "study.json"):
+            path.unlink(missing_ok=True)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
+
+    def has(self, number: int) -> bool:
+        """Whether a chunk is finished; a damaged file is not."""
+        try:
+            pl.read_parquet_schema(self.path(number))
+        except (OSError, pl.exceptions.PolarsError):
+            return False
+        return True
 
     def path(self, number: int) -> Path:
         """File of a chunk."""
@@ -112,7 +134,7 @@ class Parts:
             If chunks are missing.
         """
         chunks = self.study.chunks()
-        missing = [number for number in range(len(chunks)) if not self.path(number).exists()]
+        missing = [number for number in range(len(chunks)) if not self.has(number)]
         if missing:
             raise InputError(
                 str(self.folder), [f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"]
@@ -125,7 +147,7 @@ class Parts:
                 table.sink_parquet(partial, metadata=header, maintain_order=True)
         else:
             collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(output, force)
-        shutil.rmtree(self.folder)
+        self.drop()
 
     def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
         """The table in blocks of some points of a series each."""
@@ -240,7 +262,7 @@ def run_to(
     check_output(output, force)
     parts = Parts.of(study, output, force)
     chunks = dict(enumerate(study.chunks()))
-    open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.path(number).exists()}
+    open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)}
     mine = sum(shard.has(number) for number in chunks)
     done = mine - len(open_chunks)
     for number, frame in _completed(open_chunks, executor, workers):
@@ -265,13 +287,18 @@ def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int
 
 
 def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
-    """All chunks on an executor."""
-    futures: dict[Future[pl.DataFrame], int] = {executor.submit(work, chunk): number for number, chunk in chunks.items()}
+    """All chunks on an executor, a window of them at a time, so that results do not pile up."""
+    waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
     try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        while True:
+            running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, WINDOW - len(running))}
+            if not running:
+                return
+            finished, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in finished:
+                yield running.pop(future), future.result()
     finally:
-        for future in futures:
+        for future in running:
             future.cancel()
 
 
@@ -308,17 +335,30 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
     open_client: Any = Client
     try:
         if address == "local":
-            with config.set({"distributed.nanny.pre-spawn-environ": MALLOC}):
+            with config.set({"distributed.nanny.pre-spawn-environ": MALLOC}), _uninterruptible():
                 cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
         client = open_client(cluster or address, timeout=10)
     except (OSError, ValueError) as error:
         raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None
     try:
-        with client:
-            yield client.get_executor()
+        yield client.get_executor()
     finally:
+        client.close(timeout=5)
         if cluster is not None:
-            cluster.close()
+            cluster.close(timeout=5)
+
+
+@contextmanager
+def _uninterruptible() -> Iterator[None]:
+    """Processes started here ignore Ctrl-C: it is for the one that started them, which then ends them."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

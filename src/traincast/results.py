@@ -72,6 +72,8 @@ def beside(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())  # whole on the disk before it has the name
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -147,7 +149,7 @@ def to_frame(table: Table) -> pl.DataFrame:
 
 def provenance(study: Study) -> dict[str, Any]:
     """What a study's table was made from, and with."""
-    given: list[Model | System] = [*study.models, *study.systems]
+    given: list[Model | System] = [*study.models, *study.systems]  # of different names, as define() asks
     inputs = {one.name: _hash(_plain(one)) for one in given}
     definition = _plain(replace(study, models=(), systems=())) | {
         "models": [model.name for model in study.models],

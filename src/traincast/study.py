@@ -223,11 +223,14 @@ def define(
     """
     loaded = tuple(load_model(model) if isinstance(model, str) else model for model in models)
     machines = tuple(load_system(system) if isinstance(system, str) else system for system in systems)
-    problems = [f"{what}: give at least one" for what, given in (("models", loaded), ("systems", machines)) if not given]
+    needed = {"models": loaded, "systems": machines, "gpus": gpus, "strategies": strategies}
+    problems = [f"{what}: give at least one" for what, given in needed.items() if not len(given)]
+    given = [*(model.name for model in loaded), *(system.name for system in machines)]
+    problems += [f"{name} is given twice" for name in sorted({name for name in given if given.count(name) > 1})]
     batches = list(gbs) if isinstance(gbs, Sequence) else [gbs]
     chosen: dict[int, None] = {}
     names: tuple[str, ...] = ()
-    for model, batch in product(loaded, batches):
+    for model, batch in product(loaded, batches) if not problems else ():
         try:
             size, names = check_arguments(model, gpus, batch, strategies, top)
             chosen[size] = None
@@ -240,7 +243,12 @@ def define(
         raise InputError(name, problems)
     sizes = tuple(sorted({int(n) for n in gpus}))
     axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis in vary)
-    return Study(name, loaded, machines, sizes, names, tuple(chosen), resolve(assumptions), top, axes)
+    study = Study(name, loaded, machines, sizes, names, tuple(chosen), resolve(assumptions), top, axes)
+    try:
+        study.chunks()  # which makes every model and machine
+    except InputError as error:
+        raise InputError(name, [str(error)]) from None
+    return study
 
 
 def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
@@ -254,6 +262,8 @@ def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
             problems.append(f"vary: {path}: give at least one value")
         elif not all(math.isfinite(value) and value > 0 for value in values):
             problems.append(f"vary: {path}: every value must be a finite number above 0")
+        elif path.endswith(".efficiency") and max(values) > 1:
+            problems.append(f"vary: {path}: a share is at most 1")
         elif not is_column(path) and any(value != int(value) for value in values):
             problems.append(f"vary: {path}: every value must be a whole number")
     lengths = {path: len(values) for path, values in axis.items()}

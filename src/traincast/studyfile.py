@@ -1,5 +1,6 @@
 """A study written as a YAML or JSON file."""
 
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,6 +14,7 @@ from traincast.errors import InputError
 from traincast.study import Study, define
 from traincast.units import EXAMPLES, parse
 
+MOST_VALUES: Final = 1_000_000  # of one field
 KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")
 SERIES: Final = {  # ways to write values besides a list, and what they need
     "linspace": "[first, last, how many]",
@@ -45,6 +47,11 @@ def load_study(path: str | Path) -> Study:
     problems = [_unknown(key) for key in document if key not in KEYS]
     problems += [f"{key}: missing" for key in ("models", "systems", "gpus") if key not in document]
     lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
+    texts = [(key, one) for key, given in lists.items() for one in given]
+    texts += [("assumptions", document.get("assumptions", "paper"))]
+    problems += [f"{key} = {one!r}: must be a name" for key, one in texts if not isinstance(one, str)]
+    if problems and any("must be a name" in problem for problem in problems):
+        raise InputError(str(path), problems)
     gpus = _values("gpus", document.get("gpus", [1]), problems)
     batches = _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
     vary = _axes(document.get("vary", []), problems)
@@ -113,6 +120,15 @@ def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[
     if len(_list(written)) != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
         problems.append(f"{place}.{kind} = {written!r}: must be {SERIES[kind]}, all above 0")
         return [1.0]
+    if numbers[1] < numbers[0] and kind in {"range", "doubling"}:
+        problems.append(f"{place}.{kind} = {written!r}: the last is below the first")
+        return [1.0]
+    how_many = (
+        numbers[2] if kind in {"linspace", "logspace"} else 1 + (numbers[1] - numbers[0]) / numbers[2] if kind == "range" else 1
+    )
+    if how_many > MOST_VALUES or (kind != "range" and how_many != int(how_many)):
+        problems.append(f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MOST_VALUES:,}")
+        return [1.0]
     return _series(kind, numbers)
 
 
@@ -124,7 +140,7 @@ def _series(kind: str, numbers: list[float]) -> list[float]:
     if kind == "logspace":
         return [float(value) for value in np.geomspace(first, last, max(int(rest[0]), 1))]
     if kind == "range":
-        return [float(value) for value in np.arange(first, last + rest[0] / 2, rest[0])]
+        return [first + rest[0] * step for step in range(int((last - first) / rest[0] + 1e-9) + 1)]
     return [first * 2.0**power for power in range(max(int(np.log2(last / first) + 1e-9), 0) + 1)]
 
 
@@ -137,6 +153,8 @@ def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
             raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise ValueError("not a number")
+        if not math.isfinite(raw):
+            raise ValueError("not finite")
         return float(raw)
     except ValueError as error:
         problems.append(f"{place} = {raw!r}: {error}")

@@ -76,6 +76,10 @@ def contour(
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
     problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
     problems += [f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2]
+    if x == y:
+        problems.append(f"x and y are both {x}")
+    elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
+        problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
     if problems:
         raise InputError("contour", problems)
     grids = [_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]

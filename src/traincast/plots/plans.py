@@ -216,7 +216,7 @@ def tornado(found: Found) -> Figure:
             )
     ax.axvline(0, color=BLACK, linewidth=0.6)
     ax.set_yticks(range(len(paths)), [_named(found.system, paths[i]) for i in order])
-    ax.set_xlabel(f"{label('step_seconds', '')}, change [%]")
+    ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]")
     ax.grid(True, axis="x")
     figure.suptitle(f"{found.model.name} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
     figure.legend(loc="outside lower center", ncols=2)
