@@ -123,10 +123,9 @@ def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[
     if numbers[1] < numbers[0] and kind in {"range", "doubling"}:
         problems.append(f"{place}.{kind} = {written!r}: the last is below the first")
         return [1.0]
-    how_many = (
-        numbers[2] if kind in {"linspace", "logspace"} else 1 + (numbers[1] - numbers[0]) / numbers[2] if kind == "range" else 1
-    )
-    if how_many > MOST_VALUES or (kind != "range" and how_many != int(how_many)):
+    counted = kind in {"linspace", "logspace"}
+    how_many = numbers[2] if counted else (numbers[1] - numbers[0]) / numbers[-1]
+    if how_many > MOST_VALUES or (counted and how_many != int(how_many)):
         problems.append(f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MOST_VALUES:,}")
         return [1.0]
     return _series(kind, numbers)
