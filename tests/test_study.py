@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,6 +156,14 @@ def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
         executors.run_to(other, path)
     executors.run_to(other, path, force=True)
     assert read(path).metadata["study"]["top"] == 1
+
+
+def test_shards_may_start_at_once(small, tmp_path):
+    for attempt in range(20):
+        path = tmp_path / f"{attempt}.parquet"
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda _, path=path: executors.Parts.of(small, path), range(8)))
+        assert len({parts.folder for parts in found}) == 1
 
 
 def test_a_damaged_part_is_made_again(small, tmp_path, pieces):

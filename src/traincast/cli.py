@@ -5,6 +5,7 @@ cannot be written, 130 when interrupted.
 """
 
 import json
+import os
 import signal
 import sys
 import time
@@ -232,7 +233,11 @@ def study(
         with where as executor, _progress(asked.name) as told:
             written = executors.run_to(asked, output, force, part, executor, workers, told)
     except KeyboardInterrupt:
-        _fail("interrupted; finished chunks are kept: the same command goes on from there", 130)
+        told_how = "interrupted; finished chunks are kept: the same command goes on from there"
+        if dask:  # whose own way out could wait for ever
+            print(f"traincast: {told_how}", file=sys.stderr, flush=True)
+            os._exit(130)
+        _fail(told_how, 130)
     _told(asked.name, output, written, time.perf_counter() - begin, json)
 
 

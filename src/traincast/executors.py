@@ -5,6 +5,7 @@ that ran apart (Slurm array jobs) are merged.
 """
 
 import json
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -80,7 +81,7 @@ class Parts:
         """
         parts = cls(study, output.with_name(f"{output.name}.parts"))
         mark, mine = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
-        if parts.folder.exists() and not mark.exists() and any(parts.folder.iterdir()):
+        if not mark.exists() and parts.strangers():
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != mine:
             if not force:
@@ -95,10 +96,16 @@ class Parts:
 
     def drop(self) -> None:
         """Remove the parts, and the folder if nothing else is in it."""
-        for path in (*self.folder.glob("[0-9]*.parquet"), *self.folder.glob("block-*.parquet"), self.folder / "study.json"):
+        strangers = self.strangers()
+        for path in set(self.folder.iterdir()) - set(strangers):
             path.unlink(missing_ok=True)
-        if not any(self.folder.iterdir()):
+        if not strangers:
             self.folder.rmdir()
+
+    def strangers(self) -> list[Path]:
+        """Files in the folder that are not of a study."""
+        mine = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
+        return [path for path in self.folder.glob("*") if not mine.fullmatch(path.name)]
 
     def has(self, number: int) -> bool:
         """Whether a chunk is finished; a damaged file is not."""
@@ -289,17 +296,13 @@ def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int
 def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
     """All chunks on an executor, a window of them at a time, so that results do not pile up."""
     waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
-    try:
-        while True:
-            running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, WINDOW - len(running))}
-            if not running:
-                return
-            finished, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                yield running.pop(future), future.result()
-    finally:
-        for future in running:
-            future.cancel()
+    while True:
+        running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, WINDOW - len(running))}
+        if not running:
+            return
+        finished, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in finished:
+            yield running.pop(future), future.result()
 
 
 def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -307,9 +310,12 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
     for attempt in range(RESTARTS + 1):
         try:
             with ProcessPoolExecutor(workers, get_context("spawn")) as pool:  # a forked process may inherit polars' locks
-                for number, frame in _submitted(chunks.copy(), pool):
-                    del chunks[number]
-                    yield number, frame
+                try:
+                    for number, frame in _submitted(chunks.copy(), pool):
+                        del chunks[number]
+                        yield number, frame
+                finally:
+                    pool.shutdown(wait=False, cancel_futures=True)
             return
         except BrokenProcessPool:
             if attempt == RESTARTS:
@@ -342,10 +348,19 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None
     try:
         yield client.get_executor()
-    finally:
-        client.close(timeout=5)
-        if cluster is not None:
-            cluster.close(timeout=5)
+    except KeyboardInterrupt:
+        raise  # closing could wait for ever; the cluster's processes end with this one
+    except BaseException:
+        _close(client, cluster)
+        raise
+    _close(client, cluster)
+
+
+def _close(client: Any, cluster: Any) -> None:
+    """Leave a scheduler, and end a cluster of one's own."""
+    client.close(timeout=5)
+    if cluster is not None:
+        cluster.close(timeout=5)
 
 
 @contextmanager

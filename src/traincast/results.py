@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +70,7 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
     """A file beside a path, which takes its place once it is written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
     try:
         yield partial
         with partial.open("rb") as file:
