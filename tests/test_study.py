@@ -353,7 +353,11 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
                 break
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of its processes
-        said = process.communicate(timeout=60)[1]
+        try:
+            said = process.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     assert process.returncode == 130
     assert "the same command goes on from there" in said
     assert list(parts.glob("[0-9]*.parquet"))
