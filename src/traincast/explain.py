@@ -12,7 +12,7 @@ from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_me
 from traincast.hardware import System
 from traincast.plan import STRATEGIES, Plan, Plans
 from traincast.rules import RULES
-from traincast.space import divisors, enumerate_space
+from traincast.space import Space, divisors, enumerate_space
 from traincast.units import gib, seconds
 
 Name = TypeVar("Name")
@@ -262,12 +262,16 @@ def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | 
     return {name: answers.get(name) for name in picked}
 
 
+def _space(outcome: Outcome, gpus: int) -> Space:
+    """What an outcome was searched in, on another number of GPUs."""
+    one = outcome.evaluation
+    return enumerate_space(one.model, (gpus,), one.system.fast_domain, one.gbs, one.space.strategy, int(one.space.layouts.vp))
+
+
 def _unlimited(outcome: Outcome) -> Outcome:
     """The same search with unlimited memory."""
     one = outcome.evaluation
-    space = enumerate_space(
-        one.model, (outcome.gpus,), one.system.fast_domain, one.gbs, one.space.strategy, int(one.space.layouts.vp)
-    )
+    space = _space(outcome, outcome.gpus)
     system = outcome.system.with_figures({CAPACITY: np.inf})
     return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
 
@@ -278,10 +282,7 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     while gpus <= LARGEST_JOB:
         held = np.inf
         for outcome in outcomes:
-            space = enumerate_space(
-                one.model, (gpus,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy, int(one.space.layouts.vp)
-            )
-            held = layout_memory(space, one.model, one.gbs, one.assumptions).min(initial=held)
+            held = layout_memory(_space(outcome, gpus), one.model, one.gbs, one.assumptions).min(initial=held)
         if held <= _capacity(outcomes):
             return gpus, float(held)
         gpus *= 2
@@ -294,13 +295,7 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
     stride = one.system.fast_domain if gpus > one.system.fast_domain else 1
 
     def possible(number: int) -> bool:
-        spaces = (
-            enumerate_space(
-                one.model, (number,), one.system.fast_domain, one.gbs, outcome.evaluation.space.strategy, int(one.space.layouts.vp)
-            )
-            for outcome in outcomes
-        )
-        return any(len(space.counts) for space in spaces)
+        return any(len(_space(outcome, number).counts) for outcome in outcomes)
 
     nearest = gpus - gpus % stride
     below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)
@@ -346,8 +341,14 @@ def _against(est: Estimate, winner: Estimate) -> str:
 
 def label(component: str) -> str:
     """How a component is called in a sentence."""
-    names = {"tp_comm": "TP communication", "dp_comm": "DP communication", "pp_comm": "pipeline transfers"}
-    return names.get(component, {"exposed_memory": "exposed memory traffic", "bubble": "pipeline bubble"}.get(component, component))
+    names = {
+        "exposed_memory": "exposed memory traffic",
+        "tp_comm": "TP communication",
+        "dp_comm": "DP communication",
+        "pp_comm": "pipeline transfers",
+        "bubble": "pipeline bubble",
+    }
+    return names.get(component, component)
 
 
 def _percent(share: float) -> str:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.assumptions import Assumptions, resolve
-from traincast.columns import COLUMNS
+from traincast.columns import COLUMNS, KNOBS
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
-from traincast.evaluation import Outcome, evaluate, rank
+from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
 from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
@@ -91,7 +91,7 @@ class Study:
         columns = {path: values for path, values in fields.items() if is_column(path)}
         shapes = np.array([np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))])
         _, first, group = np.unique(shapes, axis=1, return_index=True, return_inverse=True)
-        timing = [values for path, values in columns.items() if path != "accelerator.hbm_bytes"]
+        timing = [values for path, values in columns.items() if path != CAPACITY]
         for shape in range(len(first)):
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
@@ -172,11 +172,7 @@ class Chunk:
         return {name: np.where(found, np.broadcast_to(columns[name], len(of))[at], np.nan) for name in RESULTS}
 
 
-RESULTS: Final = tuple(
-    name
-    for name, info in COLUMNS.items()
-    if info.kind in {"result", "time", "memory"} or (info.kind == "knob" and name not in {"gpus", "gbs"})
-)
+RESULTS: Final = tuple(name for name, info in COLUMNS.items() if info.kind in {"result", "time", "memory"} or name in KNOBS)
 
 
 def is_column(path: str) -> bool:

@@ -49,9 +49,8 @@ def load_study(path: str | Path) -> Study:
     lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
     texts = [(key, one) for key, given in lists.items() for one in given]
     texts += [("assumptions", document.get("assumptions", "paper"))]
-    problems += [f"{key} = {one!r}: must be a name" for key, one in texts if not isinstance(one, str)]
-    if problems and any("must be a name" in problem for problem in problems):
-        raise InputError(str(path), problems)
+    if unnamed := [f"{key} = {one!r}: must be a name" for key, one in texts if not isinstance(one, str)]:
+        raise InputError(str(path), [*problems, *unnamed])
     gpus = _values("gpus", document.get("gpus", [1]), problems)
     batches = _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
     vary = _axes(document.get("vary", []), problems)
