@@ -80,10 +80,10 @@ def beside(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def check_output(path: Path, force: bool) -> None:
+def check_output(path: Path, force: bool, endings: Iterable[str] = FORMATS) -> None:
     """Refuse a path that cannot be written to, before any work is done for it."""
-    if path.suffix not in FORMATS:
-        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(FORMATS)}"])
+    if path.suffix not in endings:
+        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     if not path.parent.is_dir():
         raise InputError(str(path), [f"there is no folder {path.parent}"])
     if path.exists() and not force:

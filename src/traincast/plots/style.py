@@ -1,6 +1,5 @@
 """What all figures share: palette, labels with units, rows of a study's table, and files."""
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -19,6 +18,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.columns import COLUMNS
 from traincast.errors import InputError
+from traincast.results import beside, check_output
 from traincast.units import GIB
 
 P = ParamSpec("P")
@@ -92,17 +92,9 @@ def save(figure: Figure, path: str | Path) -> None:
         If the ending is another or the folder is missing.
     """
     path = Path(path)
-    if path.suffix not in ENDINGS:
-        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(ENDINGS)}"])
-    if not path.parent.is_dir():
-        raise InputError(str(path), [f"there is no folder {path.parent}"])
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with context(STYLE, after_reset=True):
-            figure.savefig(beside, format=path.suffix[1:], metadata=ENDINGS[path.suffix])
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    check_output(path, True, ENDINGS)
+    with beside(path) as partial, context(STYLE, after_reset=True):
+        figure.savefig(partial, format=path.suffix[1:], metadata=ENDINGS[path.suffix])
 
 
 def unit_of(name: str) -> tuple[str, float]:
