@@ -11,7 +11,7 @@ import traincast as tc
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
     fast, slow = h200.tiers
     for tiers in ((), (fast,), (fast, fast, slow), (slow, slow), (replace(fast, size=0), slow), (fast, replace(slow, size=8))):
-        with pytest.raises(tc.InputError, match="must be two"):
+        with pytest.raises(tc.InputError, match="must be at least two"):
             replace(h200, tiers=tiers)
 
 

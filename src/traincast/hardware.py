@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 from traincast.columns import Column
 from traincast.errors import InputError, is_whole
+from traincast.recipes import Rate
+
+NO_FIGURES: Final = (".name", ".size", ".processors")  # no columns over machines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,15 +21,25 @@ class Accelerator:
     name : str
         Name it is known by.
     matrix_flops : Column
-        Dense peak of the matrix units at the training precision [FLOP/s].
+        Dense peak of the matrix units at 16 bits [FLOP/s].
     vector_flops : Column
-        Peak of the vector units at the training precision [FLOP/s].
+        Peak of the vector units at 16 bits [FLOP/s].
     hbm_bandwidth : Column
         Peak memory bandwidth [byte/s].
     hbm_bytes : Column
         Memory capacity [byte].
     vector_fp32_flops : Column, optional
         Peak of the vector units in single precision [FLOP/s].
+    fp32_flops, fp8_flops, fp4_flops : Column, optional
+        Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit and 4-bit numbers [FLOP/s].
+    host_bandwidth : Column, optional
+        Bandwidth to the host's memory, one direction [byte/s].
+    host_bytes : Column, optional
+        The host's memory for one accelerator [byte].
+    power : Column, optional
+        Power the accelerator may draw [W].
+    processors : int, optional
+        Multiprocessors (SMs, CUs, cores of matrix units) that share the work of a kernel.
     """
 
     name: str
@@ -34,6 +48,28 @@ class Accelerator:
     hbm_bandwidth: Column
     hbm_bytes: Column
     vector_fp32_flops: Column | None = None
+    fp32_flops: Column | None = None
+    fp8_flops: Column | None = None
+    fp4_flops: Column | None = None
+    host_bandwidth: Column | None = None
+    host_bytes: Column | None = None
+    power: Column | None = None
+    processors: int | None = None
+
+    def peak(self, rate: Rate) -> Column:
+        """Dense peak of the matrix units at a rate [FLOP/s].
+
+        Raises
+        ------
+        InputError
+            If the accelerator has no such rate.
+        """
+        peaks = {"fp32": self.fp32_flops, "16-bit": self.matrix_flops, "fp8": self.fp8_flops, "fp4": self.fp4_flops}
+        peak = peaks[rate]
+        if peak is None:
+            known = ", ".join(name for name, value in peaks.items() if value is not None)
+            raise InputError("precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"])
+        return peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,25 +111,51 @@ class System:
     accelerator : Accelerator
         The accelerator.
     tiers : tuple of Tier
-        Two tiers: the fast domain (NVLink, NVSwitch) and the network between domains.
+        The fast domain (NVLink, NVSwitch) first; the outermost joins everything.
+    gpus : int, optional
+        Accelerators of the whole cluster, where it has an end.
+    price : float, optional
+        Price of an accelerator for an hour [$/h].
+    node_power : float, optional
+        Power of a node's share for an accelerator, accelerator included [W].
+    pue : float
+        Power of the data centre relative to that of its computers.
+    carbon : float, optional
+        Carbon of the grid's electricity [gCO2e/kWh].
+    failure_hours : float, optional
+        Mean time between failures of one accelerator and its share of the rest [h].
+    storage_bandwidth : float, optional
+        Bandwidth to storage for an accelerator, at which checkpoints are written [byte/s].
     sources : mapping of str to str
         Where each figure comes from.
 
     Raises
     ------
     InputError
-        If there are not two tiers, the inner one with a size, or a figure is not positive; all mistakes at once.
+        If tiers do not nest, or a figure is not positive; all mistakes at once.
     """
 
     name: str
     accelerator: Accelerator
     tiers: tuple[Tier, ...]
+    gpus: int | None = None
+    price: float | None = None
+    node_power: float | None = None
+    pue: float = 1.0
+    carbon: float | None = None
+    failure_hours: float | None = None
+    storage_bandwidth: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         sizes = [tier.size for tier in self.tiers]
-        if len(sizes) != 2 or not is_whole(sizes[0]) or sizes[1] is not None:
-            wrong = f"tiers of sizes {sizes}: must be two, the fast domain with its size and the network between domains without"
+        inner = [size for size in sizes[:-1] if size is not None and is_whole(size)]
+        nested = all(outer > size and outer % size == 0 for size, outer in pairwise(inner))
+        if len(inner) < 1 or len(inner) != len(sizes) - 1 or sizes[-1] is not None or not nested:
+            wrong = (
+                f"tiers of sizes {sizes}: must be at least two, each but the last with a size that is a multiple of the one before,"
+                " the last without"
+            )
             raise InputError(f"system {self.name}", [wrong])
         figures = {path: value for path, value in self.figures().items() if isinstance(value, int | float)}
         problems = [
@@ -120,6 +182,14 @@ class System:
         """Accelerators in one fast domain (the paper's NVS)."""
         return int(self.tiers[0].size or 1)
 
+    def domain(self, gpus: int) -> int:
+        """Accelerators of a fast domain that a job uses: all of them, or the largest divisor of the job below that.
+
+        A job on 2048 accelerators takes 64 of the 72 of each NVL72 domain.
+        """
+        size = self.fast_domain
+        return size if gpus <= size else next(n for n in range(size, 0, -1) if gpus % n == 0)
+
     def figures(self) -> dict[str, Column]:
         """Every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.
 
@@ -127,7 +197,7 @@ class System:
         """
         parts = {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
         named = {f"{path}.{one.name}": getattr(part, one.name) for path, part in parts.items() for one in fields(part)}
-        return {path: value for path, value in named.items() if value is not None and not path.endswith((".name", ".size"))}
+        return {path: value for path, value in named.items() if value is not None and not path.endswith(NO_FIGURES)}
 
     def with_figures(self, figures: Mapping[str, Any]) -> "System":
         """The system with some figures replaced, each under its path in a system file."""

@@ -1,14 +1,127 @@
 """The transformer to be trained."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, Literal, NamedTuple, get_args
 
 from traincast.errors import WHOLE, InputError, is_whole
+
+Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
+Norm = Literal["layernorm", "rmsnorm"]
+Positions = Literal["none", "rotary", "learned"]
+Biased = Literal["qkv", "proj", "mlp"]
+GATED: Final = frozenset({"swiglu", "geglu"})
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {"mlp": get_args(Mlp), "norm": get_args(Norm), "positions": get_args(Positions)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latent:
+    """Multi-head latent attention: keys and values from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Parameters
+    ----------
+    kv_rank : int
+        Width of the vector that keys and values are made from.
+    q_rank : int or None
+        Width of the vector that queries are made from; None where they are made from the hidden state.
+    nope_dim, rope_dim : int
+        Width of a head's query and key without and with rotary positions.
+    value_dim : int
+        Width of a head's value.
+    """
+
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    q_rank: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local:
+    """Attention to a stretch of the sequence only, in some of the layers.
+
+    Parameters
+    ----------
+    window : int
+        Tokens of a sliding window or of a chunk.
+    chunked : bool
+        Whether the sequence is cut into chunks instead of a window that slides.
+    global_every : int
+        Every how many layers one attends to the whole sequence: layers n, 2n, ... counted from 1. 0 if none does.
+    """
+
+    window: int
+    chunked: bool = False
+    global_every: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """Mixture of experts in place of the MLP.
+
+    Parameters
+    ----------
+    experts, topk : int
+        Experts of a layer, and those a token goes to.
+    ffn : int
+        Width of one expert's inner layer.
+    shared_ffn : int
+        Inner width of the experts all tokens go to, together; 0 for none.
+    shared_gate : bool
+        Whether the shared expert's result is scaled by a gate of its own (Qwen2-MoE).
+    first_dense : int
+        Layers at the beginning that keep a dense MLP.
+    every : int
+        Every how many layers one has experts: layers n, 2n, ... counted from 1, after `first_dense`.
+    router_bias : bool
+        Whether the router has a trained bias.
+    capacity : float or None
+        Capacity factor: an expert takes at most that multiple of the mean, the rest is dropped. None: no token is dropped.
+    imbalance : float
+        Load of the fullest expert-parallel rank relative to the mean.
+    load : tuple of float
+        Tokens each expert gets, in any unit (measured counts); takes the place of `imbalance`. Empty where not known.
+    """
+
+    experts: int
+    topk: int
+    ffn: int
+    shared_ffn: int = 0
+    shared_gate: bool = False
+    first_dense: int = 0
+    every: int = 1
+    router_bias: bool = False
+    capacity: float | None = None
+    imbalance: float = 1.0
+    load: tuple[float, ...] = ()
+
+    def fullest(self, ep: int) -> float:
+        """Load of the fullest of `ep` ranks relative to the mean: 1 for one rank."""
+        if ep == 1:
+            return 1.0
+        busiest = self.imbalance
+        if self.load:
+            each = self.experts // ep
+            sums = [sum(self.load[i : i + each]) for i in range(0, self.experts, each)]
+            busiest = max(sums) * len(sums) / sum(sums)
+        return busiest if self.capacity is None else min(busiest, self.capacity)
+
+
+class Kind(NamedTuple):
+    """What sets one layer apart from another."""
+
+    local: bool
+    moe: bool
+
+    def __str__(self) -> str:
+        return ("local " if self.local else "") + ("moe" if self.moe else "dense")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Shape of a transformer, as counted by arXiv 2410.00273: `layers` equal layers of attention and MLP.
+    """A transformer. The defaults are the GPT of arXiv 2410.00273, which counts neither embeddings nor a causal mask.
 
     Parameters
     ----------
@@ -19,11 +132,51 @@ class Model:
     hidden : int
         Embedding width, e.
     heads : int
-        Attention heads, h; divides `hidden`.
+        Attention heads, h.
     ffn : int
         Width of the MLP's inner layer, f.
     seq : int
         Sequence length, l [tokens].
+    kv_heads : int, optional
+        Heads of keys and values (grouped-query attention; 1 is multi-query); as many as `heads` if left out.
+    head_dim : int, optional
+        Width of a head; hidden / heads if left out.
+    causal : bool
+        Whether a token attends only to those before it.
+    latent : Latent, optional
+        Multi-head latent attention.
+    local : Local, optional
+        Sliding-window or chunked attention.
+    mlp : {"gelu", "relu", "relu2", "swiglu", "geglu"}
+        Activation of the MLP; the last two are gated.
+    experts : Experts, optional
+        Mixture of experts.
+    norm : {"layernorm", "rmsnorm"}
+        Kind of norm.
+    norms : int
+        Norms of a layer: 2, or 4 where the blocks' results are normed as well (Gemma 2 and 3).
+    qk_norm : bool
+        Whether queries and keys are normed, head by head.
+    biases : tuple of {"qkv", "proj", "mlp"}
+        Linear layers that have a bias.
+    sinks : bool
+        Whether each head has a learned attention sink (GPT-OSS).
+    dropout : bool
+        Whether there is dropout.
+    positions : {"none", "rotary", "learned"}
+        How positions are told.
+    max_positions : int, optional
+        Length of the table of learned positions; the sequence length if left out.
+    vocab : int, optional
+        Tokens of the vocabulary; without it neither embedding nor head is counted.
+    tied : bool
+        Whether the head shares the embedding's weights.
+    mtp : int
+        Modules that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+    patch : int, optional
+        Values of an image patch, embedded by a linear layer (ViT); takes the place of the token embedding.
+    classes : int, optional
+        Width of an image classifier's head.
     global_batch : int, optional
         Batch of one optimizer step used where none is given [sequences].
     training_sequences : float, optional
@@ -34,7 +187,7 @@ class Model:
     Raises
     ------
     InputError
-        If a number is no whole number of at least 1, or heads do not divide the width; all mistakes at once.
+        If a number or word is not allowed, or heads do not divide; all mistakes at once.
     """
 
     name: str
@@ -43,31 +196,194 @@ class Model:
     heads: int
     ffn: int
     seq: int
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    causal: bool = False
+    latent: Latent | None = None
+    local: Local | None = None
+    mlp: Mlp = "gelu"
+    experts: Experts | None = None
+    norm: Norm = "layernorm"
+    norms: int = 2
+    qk_norm: bool = False
+    biases: tuple[Biased, ...] = ("proj", "mlp")
+    sinks: bool = False
+    dropout: bool = True
+    positions: Positions = "none"
+    max_positions: int | None = None
+    vocab: int | None = None
+    tied: bool = False
+    mtp: int = 0
+    patch: int | None = None
+    classes: int | None = None
     global_batch: int | None = None
     training_sequences: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        numbers = {name: getattr(self, name) for name in ("layers", "hidden", "heads", "ffn", "seq")}
+        names = ("layers", "hidden", "heads", "ffn", "seq", "kv_heads", "head_dim", "vocab")
+        numbers = {name: getattr(self, name) for name in names}
         problems = [
             f"{name} = {value!r}: {WHOLE}"
             for name, value in numbers.items()
             if isinstance(value, int | float) and not is_whole(value)
         ]
-        if not problems and isinstance(self.hidden, int) and self.hidden % self.heads:
-            problems = [f"heads = {self.heads}: must divide hidden = {self.hidden}"]
+        problems += [
+            f"{name} = {getattr(self, name)!r}: must be one of {', '.join(allowed)}"
+            for name, allowed in WORDS.items()
+            if getattr(self, name) not in allowed
+        ]
+        if not problems and isinstance(self.hidden, int):
+            problems = self._undivided()
         if problems:
             raise InputError(f"model {self.name}", problems)
 
+    def _undivided(self) -> list[str]:
+        """Numbers that should divide others and do not."""
+        problems = []
+        if self.head_dim is None and self.latent is None and self.hidden % self.heads:
+            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
+        one = self.experts
+        if one is not None and one.topk > one.experts:
+            problems.append(f"experts.topk = {one.topk}: must be at most experts = {one.experts}")
+        if one is not None and one.load and len(one.load) != one.experts:
+            problems.append(f"experts.load: holds {len(one.load)} numbers; one for each of the {one.experts} experts is wanted")
+        return problems
+
     @property
     def head_width(self) -> int:
-        """Width of one attention head, q = e/h."""
-        return self.hidden // self.heads
+        """Width of a head's query and key, q = e/h unless given."""
+        if self.latent is not None:
+            return self.latent.nope_dim + self.latent.rope_dim
+        return self.hidden // self.heads if self.head_dim is None else self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of a head's value."""
+        return self.head_width if self.latent is None else self.latent.value_dim
+
+    @property
+    def groups(self) -> int:
+        """Heads of keys and values."""
+        return self.heads if self.kv_heads is None else self.kv_heads
+
+    @property
+    def gated(self) -> bool:
+        """Whether the MLP is gated, so that its first layer has twice the width."""
+        return self.mlp in GATED
+
+    @cached_property
+    def pattern(self) -> tuple[Kind, ...]:
+        """Kind of every layer, first to last."""
+        return tuple(Kind(self._is_local(i), self._is_moe(i)) for i in range(self.layers))
+
+    def _is_local(self, i: int) -> bool:
+        if self.local is None:
+            return False
+        return not self.local.global_every or (i + 1) % self.local.global_every != 0
+
+    def _is_moe(self, i: int) -> bool:
+        if self.experts is None or i < self.experts.first_dense:
+            return False
+        return (i - self.experts.first_dense + 1) % self.experts.every == 0
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The distinct kinds of layers, in the order they first appear."""
+        return tuple(dict.fromkeys(self.pattern))
+
+    @property
+    def last_kind(self) -> Kind:
+        """Kind of the last layer, and of the layer inside a multi-token-prediction module."""
+        return self.pattern[-1]
+
+    def attended(self, local: bool) -> float:
+        """Pairs of query and key that a sequence of `seq` tokens needs in one head, the mask counted."""
+        l, near = self.seq, self.local
+        if near is None or not local or near.window >= l:
+            return l * (l + 1) / 2 if self.causal else float(l * l)
+        w = near.window
+        if near.chunked:
+            return l * (w + 1) / 2 if self.causal else float(l * w)
+        return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
     @property
     def parameters(self) -> int:
-        """Weights of the layers, biases and norms included, embeddings left out (the paper's count)."""
-        e, f = self.hidden, self.ffn
-        attention = 3 * e * e + e * e + e + 2 * e  # qkv, output projection and its bias, norm
-        mlp = e * f + f + f * e + e + 2 * e  # fc1, fc2 with biases, norm
-        return self.layers * (attention + mlp)
+        """Weights of the model: layers, and embedding and head where they are counted; multi-token prediction left out."""
+        return self.layer_parameters() + self.end_parameters
+
+    @property
+    def active_parameters(self) -> int:
+        """Weights a token meets: of the experts only those it goes to."""
+        return self.layer_parameters(active=True) + self.end_parameters
+
+    def layer_parameters(self, active: bool = False) -> int:
+        """Weights of the layers, biases and norms included."""
+        return sum(self.kind_parameters(kind, active) for kind in self.pattern)
+
+    def kind_parameters(self, kind: Kind, active: bool = False) -> int:
+        """Weights of one layer of a kind."""
+        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
+        held = self._attention_parameters() + self.norms * norm
+        one = self.experts
+        if not kind.moe or one is None:
+            return held + self._mlp_parameters(self.ffn)
+        used = one.topk if active else one.experts
+        router = e * one.experts + (one.experts if one.router_bias else 0)
+        shared = (self._mlp_parameters(one.shared_ffn) if one.shared_ffn else 0) + (e if one.shared_gate else 0)
+        return held + router + shared + used * self._mlp_parameters(one.ffn)
+
+    def _mlp_parameters(self, f: int) -> int:
+        """Weights of an MLP of inner width f: widen (twice where gated), narrow, and biases."""
+        e, wide = self.hidden, (2 if self.gated else 1) * f
+        return e * wide + f * e + (wide + e if "mlp" in self.biases else 0)
+
+    def _attention_parameters(self) -> int:
+        """Weights of attention."""
+        e, h = self.hidden, self.heads
+        if self.latent is not None:
+            one, per_head = self.latent, h * self.head_width
+            queries = e * per_head if one.q_rank is None else e * one.q_rank + one.q_rank + one.q_rank * per_head
+            keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank + one.kv_rank * h * (one.nope_dim + one.value_dim)
+            return queries + keys + h * one.value_dim * e
+        q, kv = h * self.head_width, self.groups * self.head_width
+        bias = (q + 2 * kv if "qkv" in self.biases else 0) + (e if "proj" in self.biases else 0)
+        return e * (q + 2 * kv) + q * e + bias + (2 * self.head_width if self.qk_norm else 0) + (h if self.sinks else 0)
+
+    @property
+    def end_parameters(self) -> int:
+        """Weights before the first and after the last layer: embedding, positions, final norm, head."""
+        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
+        ends = (self.max_positions or self.seq) * e if self.positions == "learned" else 0
+        if self.patch is not None:
+            ends += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
+        if self.vocab is not None:
+            ends += self.vocab * e * (1 if self.tied else 2) + norm
+        return ends
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Weights of multi-token prediction, which published counts leave out: embedding and head are the main model's."""
+        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
+        module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
+        return self.mtp * (module + self.kind_parameters(self.last_kind))
+
+    def with_load(self, load: float | Sequence[float]) -> "Model":
+        """The model with experts loaded unevenly: the fullest rank relative to the mean, or tokens of every expert.
+
+        Raises
+        ------
+        InputError
+            If the model has no experts, or the load is no factor of at least 1 nor one count for each expert.
+        """
+        if self.experts is None:
+            raise InputError("imbalance", [f"{self.name} has no experts"])
+        if isinstance(load, int | float):
+            if not 1 <= load < float("inf"):
+                raise InputError("imbalance", [f"{load!r}: must be a factor of at least 1, the fullest rank relative to the mean"])
+            return replace(self, experts=replace(self.experts, imbalance=float(load), load=()))
+        if any(not 0 <= one < float("inf") for one in load) or not sum(load):
+            raise InputError("imbalance", ["tokens of experts must be finite, none below 0, and not all 0"])
+        return replace(self, experts=replace(self.experts, load=tuple(map(float, load))))

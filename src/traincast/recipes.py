@@ -1,0 +1,123 @@
+"""Precision and optimizer recipes: what is kept of every parameter, and in which precision the arithmetic runs.
+
+Bytes per parameter follow the usual account of mixed-precision training (arXiv 1710.03740, 1910.02054 section 3.1); the states of
+each optimizer follow its paper.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Rate = Literal["fp32", "16-bit", "fp8", "fp4"]  # which peak of the matrix unit a product runs at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """How weights, activations and products are kept.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    rate : {"fp32", "16-bit", "fp8", "fp4"}
+        Peak that linear layers run at; attention and the head stay at 16 bits or above.
+    width : float
+        Size of weights and activations relative to 16 bits.
+    operand : float
+        Size of an operand of a linear layer's product relative to 16 bits, scales included.
+    master : float
+        Bytes of the master copy of a parameter.
+    copies : float
+        Bytes of further copies of a parameter in lower precision.
+    casts : float
+        Casts of every operand of a linear layer: 1 where operands are cast to lower precision.
+    reduced_rate : float
+        Rate relative to `rate`, for scalings that cost some of it.
+    about : str
+        In one line.
+    """
+
+    name: str
+    rate: Rate
+    width: float = 1.0
+    operand: float = 1.0
+    master: float = 4.0
+    copies: float = 0.0
+    casts: float = 0.0
+    reduced_rate: float = 1.0
+    about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """What an optimizer keeps, and moves in a step.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    state : float
+        Bytes of states per parameter.
+    flops_factor : float
+        Products of the size of a parameter's matrix times its smaller side, per parameter (Muon's orthogonalisation), else 0.
+    about : str
+        In one line.
+    """
+
+    name: str
+    state: float
+    flops_factor: float = 0.0
+    about: str = ""
+
+
+PRECISIONS: Final = {
+    one.name: one
+    for one in (
+        Precision(name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"),
+        Precision(name="fp16", rate="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
+        Precision(name="bf16", rate="16-bit", about="bf16 with an fp32 master copy (arXiv 1905.12322)"),
+        Precision(name="bf16-pure", rate="16-bit", master=0.0, about="bf16 weights and states, no master copy"),
+        # Transformer Engine keeps the 16-bit parameter and, while a step lasts, its fp8 copy.
+        Precision(
+            name="fp8", rate="fp8", operand=0.5, copies=1.0, casts=1.0, about="fp8 products, delayed scaling (arXiv 2209.05433)"
+        ),
+        Precision(
+            name="fp8-current", rate="fp8", operand=0.5, copies=1.0, casts=1.5, about="fp8 products, current scaling: one more read"
+        ),
+        # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 and 128 x 128 with fp32 scales: 4/128 bytes more.
+        Precision(
+            name="fp8-block",
+            rate="fp8",
+            operand=0.516,
+            copies=1.03,
+            casts=1.0,
+            reduced_rate=0.93,
+            about="fp8 products, scales per block",
+        ),
+        # OCP microscaling: one 8-bit scale for 32 elements.
+        Precision(
+            name="mxfp8", rate="fp8", operand=0.516, copies=1.03, casts=1.0, reduced_rate=0.93, about="fp8 products, microscaling"
+        ),
+        # NVFP4: one 8-bit scale for 16 elements of 4 bits.
+        Precision(
+            name="nvfp4", rate="fp4", operand=0.28, copies=0.56, casts=1.0, about="4-bit products, one scale for 16 elements"
+        ),
+    )
+}
+OPTIMIZERS: Final = {
+    one.name: one
+    for one in (
+        Optimizer(name="adam", state=8.0, about="Adam or AdamW, two fp32 moments (arXiv 1412.6980)"),
+        Optimizer(name="adam-bf16", state=4.0, about="AdamW, two bf16 moments"),
+        Optimizer(name="adam-8bit", state=2.0, about="AdamW, two 8-bit moments (arXiv 2110.02861)"),
+        Optimizer(name="sgd", state=4.0, about="SGD with one fp32 momentum"),
+        Optimizer(name="lion", state=4.0, about="Lion, one fp32 momentum (arXiv 2302.06675)"),
+        Optimizer(
+            name="adafactor",
+            state=4.0,
+            about="Adafactor with fp32 momentum, its row and column means negligible (arXiv 1804.04235)",
+        ),
+        # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al. 2024).
+        Optimizer(name="muon", state=4.0, flops_factor=5.0, about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz"),
+    )
+}
+GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # bytes of an accumulated gradient
