@@ -22,10 +22,6 @@ class Assumptions:
         Fixed cost of one operation in one direction [s].
     matrix_efficiency, vector_efficiency : float
         Share of the matrix and vector peak that kernels sustain.
-    gradients_per_weight : float
-        Bytes of gradients per byte of weights.
-    optimizer_per_weight : float
-        Bytes of optimizer states per byte of weights: fp32 master copy and two Adam moments, 12 bytes per 2-byte weight.
     all_reduce_passes_in_domain : {2, 1}
         How often an all-reduce inside one network tier moves its data: reduce-scatter and all-gather make 2.
         The published results used 1 (erratum 3).
@@ -35,6 +31,46 @@ class Assumptions:
     summa_norm_width : {"hidden", "seq"}
         The model dimension whose tp-th part is the row of a SUMMA norm.
         The published results used the sequence length (erratum 1).
+    joint_backward : bool
+        Whether the gradients of a linear layer's input and weights are one kernel, timed under one roof.
+    traffic_exposed : float
+        Share of a product's memory traffic that its arithmetic never hides.
+    causal_skipping : float
+        Share of the masked half of attention that kernels skip.
+    keeps_attention_output : float
+        Copies of core attention's output kept beside the output projection's input.
+    keeps_gathered : float
+        Whether the input of a column-parallel layer is kept gathered (1) or cut and gathered again in backward (0).
+    residuals : float
+        Whether residual additions are counted as memory traffic of their own.
+    accumulation_passes : float
+        How often a weight gradient's element is moved when it is added to those of earlier micro-batches.
+    tp_exposed, tp_overlapped : float
+        Share of tensor-parallel communication that is waited for, without and with overlapped products.
+    ep_exposed : float
+        Share of expert-parallel communication that is waited for.
+    dp_contention : float
+        Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
+    node_copies : bool
+        Whether a token that goes to several experts in one domain crosses the network to it once only.
+    exposed_transfers_only : bool
+        Whether a step pays only for the transfers between stages that are on its critical path, not for every micro-batch's.
+    optimizer_passes : float
+        How often a step moves every byte the optimizer works on; 0 leaves the optimizer's time out.
+    vocab_multiple : int
+        The part of the vocabulary on a rank is padded to a multiple of this.
+    loss_bytes : float
+        Memory traffic of the loss for each logit, forward and backward [byte].
+    logit_bytes : float
+        Memory the loss holds for each logit at its peak [byte].
+    context_bytes : float
+        Memory the device's context and libraries take [byte].
+    allocator_share : float
+        Memory the allocator cannot use, as a share of what it hands out.
+    buffer_bytes : float
+        Buffers of one communicator [byte]; a rank has one for each group it is in.
+    gathered_layers : float
+        Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead.
     """
 
     name: str = "custom"
@@ -43,11 +79,30 @@ class Assumptions:
     launch_seconds: float = 20e-6
     matrix_efficiency: float = 0.8
     vector_efficiency: float = 0.8
-    gradients_per_weight: float = 1.0
-    optimizer_per_weight: float = 6.0
     all_reduce_passes_in_domain: float = 2.0
     slow_pipeline_links: float = 1.0
     summa_norm_width: Literal["hidden", "seq"] = "hidden"
+    joint_backward: bool = True
+    traffic_exposed: float = 0
+    causal_skipping: float = 1
+    keeps_attention_output: float = 1
+    keeps_gathered: float = 1
+    residuals: float = 0
+    accumulation_passes: float = 1
+    tp_exposed: float = 1
+    tp_overlapped: float = 1
+    ep_exposed: float = 1
+    dp_contention: float = 0
+    node_copies: bool = False
+    exposed_transfers_only: bool = False
+    optimizer_passes: float = 0
+    vocab_multiple: int = 128
+    loss_bytes: float = 12
+    logit_bytes: float = 4
+    context_bytes: float = 0
+    allocator_share: float = 0
+    buffer_bytes: float = 0
+    gathered_layers: float = 2
 
 
 PAPER: Final = Assumptions(name="paper")
@@ -58,6 +113,33 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 }
 
 
+TYPICAL: Final = Assumptions(
+    # What accelerators and frameworks sustain today; one set of round numbers, not fitted to any run.
+    name="typical",
+    launch_seconds=5e-6,  # of a kernel back to back with others: 4.9 to 5.5 us on A100 to B200 (measured)
+    matrix_efficiency=0.75,  # ordinary large products: 0.69 to 0.86 of the peak on A100 and H100 (measured)
+    vector_efficiency=0.8,
+    joint_backward=False,
+    traffic_exposed=0.9,  # arithmetic and traffic of a product add up (measured training runs)
+    keeps_attention_output=0,  # the output projection's input is the same tensor
+    keeps_gathered=0,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
+    residuals=1,
+    accumulation_passes=1.5,  # read and written, and half of it hidden: 6 bytes of an fp32 gradient (measured training runs)
+    tp_exposed=0.9,  # measured training runs: 0.91 without overlap, 0.39 to 0.61 with it
+    tp_overlapped=0.5,
+    ep_exposed=0.65,  # measured training runs: 0.44 to 0.66
+    dp_contention=0.2,  # measured training runs: 0.2 to 0.4 of hidden traffic
+    node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
+    exposed_transfers_only=True,
+    optimizer_passes=1,
+    loss_bytes=13,  # measured training runs
+    logit_bytes=4,  # 16-bit logits and their gradient (measured memory of B200 runs: 4.1)
+    context_bytes=1.5 * 2**30,  # assumed: 0.9 to 1.8 GiB have been measured with one small tensor
+    allocator_share=0.03,  # assumed
+    buffer_bytes=64 * 2**20,  # assumed: channels of a communicator
+)
+
+
 def with_errata(*numbers: int) -> Assumptions:
     """The paper's assumptions with some of its errata put back, ``with_errata(1, 2, 3)`` being the published model."""
     changes = {field: value for number in numbers for field, value in ERRATA[number].items()}
@@ -65,7 +147,7 @@ def with_errata(*numbers: int) -> Assumptions:
     return replace(PAPER, name=name, **changes)
 
 
-PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA))}
+PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL)}
 
 
 def resolve(assumptions: "str | Assumptions") -> Assumptions:

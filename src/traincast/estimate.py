@@ -13,11 +13,12 @@ from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations.base import total
-from traincast.operations.layers import layer
+from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
 from traincast.space import placements
-from traincast.step import Step, TimedOperation, cost_layer, step, time_layer
+from traincast.stages import Stages, stages, with_load
+from traincast.step import Seconds, Step, Timed, cost_part, step, time_part
 from traincast.units import GIB
 
 
@@ -33,7 +34,8 @@ class Estimate:
     plan: Plan | Plans
     gbs: int
     assumptions: Assumptions
-    timed: tuple[TimedOperation, ...]
+    timed: dict[str, Timed]  # every part of the model
+    stages: Stages
     step: Step
     memory: dict[str, Column]  # bytes by component
 
@@ -63,17 +65,34 @@ class Estimate:
     def breakdown(self) -> dict[str, Column]:
         """Seconds by component; they add up to `step_seconds`."""
         plan = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
-        repeats = plan.microbatches(self.gbs) * plan.layers_per_stage(self.model.layers)
-        parts = [part for t in self.timed for part in (t.forward, t.backward, t.again) if part is not None]
+        nm = plan.microbatches(self.gbs)
+        own, again = self._busy("own", nm), self._busy("again", nm / plan.recompute_every)
         seconds = {
-            "compute": total(part.compute for part in parts) * repeats,
-            "exposed_memory": total(part.memory for part in parts) * repeats,
-            "tp_comm": total(part.comm for part in parts) * repeats,
+            "compute": own.compute,
+            "exposed_memory": own.memory,
+            "recomputation": again.total,
+            "tp_comm": own.comm,
+            "ep_comm": own.exchange,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
             "bubble": self.step.bubble,
+            "optimizer_step": self.step.optimizer,
+            "offload_comm": self.step.offload,
         }
         return {component: plain(value) for component, value in seconds.items()}
+
+    def _busy(self, which: str, repeats: Column) -> Seconds:
+        """Time of the slowest device by what it is spent on: its passes, or those made again."""
+        sums = Seconds(0.0, 0.0, 0.0, 0.0)
+        for i, counts in enumerate(self.stages.work):
+            chosen = self.step.slowest == i
+            for part, n in counts.items():
+                for one in self.timed[part]:
+                    passes = (one.forward, one.backward) if which == "own" else (one.again,)
+                    for seconds in passes:
+                        if seconds is not None:
+                            sums += seconds.times(chosen * n * repeats)
+        return sums
 
     @property
     def tokens_per_second_per_gpu(self) -> Column:
@@ -111,27 +130,28 @@ class Estimate:
         }
 
     def operations(self) -> list[dict[str, Any]]:
-        """Every operation of one layer and micro-batch: FLOPs, bytes and seconds, one dict per operation in execution order.
+        """Every operation of one micro-batch, once for each kind of layer it is in: FLOPs, bytes and seconds, in execution order.
 
         `memory` and `comm` seconds are what is exposed; recomputation before backward is in `again_seconds`.
         """
         rows = []
-        for timed in self.timed:
+        for part, timed in ((part, one) for part, several in self.timed.items() for one in several):
             op = timed.operation
             row: dict[str, Column] = {}
-            for name, work, time in (("forward", op.forward, timed.forward), ("backward", op.backward, timed.backward)):
+            for name, work, time in (("forward", op.forward, timed.forward), ("backward", op.whole_backward, timed.backward)):
                 row |= {
-                    f"{name}_matrix_flops": work.flops("matrix"),
+                    f"{name}_matrix_flops": work.flops("matrix") + work.flops("low"),
                     f"{name}_vector_flops": work.flops("vector"),
                     f"{name}_bytes": work.nbytes,
                     f"{name}_seconds": time.total,
                     f"{name}_compute_seconds": time.compute,
                     f"{name}_memory_seconds": time.memory,
-                    f"{name}_comm_seconds": time.comm,
+                    f"{name}_comm_seconds": time.comm + time.exchange,
                 }
             again = 0.0 if timed.again is None else timed.again.total
-            row |= {"again_seconds": again, "weight_bytes": op.weight_bytes, "saved_bytes": op.saved_bytes}
-            rows.append({"operation": op.name, **{figure: plain(value) for figure, value in row.items()}})
+            weights = op.weights * self.assumptions.element_bytes
+            row |= {"again_seconds": again, "weight_bytes": weights, "saved_bytes": op.saved_bytes}
+            rows.append({"part": part, "operation": op.name, **{figure: plain(value) for figure, value in row.items()}})
         return rows
 
 
@@ -206,9 +226,12 @@ def estimate(
 def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:
     """The engine on one batch, nothing checked."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
-    operations = layer(model, columns, assumed)
-    timed = time_layer(operations, columns, system, assumed)
-    time = step(cost_layer(timed), columns, model.layers, gbs, system, assumed)
-    held = memory(Footprint.of(operations), columns, model.layers, gbs, assumed)
-    held = {component: plain(value) for component, value in held.items()}
-    return Estimate(model, system, plan, gbs, assumed, timed, time, held)
+    columns = with_load(columns, model)
+    whole = parts(model, columns, assumed)
+    timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}
+    costs = {part: cost_part(one, columns) for part, one in timed.items()}
+    held = {part: Footprint.of(operations, columns) for part, operations in whole.items()}
+    where = stages(model, columns)
+    time = step(costs, columns, where, gbs, system, assumed)
+    used = {component: plain(value) for component, value in memory(held, columns, where, gbs, assumed).items()}
+    return Estimate(model, system, plan, gbs, assumed, timed, where, time, used)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations.base import total
-from traincast.operations.layers import layer
+from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
-from traincast.rules import RULES
+from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Floats, Ints, Shards, Space
-from traincast.step import LayerCosts, cost_layer, step, time_layer
+from traincast.step import Costs, cost_part, step, time_part
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 OUT_OF_MEMORY: Final = "does not fit in memory"
@@ -44,8 +44,8 @@ class Evaluation:
         Least time over the fills of each of them [s].
     timing : array of int, shape (machines,)
         Row of `least` for each machine.
-    shards, costs : Shards, LayerCosts
-        What the times were made of: columns of shape (timings, shards).
+    shards, costs : Shards, mapping of str to PartCosts
+        What the times were made of: columns of shape (timings, shards), for each part of the model.
     """
 
     model: Model
@@ -58,7 +58,7 @@ class Evaluation:
     least: Floats
     timing: Ints
     shards: Shards
-    costs: LayerCosts
+    costs: Costs
 
     def outcomes(self, machine: int = 0) -> list["Outcome"]:
         """What was found on a machine (a row of the system's columns), for each number of GPUs of the space."""
@@ -85,9 +85,9 @@ class Evaluation:
             rows = slice(low, low + BLOCK)
             where, on = layout[pair[rows]], machine[pair[rows]]
             shard = self.shards.row[self.space.unit[where], self.space.fills.inner[fill[rows]]]
-            costs = self.costs.take((self.timing[on], shard))
-            plans = self.space.plans(where, fill[rows])
-            seconds[rows] = step(costs, plans, self.model.layers, self.gbs, self.system.take(on), self.assumptions).seconds
+            costs = _take(self.costs, (self.timing[on], shard))
+            plans, stages = self.space.plans(where, fill[rows]), self.space.stages.take(where)
+            seconds[rows] = step(costs, plans, stages, self.gbs, self.system.take(on), self.assumptions).seconds
         return pair, fill, seconds
 
 
@@ -104,8 +104,10 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     array, shape (layouts,)
         Memory of the fullest rank [byte].
     """
-    held = Footprint.of(layer(model, space.units, assumed)).take(space.unit)
-    return np.asarray(total(memory(held, space.layouts, model.layers, gbs, assumed).values()))
+    whole = parts(model, space.units, assumed)
+    held = {part: Footprint.of(operations, space.units).take(space.unit) for part, operations in whole.items()}
+    used = total(memory(held, space.layouts, space.stages, gbs, assumed).values())
+    return np.broadcast_to(np.asarray(used), space.unit.shape)
 
 
 def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions) -> Evaluation:
@@ -129,15 +131,24 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
     shape = (machines.machines(), len(np.atleast_1d(shards.plans.tp)))
-    costs = cost_layer(time_layer(layer(model, shards.plans, assumed), shards.plans, across, assumed)).broadcast(shape)
+    costs = {
+        part: cost_part(time_part(operations, shards.plans, across, assumed), shards.plans).broadcast(shape)
+        for part, operations in parts(model, shards.plans, assumed).items()
+    }
     least = np.empty((shape[0], len(fitting)))
     for rows in _blocks(space.counts[fitting], max(BLOCK // shape[0], 1)):
         which, fill = space.candidates(fitting[rows])
         layout = fitting[rows][which]
         shard = shards.row[space.unit[layout], space.fills.inner[fill]]
-        time = step(costs.take((..., shard)), space.plans(layout, fill), model.layers, gbs, across, assumed)
+        stages = space.stages.take(layout)
+        time = step(_take(costs, (..., shard)), space.plans(layout, fill), stages, gbs, across, assumed)
         least[:, rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
     return Evaluation(model, system, gbs, assumed, space, held, fitting, least, timing, shards, costs)
+
+
+def _take(costs: Costs, index: Any) -> Costs:
+    """Rows of the columns of every part."""
+    return {part: one.take(index) for part, one in costs.items()}
 
 
 def _timings(system: System) -> tuple[System, Ints]:
@@ -232,13 +243,14 @@ class Outcome:
         one = self.evaluation
         return np.asarray(one.least[one.timing[self.machine], self._fitting])
 
-    def first(self, top: int) -> Ints:
-        """The layouts that hold the best `top` candidates: the first by time, memory and enumeration order, at most `top`."""
-        layouts, held, least = self.fitting, self.memory, self.least
-        pool = np.arange(len(least))
-        if top < len(least):
-            pool = np.flatnonzero(least <= np.partition(least, top - 1)[top - 1])  # with all ties of the last
-        return layouts[pool[np.lexsort((layouts[pool], held[pool], least[pool]))[:top]]]
+    def first(self, top: int, by_memory: bool = False) -> Ints:
+        """The layouts that hold the best `top` candidates: the first by time, memory (or the reverse) and enumeration order."""
+        layouts = self.fitting
+        first, second = (self.memory, self.least) if by_memory else (self.least, self.memory)
+        pool = np.arange(len(first))
+        if top < len(first):
+            pool = np.flatnonzero(first <= np.partition(first, top - 1)[top - 1])  # with all ties of the last
+        return layouts[pool[np.lexsort((layouts[pool], second[pool], first[pool]))[:top]]]
 
 
 @dataclass(frozen=True)
@@ -263,7 +275,7 @@ class Ranking:
     memory: Floats
 
 
-def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
+def rank(outcomes: Sequence[Outcome], top: int, by_memory: bool = False) -> Ranking:
     """The best candidates of each outcome.
 
     A candidate among the best lies in one of the best layouts, so only their fills are looked at again.
@@ -274,6 +286,8 @@ def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
         At least one; all of one evaluation.
     top : int
         Candidates of each outcome.
+    by_memory : bool
+        Whether the least memory is best, instead of the least time.
 
     Returns
     -------
@@ -281,13 +295,14 @@ def rank(outcomes: Sequence[Outcome], top: int) -> Ranking:
         At most `top` rows for each outcome.
     """
     one = outcomes[0].evaluation
-    picked = [outcome.first(top) for outcome in outcomes]
+    picked = [outcome.first(top, by_memory) for outcome in outcomes]
     of = np.repeat(np.arange(len(outcomes)), [len(layouts) for layouts in picked])
     layout = np.concatenate(picked)
     machine = np.array([outcome.machine for outcome in outcomes])[of]
     pair, fill, seconds = one.candidates(machine, layout)
     held = one.memory[layout[pair]]
-    order = np.lexsort((fill, layout[pair], held, seconds, of[pair]))
+    keys = (held, seconds) if not by_memory else (seconds, held)
+    order = np.lexsort((fill, layout[pair], *keys, of[pair]))
     sorted_of = of[pair[order]]
     order = order[np.arange(len(order)) - np.searchsorted(sorted_of, sorted_of) < top]
     plans = one.space.plans(layout[pair[order]], fill[order])
@@ -332,5 +347,5 @@ def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    asked = [*(rule.broken for rule in RULES), NO_PLACEMENT, OUT_OF_MEMORY]
+    asked = [*reasons(), NO_PLACEMENT, OUT_OF_MEMORY]
     return {reason: counts[reason] for reason in asked if reason in counts or reason == OUT_OF_MEMORY}

@@ -11,7 +11,7 @@ from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
 from traincast.hardware import System
 from traincast.plan import STRATEGIES, Plan, Plans
-from traincast.rules import RULES
+from traincast.rules import rules
 from traincast.space import Space, divisors, enumerate_space
 from traincast.units import gib, seconds
 
@@ -237,8 +237,9 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
     for tp in map(int, divisors(outcomes[0].gpus)):
         broken = []
         for outcome in outcomes:
-            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[outcome.evaluation.space.strategy].choices)
-            broken.append(next((rule.broken for rule in RULES if not rule.holds(one.model, plan, one.gbs)), None))
+            batch = outcome.evaluation.space.batch
+            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[batch.strategy].choices)
+            broken.append(next((rule.broken for rule in rules(batch.uneven) if not rule.holds(one.model, plan, one.gbs)), None))
         if all(broken) and broken[0] is not None:
             reasons.setdefault(broken[0], []).append(tp)
     return reasons
@@ -262,16 +263,30 @@ def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | 
     return {name: answers.get(name) for name in picked}
 
 
-def _space(outcome: Outcome, gpus: int) -> Space:
-    """What an outcome was searched in, on another number of GPUs."""
+def space_of(outcome: Outcome, gpus: int) -> Space:
+    """What an outcome was searched in, on another number of GPUs.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        The outcome.
+    gpus : int
+        GPUs in the job.
+
+    Returns
+    -------
+    Space
+        The candidates of the same batch.
+    """
     one = outcome.evaluation
-    return enumerate_space(one.model, (gpus,), one.system.fast_domain, one.gbs, one.space.strategy, int(one.space.layouts.vp))
+    domain = one.system.domain(gpus) if one.space.batch.ordered else one.system.fast_domain
+    return enumerate_space(one.model, (gpus,), domain, one.gbs, one.space.batch)
 
 
 def _unlimited(outcome: Outcome) -> Outcome:
     """The same search with unlimited memory."""
     one = outcome.evaluation
-    space = _space(outcome, outcome.gpus)
+    space = space_of(outcome, outcome.gpus)
     system = outcome.system.with_figures({CAPACITY: np.inf})
     return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
 
@@ -282,7 +297,7 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     while gpus <= LARGEST_JOB:
         held = np.inf
         for outcome in outcomes:
-            held = layout_memory(_space(outcome, gpus), one.model, one.gbs, one.assumptions).min(initial=held)
+            held = layout_memory(space_of(outcome, gpus), one.model, one.gbs, one.assumptions).min(initial=held)
         if held <= _capacity(outcomes):
             return gpus, float(held)
         gpus *= 2
@@ -295,7 +310,7 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
     stride = one.system.fast_domain if gpus > one.system.fast_domain else 1
 
     def possible(number: int) -> bool:
-        return any(len(_space(outcome, number).counts) for outcome in outcomes)
+        return any(len(space_of(outcome, number).counts) for outcome in outcomes)
 
     nearest = gpus - gpus % stride
     below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)

@@ -1,6 +1,12 @@
-"""Memory of one rank: weights, gradients, distributed optimizer, activations in flight (arXiv 2410.00273, one training step)."""
+"""Memory of one rank, device by device of the pipeline, and where it is fullest.
 
-from dataclasses import dataclass
+The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and activations in flight.
+Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and offload, the loss, and what a framework takes
+for itself. What each component is assumed to be stands in `Assumptions` and in the precision recipe.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -8,63 +14,162 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.operations.base import Operation, total
-from traincast.plan import Plans
-from traincast.times.schedules import in_flight
+from traincast.plan import Plans, words
+from traincast.stages import Counts, Stages
+from traincast.times.collectives import several
+from traincast.times.pipelines import SCHEDULES
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one layer holds on a rank.
+    """What one part of the model (a layer, the embedding, the head) holds on a rank; columns over plans.
 
     Parameters
     ----------
-    weights : Column
-        Weights; a column over plans [byte].
+    weights, expert_weights : Column
+        Parameters, those of experts apart.
     saved : Column
-        Activations that one micro-batch keeps for backward; a column over plans [byte].
+        Activations that one micro-batch keeps for backward [byte].
+    live : Column
+        Activations that are made again in backward, all there at once while it works on the part [byte].
+    peak : Column
+        Temporary memory of its largest operation [byte].
     """
 
     weights: Column
+    expert_weights: Column
     saved: Column
+    live: Column
+    peak: Column
 
     def take(self, rows: Any) -> "Footprint":
         """Rows of the columns, by a numpy index."""
-        return Footprint(np.asarray(self.weights)[rows], np.asarray(self.saved)[rows])
+        columns = (getattr(self, one.name) for one in fields(self))
+        return Footprint(*(column[rows] if np.ndim(column) else column for column in columns))
 
     @classmethod
-    def of(cls, operations: tuple[Operation, ...]) -> "Footprint":
-        """Sum over a layer's operations."""
-        return cls(total(op.weight_bytes for op in operations), total(op.saved_bytes for op in operations))
+    def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
+        """Sum over a part's operations, as the plan recomputes them."""
+        saved = total(op.saved_bytes for op in operations)
+        peak: Column = 0.0
+        for op in operations:
+            peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
+        live = 0 * saved
+        if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3)
+            message = total(op.saved_bytes for op in operations if op.passed_on)
+            if np.any(message):
+                saved, live = saved - (saved - message) / plan.recompute_every, saved - message
+        weights = total(op.weights for op in operations if not op.experts)
+        return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
 
-def memory(held: Footprint, plan: Plans, layers: int, gbs: int, assumed: Assumptions) -> dict[str, Column]:
-    """Memory of the fullest rank by component (arXiv 2410.00273, one training step: memory).
-
-    Its stage is the first: it holds the most micro-batches in flight.
+def memory(
+    held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> dict[str, Column]:
+    """Memory of the fullest rank by component.
 
     Parameters
     ----------
-    held : Footprint
-        What one layer holds.
+    held : mapping of str to Footprint
+        What each part of the model holds.
     plan : Plans
         Plans in the same rows as `held`.
-    layers : int
-        Layers of the model, L.
+    stages : Stages
+        Devices of the pipeline that can be the fullest.
     gbs : int
         Global batch [sequences].
     assumed : Assumptions
-        Bytes of gradients and optimizer states per byte of weights.
+        What frameworks take for themselves.
 
     Returns
     -------
     dict of str to Column
-        Weights, gradients, optimizer, activations; columns over plans [byte].
+        Components; columns over plans [byte].
     """
-    per_stage = plan.layers_per_stage(layers)
-    weights = held.weights * per_stage
+    each = devices_memory(held, plan, stages, gbs, assumed)
+    fullest = each[0]
+    for other in each[1:]:
+        more = total(other.values()) > total(fullest.values())
+        fullest = {name: np.where(more, other[name], fullest[name]) for name in fullest}
+    return fullest
+
+
+def devices_memory(
+    held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> list[dict[str, Column]]:
+    """Memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
+    flight = SCHEDULES[plan.schedule].in_flight
+    nm = plan.microbatches(gbs)
+    found = []
+    for i, position in enumerate(stages.position):
+        parts = states(held, plan, stages.held[i])
+        kept = _sum(held, stages.work[i], "saved")
+        if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
+            kept = np.minimum(kept, 2 * _largest(held, stages.work[i], "saved") / np.maximum(nm, 1))
+        parts["activations"] = kept * flight(plan.pp, position, nm, plan.vp)
+        parts["logits"] = _sum(held, {part: n for part, n in stages.work[i].items() if part in ("head", "mtp")}, "peak")
+        parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
+        parts["buffers"] = assumed.buffer_bytes * total(
+            several(n) for n in (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+        )
+        parts["workspace"] = _largest(held, stages.work[i], "live")
+        in_use = total(parts.values())
+        parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
+        found.append(parts)
+    return found
+
+
+def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts) -> dict[str, Column]:
+    """Weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
+
+    Parameters
+    ----------
+    held : mapping of str to Footprint
+        What each part of the model holds.
+    plan : Plans
+        Plans in the same rows.
+    counts : mapping of str to Column
+        Parts of the device.
+
+    Returns
+    -------
+    dict of str to Column
+        ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
+    """
+    recipe, offloaded = plan.recipe, words(plan.offload)
+    dense, experts = _sum(held, counts, "weights"), _sum(held, counts, "expert_weights")
+    n = plan.holders / plan.replicas  # ranks that share one copy
+    n_experts = np.maximum(plan.expert_holders / plan.replicas, 1)
+
+    def kept(each: float, sharded: bool) -> Column:
+        return each * (dense / n + experts / n_experts if sharded else dense + experts)
+
+    weights = kept(2 * recipe.width + recipe.copies, plan.zero >= 3)
+    optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
-        "weights": weights,
-        "gradients": assumed.gradients_per_weight * weights,
-        "optimizer": assumed.optimizer_per_weight * weights / (plan.dp * plan.cp),  # sharded over all that hold the same weights
-        "activations": held.saved * per_stage * in_flight(plan.pp, plan.microbatches(gbs), plan.vp),
+        "weights": 0 * weights if "weights" in offloaded else weights,
+        "gradients": kept(plan.gradient_bytes, plan.zero >= 2),
+        "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
+
+
+def _gathered(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> Column:
+    """Weights gathered (or fetched from the host) for the layers at work [byte]."""
+    if plan.zero < 3 and "weights" not in words(plan.offload):
+        return 0.0
+    largest = _largest(held, counts, "weights") + _largest(held, counts, "expert_weights")
+    return 2 * plan.recipe.width * assumed.gathered_layers * largest
+
+
+def _sum(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+    """A figure of all parts of a device."""
+    return total(n * getattr(held[part], what) for part, n in counts.items())
+
+
+def _largest(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+    """A figure of the part of a device where it is largest."""
+    largest: Column = 0.0
+    for part, n in counts.items():
+        value = np.minimum(n, 1) * getattr(held[part], what)
+        largest = np.maximum(largest, value) if np.any(largest) else value
+    return largest

@@ -8,16 +8,51 @@ import numpy as np
 
 from traincast.columns import CHOICES, COLUMNS, KNOBS, Column
 from traincast.errors import WHOLE, InputError, is_whole
+from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
 
 TpKind = Literal["1d", "summa"]
-CpKind = Literal["none", "all-gather"]
+CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
 Attention = Literal["flash", "unfused", "summa"]
-Recompute = Literal["none", "selective"]
-ALLOWED: Final = {  # what each choice may be
-    name: get_args(kind)
-    for name, kind in (("tp_kind", TpKind), ("cp_kind", CpKind), ("attention", Attention), ("recompute", Recompute))
+Zero = Literal[0, 1, 2, 3]
+ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
+Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and what that makes again
+    "selective": frozenset({"attention"}),
+    "attention": frozenset({"attention"}),
+    "activation": frozenset({"activation"}),
+    "norms": frozenset({"norms"}),
+    "mlp": frozenset({"mlp", "activation"}),
+    "experts": frozenset({"experts", "activation"}),
 }
+OFFLOADED: Final = ("optimizer", "activations", "weights")
+ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
+    "tp_kind": get_args(TpKind),
+    "cp_kind": get_args(CpKind),
+    "sp": (True, False),
+    "tp_overlap": (True, False),
+    "attention": get_args(Attention),
+    "recompute": ("none", "full", *MODULES),
+    "zero": get_args(Zero),
+    "schedule": get_args(ScheduleName),
+    "precision": tuple(PRECISIONS),
+    "gradients": tuple(GRADIENTS),
+    "optimizer_kind": tuple(OPTIMIZERS),
+    "offload": ("none", *OFFLOADED),
+    "order": get_args(Order),
+}
+JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices that join words with +, and words that stand alone
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
+
+
+def words(choice: str) -> frozenset[str]:
+    """What a choice joins with +; empty for ``"none"``.
+
+    Examples
+    --------
+    >>> sorted(words("attention+norms"))
+    ['attention', 'norms']
+    """
+    return frozenset() if choice == "none" else frozenset(choice.split("+"))
 
 
 @dataclass(frozen=True)
@@ -33,13 +68,13 @@ class Strategy:
     choices : mapping of str to str
         Its choices of a plan.
     alias : str
-        What the paper's reference code calls it.
+        What the paper's reference code calls it; empty where it does not know it.
     """
 
     name: str
     second: str | None
     choices: Mapping[str, Any]
-    alias: str
+    alias: str = ""
 
     @property
     def layer_axes(self) -> tuple[str, ...]:
@@ -58,9 +93,12 @@ STRATEGIES: Final = {
         Strategy("1d", None, {"tp_kind": "1d", "cp_kind": "none"}, "1d"),
         Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d"),
         Strategy("context", "cp", {"tp_kind": "1d", "cp_kind": "all-gather"}, "2d-seqp"),
+        Strategy("ring", "cp", {"tp_kind": "1d", "cp_kind": "ring"}),
+        Strategy("ulysses", "cp", {"tp_kind": "1d", "cp_kind": "ulysses"}),
+        Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}),
     )
 }
-ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values()}
+ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}
 
 
 def _knob(name: str, default: Any) -> Any:
@@ -91,8 +129,13 @@ class Plan:
     cp: int = _knob("cp", 1)
     pp: int = _knob("pp", 1)
     dp: int = _knob("dp", 1)
+    ep: int = _knob("ep", 1)
+    etp: int = _knob("etp", 1)
+    ulysses: int = _knob("ulysses", 1)
+    replicas: int = _knob("replicas", 1)
     mbs: int = _knob("mbs", 1)
     vp: int = _knob("vp", 1)
+    recompute_every: int = _knob("recompute_every", 1)
     panels: int = _knob("panels", 1)
     fast_tp: int | None = _knob("fast_tp", None)
     fast_tp2: int | None = _knob("fast_tp2", None)
@@ -101,17 +144,25 @@ class Plan:
     fast_dp: int | None = _knob("fast_dp", None)
     tp_kind: TpKind = _knob("tp_kind", "1d")
     cp_kind: CpKind = _knob("cp_kind", "none")
+    sp: bool = _knob("sp", True)
+    tp_overlap: bool = _knob("tp_overlap", False)
     attention: Attention = _knob("attention", "flash")
-    recompute: Recompute = _knob("recompute", "none")
+    recompute: str = _knob("recompute", "none")
+    zero: Zero = _knob("zero", 1)
+    schedule: ScheduleName = _knob("schedule", "1f1b")
+    precision: str = _knob("precision", "bf16")
+    gradients: str = _knob("gradients", "16-bit")
+    optimizer_kind: str = _knob("optimizer_kind", "adam")
+    offload: str = _knob("offload", "none")
+    order: Order = _knob("order", "tp-cp-dp-pp")
+    layout: tuple[int, ...] = ()  # layers of every model chunk in order; balanced where left out
 
     def __post_init__(self) -> None:
+        if self.cp_kind == "ulysses":
+            object.__setattr__(self, "ulysses", self.cp)
         values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
-        problems += [
-            f"{choice} = {getattr(self, choice)!r}: must be one of {', '.join(allowed)}"
-            for choice, allowed in ALLOWED.items()
-            if getattr(self, choice) not in allowed
-        ]
+        problems += [wrong for choice in ALLOWED for wrong in not_allowed(choice, getattr(self, choice))]
         problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
         if problems:
             raise InputError("plan", problems)
@@ -126,13 +177,19 @@ class Plan:
         summa = self.tp_kind == "summa"
         cases = {
             "vp > 1: needs pp > 1": "vp" in several and "pp" not in several,
-            "cp > 1: needs cp_kind all-gather": "cp" in several and self.cp_kind == "none",
+            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in several and self.schedule not in ("1f1b", "zb-v"),
+            "schedule zb-v: needs vp = 2": self.schedule == "zb-v" and self.vp != 2,
+            "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in several and self.cp_kind == "none",
+            "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in several and self.cp_kind not in ("ulysses", "hybrid"),
             "tp2 > 1: needs tp_kind summa": "tp2" in several and not summa,
             "panels > 1: needs tp_kind summa": "panels" in several and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
-            "recompute selective: needs attention unfused (flash attention always recomputes)": self.recompute == "selective"
-            and self.attention != "unfused",
+            "recompute_every > 1: needs recompute full": "recompute_every" in several and self.recompute != "full",
+            "replicas > 1: needs zero above 0": "replicas" in several and self.zero == 0,
+            "layout: holds layers of chunks, whole numbers of at least 0": any(
+                isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in self.layout
+            ),
         }
         return [message for message, wrong in cases.items() if wrong]
 
@@ -153,7 +210,7 @@ class Plan:
 
     def columns(self) -> "Plans":
         """The same plan as numbers for the formulas; parts of the placement not given are 1."""
-        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices())
+        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices(), layout=self.layout)
 
     def choices(self) -> dict[str, Any]:
         """The choices by name."""
@@ -165,7 +222,7 @@ class Plan:
         values = {name: getattr(self, name) for name in default}
         shared = any((values[f"fast_{axis}"] or 1) > 1 for axis in AXES)
         alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)}
-        return {name: value for name, value in values.items() if value not in (default[name], None) and name not in alone}
+        return {name: value for name, value in values.items() if value != default[name] and value is not None and name not in alone}
 
     def __str__(self) -> str:
         shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"].choices}
@@ -181,22 +238,55 @@ class Plans:
     cp: Column = 1.0
     pp: Column = 1.0
     dp: Column = 1.0
+    ep: Column = 1.0
+    etp: Column = 1.0
+    ulysses: Column = 1.0
+    replicas: Column = 1.0
     mbs: Column = 1.0
     vp: Column = 1.0
+    recompute_every: Column = 1.0
     panels: Column = 1.0
     fast_tp: Column = 1.0
     fast_tp2: Column = 1.0
     fast_cp: Column = 1.0
     fast_pp: Column = 1.0
     fast_dp: Column = 1.0
+    load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
     tp_kind: TpKind = "1d"
     cp_kind: CpKind = "none"
+    sp: bool = True
+    tp_overlap: bool = False
     attention: Attention = "flash"
-    recompute: Recompute = "none"
+    recompute: str = "none"
+    zero: Zero = 1
+    schedule: ScheduleName = "1f1b"
+    precision: str = "bf16"
+    gradients: str = "16-bit"
+    optimizer_kind: str = "adam"
+    offload: str = "none"
+    order: Order = "tp-cp-dp-pp"
+    layout: tuple[int, ...] = ()
 
-    def group(self, axis: str) -> tuple[Column, Column]:
-        """Degree of a communication group and how many of its members share a fast domain."""
-        return getattr(self, axis), getattr(self, f"fast_{axis}")
+    @property
+    def recipe(self) -> Precision:
+        """What is kept in which precision."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What the optimizer keeps."""
+        return OPTIMIZERS[self.optimizer_kind]
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of an accumulated gradient."""
+        return GRADIENTS[self.gradients]
+
+    @property
+    def recomputed(self) -> frozenset[str]:
+        """Modules that are made again in backward; ``full`` stands for all."""
+        chosen = words(self.recompute)
+        return chosen if "full" in chosen else frozenset[str]().union(*(MODULES[word] for word in chosen))
 
     @property
     def gpus(self) -> Column:
@@ -206,10 +296,6 @@ class Plans:
     def microbatches(self, gbs: Column) -> Column:
         """Micro-batches a replica works through in a step, nm."""
         return gbs / self.dp / self.mbs
-
-    def layers_per_stage(self, layers: Column) -> Column:
-        """Layers of a pipeline stage, nl."""
-        return layers / self.pp
 
     @property
     def strategy(self) -> str:
@@ -226,6 +312,16 @@ class Plans:
         """Ways the sequence is cut before tensor parallelism, the paper's m2 (1 for 1-D)."""
         return self.tp2 * self.cp
 
+    @property
+    def holders(self) -> Column:
+        """Ranks that hold the same weights, those of experts aside."""
+        return self.dp * self.cp
+
+    @property
+    def expert_holders(self) -> Column:
+        """Ranks that hold the same experts: expert parallelism cuts the ranks of a stage (folding)."""
+        return self.tp * self.cp * self.dp / (self.ep * self.etp)
+
     def numbers(self) -> dict[str, Any]:
         """The numeric knobs by name."""
         return {knob: getattr(self, knob) for knob in KNOBS}
@@ -236,13 +332,25 @@ class Plans:
 
     def take(self, index: Any) -> "Plans":
         """Rows of the columns; knobs that are plain numbers stay."""
-        columns = {knob: column for knob, column in self.numbers().items() if isinstance(column, np.ndarray) and column.ndim}
+        numbers = self.numbers() | {"load": self.load}
+        columns = {knob: column for knob, column in numbers.items() if isinstance(column, np.ndarray) and column.ndim}
         return replace(self, **{knob: column[index] for knob, column in columns.items()})
 
     def row(self, index: int) -> Plan:
         """One plan out of the columns."""
         one = self.take(index)
-        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices())
+        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices(), layout=self.layout)
+
+
+def not_allowed(choice: str, value: Any) -> list[str]:
+    """What is wrong with the value of a choice, if anything: a list of one line, or none."""
+    allowed, alone = ALLOWED[choice], JOINED.get(choice)
+    parts = str(value).split("+") if alone else [value]
+    fine = all(part in allowed and isinstance(part, type(allowed[0])) for part in parts)
+    if fine and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
+        return []
+    joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
+    return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
 
 
 def _strategy(plan: Plan | Plans) -> str:

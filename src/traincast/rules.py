@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from traincast.errors import InputError
 from traincast.model import Model
 from traincast.plan import AXES, Plan, Plans
+from traincast.times.pipelines import SCHEDULES, Requirement
 
 Mask = NDArray[np.bool_]
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
@@ -41,8 +42,44 @@ def _is_1d(plan: Plans) -> bool:
     return plan.tp_kind == "1d" and plan.cp_kind == "none"
 
 
+def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]:
+    """Whether plans of a schedule meet a requirement; those of other schedules do."""
+    return lambda model, plan, gbs: plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
+
+
+def _expert_rules(model: Model, plan: Plans) -> dict[str, Any]:
+    """Conditions on experts, by what is broken where they are not met; none for a model without."""
+    one = model.experts
+    if one is None:
+        return {"ep": plan.ep * plan.etp == 1, "shared": True, "ranks": True, "split": True, "sp": True}
+    return {
+        "ep": one.experts % plan.ep == 0,
+        "shared": (one.ffn % plan.etp == 0) & (one.shared_ffn % plan.tp == 0),
+        "ranks": plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0,
+        "split": (plan.etp == 1) | (plan.etp <= plan.tp),
+        "sp": plan.sp | (plan.tp == 1),
+    }
+
+
+EVEN: Final = Rule("pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0, search_only=True)
+EVEN_VIRTUAL: Final = Rule(
+    "the layers do not divide into virtual stages",
+    ("pp", "vp", "layers"),
+    lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
+    search_only=True,
+)
 RULES: Final = (
     Rule("tp does not divide the attention heads", ("tp", "heads"), lambda model, plan, gbs: model.heads % plan.tp == 0),
+    Rule(
+        "tp and ulysses together do not divide the attention heads",
+        ("tp", "ulysses", "heads"),
+        lambda model, plan, gbs: model.heads % (plan.tp * plan.ulysses) == 0,
+    ),
+    Rule(
+        "tp neither divides the heads of keys and values nor is a multiple of them",
+        ("tp", "groups"),
+        lambda model, plan, gbs: (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0),
+    ),
     Rule("tp does not divide the hidden width", ("tp", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp == 0),
     Rule("tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0),
     Rule("tp2 does not divide the hidden width", ("tp2", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp2 == 0),
@@ -59,11 +96,35 @@ RULES: Final = (
         lambda model, plan, gbs: _is_1d(plan) | (model.seq // plan.context >= MIN_SLICE),
         search_only=True,
     ),
-    Rule("pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0),
     Rule(
-        "the layers do not divide into virtual stages",
+        "ep does not divide the experts (it is 1 without experts)",
+        ("ep", "etp"),
+        lambda model, plan, gbs: _expert_rules(model, plan)["ep"],
+    ),
+    Rule(
+        "etp does not divide the width of an expert, or tp that of the shared experts",
+        ("tp", "etp"),
+        lambda model, plan, gbs: _expert_rules(model, plan)["shared"],
+    ),
+    Rule(
+        "ep and etp do not divide the ranks of a stage, tp × cp × dp",
+        ("ep", "etp", "tp", "cp", "dp"),
+        lambda model, plan, gbs: _expert_rules(model, plan)["ranks"],
+    ),
+    Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: _expert_rules(model, plan)["split"]),
+    Rule(
+        "experts with tp > 1 need sequence parallelism", ("tp",), lambda model, plan, gbs: _expert_rules(model, plan)["sp"]
+    ),
+    Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0),
+    Rule(
+        "replicas do not divide the ranks that hold the same weights",
+        ("replicas", "dp", "cp"),
+        lambda model, plan, gbs: plan.dp * plan.cp % plan.replicas == 0,
+    ),
+    Rule(
+        "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
+        lambda model, plan, gbs: plan.pp * plan.vp <= model.layers,
     ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
     Rule(
@@ -71,10 +132,10 @@ RULES: Final = (
         ("mbs", "dp", "gbs"),
         lambda model, plan, gbs: gbs % (plan.dp * plan.mbs) == 0,
     ),
-    Rule(
-        "interleaving needs micro-batches in multiples of pp",
-        ("pp", "vp", "mbs", "dp", "gbs"),
-        lambda model, plan, gbs: (plan.vp == 1) | (gbs // (plan.dp * plan.mbs) % plan.pp == 0),
+    *(
+        Rule(needed.broken, ("pp", "vp", "mbs", "dp", "gbs"), _needs(name, needed))
+        for name, schedule in SCHEDULES.items()
+        for needed in schedule.requirements
     ),
     Rule(
         "the tokens of a micro-batch do not divide over the tensor ranks",
@@ -88,6 +149,30 @@ RULES: Final = (
     ),
     Rule("panels do not divide the hidden width", ("panels", "hidden"), lambda model, plan, gbs: model.hidden % plan.panels == 0),
 )
+
+
+def rules(uneven: bool) -> tuple[Rule, ...]:
+    """Rules of a search, in the order they are asked.
+
+    Parameters
+    ----------
+    uneven : bool
+        Whether pipeline stages may differ in their layers.
+
+    Returns
+    -------
+    tuple of Rule
+        The first that a candidate breaks is the reason it is rejected for.
+    """
+    if uneven:
+        return RULES
+    early = next(i for i, rule in enumerate(RULES) if rule.about == ("ep", "etp"))
+    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:])
+
+
+def reasons() -> tuple[str, ...]:
+    """What rules say that are broken, in the order they are asked."""
+    return tuple(dict.fromkeys(rule.broken for rule in rules(uneven=False)))
 
 
 def _placement_rules(domain: int) -> tuple[Rule, ...]:
@@ -135,7 +220,7 @@ def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
         Naming every broken rule, with the values for a single plan and the number of rows for columns.
     """
     if isinstance(plan, Plan):
-        facts = {**vars(model), **plan.columns().numbers(), "gbs": gbs}
+        facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
         broken = check(model, plan.columns(), gbs, domain)
         problems = [f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})" for rule in broken]
     else:

@@ -4,10 +4,10 @@ Candidates of equal time are ordered by memory, then by strategy as asked for, t
 panels and placement ascending).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -16,10 +16,15 @@ from traincast.errors import InputError, not_whole, unknown
 from traincast.estimate import Answer, check_gbs, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
+from traincast.frameworks import Batch, Framework, default_framework
+from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
 from traincast.model import Model
 from traincast.plan import ALIASES, STRATEGIES, Plan
 from traincast.space import enumerate_space
+
+Objective = Literal["time", "throughput", "cost", "memory"]
+OBJECTIVES: Final = get_args(Objective)
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,12 +37,14 @@ class Found:
     gbs: int
     assumptions: Assumptions
     top: int
-    outcomes: tuple[Outcome, ...]  # one per strategy
+    outcomes: tuple[Outcome, ...]  # one per batch of candidates
+    framework: Framework
+    objective: Objective = "time"
 
     @property
     def strategies(self) -> tuple[str, ...]:
         """Strategies searched, in the order asked for."""
-        return tuple(outcome.evaluation.space.strategy for outcome in self.outcomes)
+        return tuple(dict.fromkeys(outcome.evaluation.space.strategy for outcome in self.outcomes))
 
     @property
     def candidates(self) -> int:
@@ -65,9 +72,10 @@ class Found:
 
     def _ranked(self, top: int) -> list[Answer]:
         """The best `top` plans over all strategies."""
-        rankings = [rank([outcome], top) for outcome in self.outcomes]
+        by_memory = self.objective == "memory"
+        rankings = [rank([outcome], top, by_memory) for outcome in self.outcomes]
         rows = [
-            (*row, which, i)
+            (*(row[::-1] if by_memory else row), which, i)
             for which, one in enumerate(rankings)
             for i, row in enumerate(zip(one.seconds, one.memory, strict=True))
         ]
@@ -117,10 +125,13 @@ def search(
     system: System,
     gpus: int,
     gbs: int | None = None,
-    assumptions: str | Assumptions = "paper",
-    strategy: str | Sequence[str] = ("1d", "summa", "context"),
+    assumptions: str | Assumptions | None = None,
+    strategy: str | Sequence[str] | None = None,
     top: int = 10,
-    vp: int = 1,
+    vp: int | None = None,
+    framework: str | Framework | None = None,
+    locks: Mapping[str, Any] | None = None,
+    objective: Objective = "time",
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
 
@@ -134,15 +145,22 @@ def search(
         GPUs in the job.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
-    assumptions : str or Assumptions
-        Name of a preset or one's own.
-    strategy : str or sequence of str
-        ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter two), one or several;
-        a comma-separated string will do.
+    assumptions : str or Assumptions, optional
+        Name of a preset or one's own; that of the framework if left out.
+    strategy : str or sequence of str, optional
+        ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter two), ``"ring"``,
+        ``"ulysses"``, ``"hybrid"``, one or several; a comma-separated string will do. Those of the framework if left out.
     top : int
         How many plans to keep.
-    vp : int
+    vp : int, optional
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
+    framework : str or Framework, optional
+        What is searched: what a framework can run. If left out, the paper's space for its strategies and for models without a
+        vocabulary, else that of Megatron-Core.
+    locks : mapping of str to value, optional
+        Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
+    objective : {"time", "throughput", "cost", "memory"}
+        What is best. All of the GPUs are used, so that the least time is the most throughput and the least cost.
 
     Returns
     -------
@@ -154,7 +172,7 @@ def search(
     InputError
         If an argument cannot be used; all that is wrong at once.
     """
-    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp)[0]
+    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective)[0]
 
 
 def search_each(
@@ -162,33 +180,65 @@ def search_each(
     system: System,
     gpus: Sequence[int],
     gbs: int | None = None,
-    assumptions: str | Assumptions = "paper",
-    strategy: str | Sequence[str] = ("1d", "summa", "context"),
+    assumptions: str | Assumptions | None = None,
+    strategy: str | Sequence[str] | None = None,
     top: int = 10,
-    vp: int = 1,
+    vp: int | None = None,
+    framework: str | Framework | None = None,
+    locks: Mapping[str, Any] | None = None,
+    objective: Objective = "time",
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    gbs, strategies = check_arguments(model, gpus, gbs, strategy, top, vp)
-    gpus, assumed = [int(n) for n in gpus], resolve(assumptions)
-    evaluations = [
-        evaluate(enumerate_space(model, tuple(gpus), system.fast_domain, gbs, name, vp), model, system, gbs, assumed).outcomes()
-        for name in strategies
+    gbs, names = check_arguments(model, gpus, gbs, strategy, top, vp, objective)
+    wanted = default_framework(model, names) if framework is None else known_framework(framework)
+    if names is not None:
+        wanted = replace(wanted, strategies=names)
+    assumed = resolve(wanted.assumptions if assumptions is None else assumptions)
+    batches = wanted.batches(model, {**(locks or {}), **({} if vp is None else {"vp": vp})})
+    if not batches:
+        raise InputError("search", [f"the locks leave nothing of what {wanted.name} can run; framework any has more"])
+    numbers = [int(n) for n in gpus]
+    return [
+        Found(model, system, n, gbs, assumed, top, outcomes, wanted, objective)
+        for n, outcomes in zip(numbers, _outcomes(model, system, numbers, gbs, assumed, batches), strict=True)
     ]
-    jobs = zip(gpus, zip(*evaluations, strict=True), strict=True)
-    return [Found(model, system, n, gbs, assumed, top, outcomes) for n, outcomes in jobs]
+
+
+def _outcomes(
+    model: Model, system: System, gpus: list[int], gbs: int, assumed: Assumptions, batches: list[Batch]
+) -> Iterator[tuple[Outcome, ...]]:
+    """Outcomes of every batch for each number of GPUs; those that use the same part of a fast domain are searched together."""
+    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in gpus]
+    found: dict[int, tuple[Outcome, ...]] = {}
+    for domain in dict.fromkeys(domains):
+        some = tuple(n for n, used in zip(gpus, domains, strict=True) if used == domain)
+        evaluations = [
+            evaluate(enumerate_space(model, some, domain, gbs, batch), model, system, gbs, assumed).outcomes() for batch in batches
+        ]
+        found |= zip(some, zip(*evaluations, strict=True), strict=True)
+    return (found[n] for n in gpus)
 
 
 def check_arguments(
-    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str], top: int, vp: int = 1
-) -> tuple[int, tuple[str, ...]]:
+    model: Model,
+    gpus: Sequence[int],
+    gbs: int | None,
+    strategy: str | Sequence[str] | None,
+    top: int,
+    vp: int | None = None,
+    objective: str = "time",
+) -> tuple[int, tuple[str, ...] | None]:
     """The global batch and the strategies, once all arguments are found usable."""
-    names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-    names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-    problems = [
-        wrong for name, value in [*(("gpus", n) for n in gpus), ("top", top), ("vp", vp)] for wrong in not_whole(name, value)
-    ]
-    problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names if name not in STRATEGIES]
-    if not names:
+    names = None
+    if strategy is not None:
+        names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
+        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
+    given = [*(("gpus", n) for n in gpus), ("top", top), *([] if vp is None else [("vp", vp)])]
+    problems = [wrong for name, value in given for wrong in not_whole(name, value)]
+    problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names or () if name not in STRATEGIES]
+    if objective not in OBJECTIVES:
+        problems.append(str(unknown("objective", str(objective), OBJECTIVES)))
+    if names is not None and not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
     if not len(gpus):
         problems.append("gpus: give at least one number")
@@ -198,4 +248,4 @@ def check_arguments(
         problems += error.problems
     if problems:
         raise InputError("search", problems)
-    return batch, tuple(names)
+    return batch, None if names is None else tuple(names)

@@ -23,16 +23,20 @@ These 5 layouts have 8 candidates, but only 4 shards: (unit 0, inner 0), (1, 0),
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from traincast.frameworks import Batch
 from traincast.model import Model
 from traincast.plan import STRATEGIES, Plan, Plans
-from traincast.rules import RULES
+from traincast.rules import rules
+from traincast.stages import Stages, stages, with_load
+from traincast.times.placement import ORDERS
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -159,34 +163,48 @@ class Fills:
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def _choices(hidden: int, domain: int, strategy: str, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
+def _choices(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
     """Panel counts and placements to try, and which are valid for each row of degrees.
 
     A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
     as a whole: the last column of placements.
     """
     inside = degrees.prod(axis=1) <= domain
-    places = factorizations(domain, degrees.shape[1])
-    placeable = np.empty((len(degrees), len(places) + 1), bool)
-    placeable[:, -1] = inside
-    placeable[:, :-1] = ~inside[:, None]
-    for axis, column in enumerate(degrees.T):
-        values, which = np.unique(column, return_inverse=True)
-        placeable[:, :-1] &= (values[:, None] % places[:, axis] == 0)[which]
-    if strategy == "summa":
+    if batch.ordered:
+        places, placeable = _in_order(domain, batch, degrees)
+    else:
+        places = factorizations(domain, degrees.shape[1])
+        placeable = np.ones((len(degrees), len(places)), bool)
+        for axis, column in enumerate(degrees.T):
+            values, which = np.unique(column, return_inverse=True)
+            placeable &= (values[:, None] % places[:, axis] == 0)[which]
+    placeable = np.column_stack((placeable & ~inside[:, None], inside))
+    if batch.strategy == "summa":
         return *panels(hidden, degrees[:, 0], degrees[:, 1]), places, placeable
     once = np.ones((len(degrees), 1), np.int64)
     return once, once > 0, places, placeable
 
 
+def _in_order(domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools]:
+    """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
+    axes, fast, room = STRATEGIES[batch.strategy].axes, np.ones_like(degrees), np.full(len(degrees), domain)
+    for axis in ORDERS[batch.given.get("order", "tp-cp-dp-pp")]:
+        if axis in axes:
+            i = axes.index(axis)
+            fast[:, i] = np.gcd(degrees[:, i], room)
+            room = room // fast[:, i]
+    places, which = np.unique(fast, axis=0, return_inverse=True)
+    return places, which.ravel()[:, None] == np.arange(len(places))
+
+
 @dataclass(frozen=True)
 class Space:
-    """All layouts of one strategy on one or several numbers of GPUs, and their fills.
+    """All layouts of one batch on one or several numbers of GPUs, and their fills.
 
     Parameters
     ----------
-    strategy : str
-        Name of the strategy.
+    batch : Batch
+        What the candidates have in common.
     gpus : tuple of int
         Numbers of GPUs.
     layouts : Plans
@@ -197,23 +215,31 @@ class Space:
         Distinct (tp, tp2 or cp, mbs): all that the bytes held by a layer depend on.
     unit, degree : array of int, shape (layouts,)
         For each layout its row in `units` and in `fills`.
+    stages : Stages
+        Devices of the layouts' pipelines; columns of shape (layouts,).
     fills : Fills
         Panels and placements of each row of degrees.
     rejected : dict of str to array
         Reason → candidates rejected by it, for each number of GPUs; a candidate counts for the first rule it breaks.
     """
 
-    strategy: str
+    batch: Batch
     gpus: tuple[int, ...]
     layouts: Plans
     starts: Ints
     units: Plans
     unit: Ints
     degree: Ints
+    stages: Stages
     fills: Fills
     rejected: dict[str, Ints]
 
     @property
+    def strategy(self) -> str:
+        """Name of the strategy."""
+        return self.batch.strategy
+
+    @cached_property
     def counts(self) -> Ints:
         """Number of candidates of each layout, an array of shape (layouts,)."""
         return self.fills.count[self.degree]
@@ -229,9 +255,8 @@ class Space:
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
-        degrees = {knob: getattr(self.layouts, knob)[layout] for knob in (*axes, "mbs")}
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        return Plans(**degrees, **fast, panels=self.fills.panels[fill], vp=self.layouts.vp, **STRATEGIES[self.strategy].choices)
+        return replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
 
 
 @dataclass(frozen=True)
@@ -259,14 +284,19 @@ class Shards:
         example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(STRATEGIES[space.strategy].layer_axes)}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_seen(space.batch))}
         example[row, inner] = np.arange(len(row))
         return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
 
 
-@lru_cache(maxsize=4)
-def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, strategy: str, vp: int = 1) -> Space:
-    """Enumerate a strategy's candidates (arXiv 2410.00273, search space).
+def _seen(batch: Batch) -> tuple[str, ...]:
+    """Axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
+    axes = STRATEGIES[batch.strategy].axes
+    return axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
+
+
+def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
+    """Enumerate a batch of candidates (arXiv 2410.00273, search space).
 
     Parameters
     ----------
@@ -278,28 +308,34 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
         Accelerators in a fast domain.
     gbs : int
         Global batch [sequences].
-    strategy : {"1d", "summa", "context"}
-        Name of the strategy.
-    vp : int
-        Virtual stages of a device, the same for every candidate.
+    batch : Batch
+        What the candidates have in common, and what is searched.
 
     Returns
     -------
     Space
         Layouts that meet every rule and can be placed, their fills, and how many candidates each rule rejects.
     """
-    axes = STRATEGIES[strategy].axes
+    space = _enumerate(model, gpus, domain, gbs, batch.shape)
+    given = dict(batch.choices)
+    return replace(space, batch=batch, layouts=replace(space.layouts, **given), units=replace(space.units, **given))
+
+
+@lru_cache(maxsize=16)
+def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
+    """The space of all batches of a shape."""
+    axes = STRATEGIES[batch.strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
     degrees = np.concatenate(blocks)
     job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
-    batches = divisors(gbs)
-    dp = degrees[:, -1]
-    divides = gbs % (dp[:, None] * batches) == 0
-    divides[:, 0] |= gbs % dp != 0  # one row stays, for the rule to reject
-    degree, batch = np.nonzero(divides)
-    columns = {axis: degrees[degree, i].astype(float) for i, axis in enumerate(axes)}
-    plan = Plans(**columns, mbs=batches[batch].astype(float), vp=float(vp), **STRATEGIES[strategy].choices)
-    counts, wide, places, placeable = _choices(model.hidden, domain, strategy, degrees)
+    kept = np.ones(len(degrees), bool)
+    for axis, least in batch.above:
+        kept &= degrees[:, axes.index(axis)] > least
+    for axis, only in batch.locks:
+        kept &= degrees[:, axes.index(axis)] == only if axis in axes else True
+    degrees, job = degrees[kept], job[kept]
+    plan, degree = _layouts(model, gbs, batch, degrees)
+    counts, wide, places, placeable = _choices(model.hidden, domain, batch, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
     alive = np.ones(len(degree), bool)
@@ -311,34 +347,90 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
             rejected[reason] = np.bincount(job[degree[broken]], weight[broken], len(gpus)).astype(np.int64)
             np.logical_and(alive, holds, out=alive)
 
-    for rule in RULES:
+    for rule in rules(batch.uneven):
         reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
     reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
-    fills = _fill(strategy, degrees[used], counts[used], wide[used], places, placeable[used])
-    return Space(strategy, gpus, layouts, starts, *_units(layouts, strategy), degree, fills, rejected)
+    fills = _fill(batch, degrees[used], counts[used], wide[used], places, placeable[used])
+    return Space(batch, gpus, layouts, starts, *_units(layouts, batch), degree, stages(model, layouts), fills, rejected)
 
 
-def _fill(strategy: str, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
+def _layouts(model: Model, gbs: int, batch: Batch, degrees: Ints) -> tuple[Plans, Ints]:
+    """Every layout of rows of degrees, valid or not, and the row of degrees of each."""
+    axes, locks = STRATEGIES[batch.strategy].axes, dict(batch.locks)
+    row = np.arange(len(degrees))
+    columns: dict[str, Ints] = {axis: degrees[:, i] for i, axis in enumerate(axes)}
+
+    def branch(name: str, values: Ints, suits: Bools) -> None:
+        """One row for each value of a knob that suits a row; a lock leaves one value."""
+        nonlocal row
+        which, value = np.nonzero(suits & (values == locks.get(name, values)))
+        row = row[which]
+        for other, column in columns.items():
+            columns[other] = column[which]
+        columns[name] = values[value]
+
+    _branch_inside(model, batch, columns, branch)
+    batches = divisors(gbs)
+    divides = gbs % (columns["dp"][:, None] * batches) == 0
+    divides[:, 0] |= gbs % columns["dp"] != 0  # one row stays, for the rule to reject
+    branch("mbs", batches, divides)
+    knobs = {name: column.astype(float) for name, column in columns.items()}
+    return with_load(Plans(**knobs, **batch.given), model), row
+
+
+def _branch_inside(model: Model, batch: Batch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]) -> None:
+    """Knobs that subdivide the degrees: experts, heads exchanged, replicas, virtual stages."""
+    if batch.experts and model.experts is not None:
+        ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"]
+        ep = divisors(model.experts.experts)
+        branch("ep", ep, ranks[:, None] % ep == 0)
+        ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"] // columns["ep"]
+        etp = np.unique(columns["tp"])
+        branch("etp", etp, ((etp == 1) | (etp == columns["tp"][:, None])) & (ranks[:, None] % etp == 0))
+    if batch.strategy in ("ulysses", "hybrid"):
+        every = np.unique(columns["cp"])
+        cp = columns["cp"][:, None]
+        inner = (every == cp) if batch.strategy == "ulysses" else (cp % every == 0) & (every > 1) & (every < cp)
+        branch("ulysses", every, inner)
+    if batch.hybrid:
+        holders = columns["dp"] * columns.get("cp", 1)
+        every = np.unique(columns["dp"])
+        branch("replicas", every, holders[:, None] % every == 0)
+    if batch.vp is None:
+        v = np.arange(1, model.layers + 1)
+        branch("vp", v, (v == 1) | ((columns["pp"][:, None] > 1) & (columns["pp"][:, None] * v <= model.layers)))
+    else:
+        columns["vp"] = np.full(len(columns["tp"]), batch.vp)
+
+
+def _fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
     """Spell out the valid panels and placements of each row of degrees."""
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
     inner, members = panel, np.unique(fast)
-    for i in range(len(STRATEGIES[strategy].layer_axes)):
+    for i in range(len(_seen(batch))):
         inner = inner * len(members) + np.searchsorted(members, fast[i])
+    if batch.experts:
+        _, inner = np.unique(inner, return_inverse=True)
     count = np.bincount(row, minlength=len(degrees))
     return Fills(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
 
 
-def _units(layouts: Plans, strategy: str) -> tuple[Plans, Ints]:
+def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
-    knobs = (*STRATEGIES[strategy].layer_axes, "mbs")
-    key = np.zeros(len(np.atleast_1d(layouts.tp)), np.int64)
+    axes = STRATEGIES[batch.strategy].axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
+    inside = ("ep", "etp", "ulysses") if batch.experts or "ulysses" in batch.given.get("cp_kind", "") else ()
+    knobs = [*axes, *inside, "mbs"]
+    knobs = [knob for knob in knobs if np.ndim(getattr(layouts, knob)) and knob != "pp"]
+    key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:
         values, which = np.unique(getattr(layouts, knob), return_inverse=True)
         key = key * len(values) + which
     _, first, unit = np.unique(key, return_index=True, return_inverse=True)
-    return Plans(**{knob: getattr(layouts, knob)[first] for knob in knobs}, **STRATEGIES[strategy].choices), unit
+    units = {knob: getattr(layouts, knob)[first] for knob in knobs}
+    load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
+    return Plans(**units, load=load, **batch.given), unit

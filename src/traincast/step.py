@@ -1,5 +1,6 @@
-"""THE page: operations of a layer + system + plan + assumptions → time of a step (arXiv 2410.00273, one training step)."""
+"""THE page: operations of a model + system + plan + assumptions → time of a step (arXiv 2410.00273, one training step)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -8,12 +9,17 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.operations.base import Operation, Pass, total
-from traincast.plan import Plans
+from traincast.operations.base import Collective, Operation, Pass, total
+from traincast.plan import Plans, words
+from traincast.stages import Counts, Stages
 from traincast.times.collectives import collective
-from traincast.times.overlap import layer_by_layer, panelled
+from traincast.times.overlap import excess, layer_by_layer, panelled
+from traincast.times.pipelines import SCHEDULES
+from traincast.times.placement import group
 from traincast.times.roofline import arithmetic, exposed_memory
-from traincast.times.schedules import bubble, transfers
+from traincast.times.transfers import transfer
+
+TO_EXPERTS = ("ep", "etp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +33,28 @@ class Seconds:
     memory : Column
         Memory traffic not hidden behind arithmetic [s].
     comm : Column
-        Communication not hidden [s].
+        Tensor- and context-parallel communication not hidden [s].
+    exchange : Column
+        Communication with experts not hidden [s].
     """
 
     compute: Column
     memory: Column
     comm: Column
+    exchange: Column = 0.0
 
     @property
     def total(self) -> Column:
         """All of it [s]."""
-        return self.compute + self.memory + self.comm
+        return self.compute + self.memory + self.comm + self.exchange
+
+    def times(self, n: Column) -> "Seconds":
+        """So many of it."""
+        return Seconds(*(n * getattr(self, one.name) for one in fields(self)))
+
+    def __add__(self, other: "Seconds") -> "Seconds":
+        """Both, one after the other."""
+        return Seconds(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +66,9 @@ class TimedOperation:
     operation : Operation
         What is timed.
     forward, backward : Seconds
-        Time of each pass.
+        Time of each pass; backward with the gradient of the weights.
+    weight : Column
+        The part of backward that makes the gradient of the weights [s].
     again : Seconds or None
         The forward pass made again before backward, if it is.
     """
@@ -57,35 +76,53 @@ class TimedOperation:
     operation: Operation
     forward: Seconds
     backward: Seconds
+    weight: Column
     again: Seconds | None
 
 
+Timed = tuple[TimedOperation, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class LayerCosts:
-    """What one layer and one micro-batch cost a rank; columns that depend on the shard only, not on what wraps it.
+class PartCosts:
+    """What one part of the model (a layer, the embedding, the head) and one micro-batch cost a rank.
+
+    The columns depend on the shard only, not on what wraps it.
 
     Parameters
     ----------
     forward, backward : Column
         Time of the pass, t_f and t_b; recomputation counts in backward [s].
-    weights : Column
-        Weights of the layer on the rank [byte].
+    weight : Column
+        The part of t_b that makes the gradient of the weights, which some schedules put off [s].
+    weights, expert_weights : Column
+        Parameters on the rank, those of experts apart.
     message : Column
         Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
+    saved : Column
+        Activations kept for backward [byte].
     """
 
     forward: Column
     backward: Column
+    weight: Column
     weights: Column
+    expert_weights: Column
     message: Column
+    saved: Column
 
-    def broadcast(self, shape: tuple[int, ...]) -> "LayerCosts":
-        """All columns in one `shape`, without a copy."""
-        return LayerCosts(*(np.broadcast_to(getattr(self, field.name), shape) for field in fields(self)))
+    def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
+        """All columns in one `shape`, without a copy; a number stays one where it is 0."""
+        columns = (getattr(self, field.name) for field in fields(self))
+        return PartCosts(*(np.broadcast_to(column, shape) if np.any(column) else 0.0 for column in columns))
 
-    def take(self, index: Any) -> "LayerCosts":
+    def take(self, index: Any) -> "PartCosts":
         """Rows of the columns, by a numpy index."""
-        return LayerCosts(*(getattr(self, field.name)[index] for field in fields(self)))
+        columns = (getattr(self, field.name) for field in fields(self))
+        return PartCosts(*(column[index] if np.ndim(column) else column for column in columns))
+
+
+Costs = Mapping[str, PartCosts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +131,34 @@ class Step:
 
     Parameters
     ----------
+    slowest : Column
+        Which of the devices in the stages is the slowest.
     busy : Column
-        The layers themselves [s].
+        Its parts of the model [s].
     pp_comm : Column
         Traffic between pipeline stages [s].
     bubble : Column
         Wait for the pipeline to fill and drain [s].
     dp_comm : Column
         Weights gathered and gradients scattered, as far as not hidden [s].
+    optimizer : Column
+        Optimizer step and gradient clipping [s].
+    offload : Column
+        Copies to and from the host, as far as not hidden [s].
     """
 
+    slowest: Column
     busy: Column
     pp_comm: Column
     bubble: Column
     dp_comm: Column
+    optimizer: Column
+    offload: Column
 
     @property
     def seconds(self) -> Column:
         """The whole step [s]."""
-        return self.busy + self.pp_comm + self.bubble + self.dp_comm
+        return self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
 
 
 def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Seconds:
@@ -134,73 +180,93 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     Seconds
         Columns over plans.
     """
-    compute = arithmetic(work, system.accelerator, assumed)
-    memory = exposed_memory(work, compute, system.accelerator)
-    comm = total(collective(c.kind, c.nbytes, *plan.group(c.over), system, assumed) for c in work.collectives)
+    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * work.nbytes / 1.0
+    memory = exposed_memory(work, compute, system.accelerator, assumed)
+
+    def told(one: Collective) -> Column:
+        return collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
+
+    comm = total(told(one) for one in work.collectives if one.over not in TO_EXPERTS)
     if work.panels is not None:
         comm = panelled(comm, work.panels, compute + memory)
-    return Seconds(compute, memory, comm)
+    elif work.rounds is not None:  # a ring: each block is fetched while the one before is worked on
+        comm = excess(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
+    else:
+        comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
+    exchange = assumed.ep_exposed * total(told(one) for one in work.collectives if one.over in TO_EXPERTS)
+    return Seconds(compute, memory, comm, exchange)
 
 
-def time_layer(layer: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> tuple[TimedOperation, ...]:
-    """Time of every operation of a layer.
-
-    Parameters
-    ----------
-    layer : tuple of Operation
-        The layer.
-    plan : Plans
-        The plans it was counted for.
-    system : System
-        The machine.
-    assumed : Assumptions
-        What is assumed.
-
-    Returns
-    -------
-    tuple of TimedOperation
-        In the same order.
-    """
-    timed = []
-    for op in layer:
-        forward = time_pass(op.forward, plan, system, assumed)
-        backward = forward if op.backward is op.forward else time_pass(op.backward, plan, system, assumed)
-        timed.append(TimedOperation(op, forward, backward, forward if op.recompute else None))
-    return tuple(timed)
+def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
+    """Time of an operation; arguments and units as for `time_pass`."""
+    forward = time_pass(op.forward, plan, system, assumed)
+    weight: Column = 0.0
+    if op.backward is op.forward:
+        backward = forward
+    elif op.weight is None:
+        backward = time_pass(op.backward, plan, system, assumed)
+    elif assumed.joint_backward:
+        backward = time_pass(op.whole_backward, plan, system, assumed)
+        both = op.whole_backward
+        weight = backward.total * _products(op.weight) / _products(both)
+    else:
+        apart = time_pass(op.weight, plan, system, assumed)
+        backward, weight = time_pass(op.backward, plan, system, assumed) + apart, apart.total
+    again = op.recompute or "full" in plan.recomputed
+    return TimedOperation(op, forward, backward, weight, forward if again else None)
 
 
-def cost_layer(timed: tuple[TimedOperation, ...]) -> LayerCosts:
-    """Sums over a layer's operations.
+def _products(work: Pass) -> Column:
+    """Arithmetic of products in any precision [FLOP]."""
+    return work.flops("matrix") + work.flops("low")
+
+
+def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
+    """Time of every operation of a part of the model; arguments and units as for `time_pass`."""
+    return tuple(time_operation(op, plan, system, assumed) for op in part)
+
+
+def cost_part(timed: Timed, plan: Plans) -> PartCosts:
+    """Sums over the operations of a part of the model, as the plan recomputes them.
 
     Parameters
     ----------
     timed : tuple of TimedOperation
-        The layer with its times.
+        The part with its times.
+    plan : Plans
+        The plans it was counted for.
 
     Returns
     -------
-    LayerCosts
+    PartCosts
         Columns over plans.
     """
-    return LayerCosts(
+    again = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
+    return PartCosts(
         forward=total(t.forward.total for t in timed),
-        backward=total(t.backward.total if t.again is None else t.backward.total + t.again.total for t in timed),
-        weights=total(t.operation.weight_bytes for t in timed),
+        backward=total(t.backward.total for t in timed) + again,
+        weight=total(t.weight for t in timed),
+        weights=total(t.operation.weights for t in timed if not t.operation.experts),
+        expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
+        saved=total(t.operation.saved_bytes for t in timed),
     )
 
 
-def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, assumed: Assumptions) -> Step:
+def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
     """One training step of every plan (arXiv 2410.00273, one training step).
+
+    Every micro-batch passes every stage, so the slowest device works through all of them; the others' time is paid once, as far as
+    the schedule loses it while the pipeline fills and drains.
 
     Parameters
     ----------
-    layer : LayerCosts
-        What a layer costs, in the same rows as `plan`.
+    costs : mapping of str to PartCosts
+        What each part of the model costs, in the same rows as `plan`.
     plan : Plans
         Plans.
-    layers : int
-        Layers of the model, L.
+    stages : Stages
+        Devices of the pipeline that can be the slowest, in the same rows.
     gbs : int
         Global batch [sequences].
     system : System
@@ -213,12 +279,175 @@ def step(layer: LayerCosts, plan: Plans, layers: int, gbs: int, system: System, 
     Step
         Columns over plans.
     """
-    nl, nm = plan.layers_per_stage(layers), plan.microbatches(gbs)
-    busy = (layer.forward + layer.backward) * nm * nl
-    pp_comm = transfers(layer.message, plan.pp, plan.fast_pp, nm, plan.vp, system, assumed)
-    idle = bubble(busy + pp_comm, plan.pp, nm, plan.vp)
-    n, g = plan.dp * plan.cp, plan.fast_dp * plan.fast_cp  # ranks that hold the same weights
-    gather = collective("all-gather", layer.weights, n, g, system, assumed)
-    scatter = collective("reduce-scatter", layer.weights, n, g, system, assumed)
-    dp_comm = layer_by_layer(gather, layer.forward, nl) + layer_by_layer(scatter, layer.backward, nl)
-    return Step(busy, pp_comm, idle, dp_comm)
+    schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
+    slowest, which = _largest([sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work])
+    forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
+    weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
+    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp)
+    hop = transfer(total(one.message for one in costs.values()), plan.pp, plan.fast_pp, system, assumed)
+    if assumed.exposed_transfers_only:
+        each, pp_comm = 0.0, hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
+    else:
+        each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
+        pp_comm = nm * each
+    bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
+    dp_comm, _ = _largest([data_parallel(costs, held, plan, nm, system, assumed) for held in stages.held])
+    optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
+    offload = _largest([host(costs, device, plan, nm, system) for device in stages.work])[0] if plan.offload != "none" else 0.0
+    return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
+
+
+def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
+    """A figure of all parts of a device.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    counts : mapping of str to Column
+        How many of each the device has.
+    what : str
+        Field of `PartCosts`.
+
+    Returns
+    -------
+    Column
+        Their sum.
+    """
+    return total(n * getattr(costs[part], what) for part, n in counts.items())
+
+
+def _largest(values: list[Column]) -> tuple[Column, Column]:
+    """The largest of several columns, row by row, and which it is."""
+    most, which = values[0], 0.0
+    for i, value in enumerate(values[1:], 1):
+        which = np.where(value > most, float(i), which)
+        most = np.maximum(most, value)
+    return most, which
+
+
+def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+    """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
+
+    ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
+    forward and again for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's share is all-reduced over them.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    held : mapping of str to Column
+        Parts whose weights the device has.
+    plan : Plans
+        Plans.
+    nm : Column
+        Micro-batches of a replica.
+    system : System
+        The machine.
+    assumed : Assumptions
+        What is assumed.
+
+    Returns
+    -------
+    Column
+        Time in a step [s].
+    """
+
+    def over(axis: Any, kind: Any, nbytes: Column) -> Column:
+        return collective(kind, nbytes, group(plan, axis, system.tiers), system, assumed) if np.any(nbytes) else 0.0
+
+    element, gradient = plan.recipe.width * assumed.element_bytes, plan.gradient_bytes / 2 * assumed.element_bytes
+    gathers, scatters = [], []
+    for part in held:
+        one = costs[part]
+        dense, experts = one.weights, one.expert_weights
+        if plan.zero == 0:
+            gathers.append(0.0 * one.forward)
+            scatters.append(over("weights", "all-reduce", gradient * dense) + over("experts", "all-reduce", gradient * experts))
+            continue
+        gathers.append(over("shards", "all-gather", element * dense) + over("experts", "all-gather", element * experts))
+        scattered = over("shards", "reduce-scatter", gradient * dense) + over("experts", "reduce-scatter", gradient * experts)
+        if np.any(plan.replicas != 1):
+            share = gradient * dense * plan.replicas / plan.holders
+            scattered = scattered + over("replicas", "all-reduce", share)
+        scatters.append(scattered)
+    forward, backward = [costs[part].forward for part in held], [costs[part].backward for part in held]
+    layers, psi = list(held.values()), assumed.dp_contention
+    if plan.zero == 3:
+        both = [g + s for g, s in zip(gathers, scatters, strict=True)]
+        return nm * (layer_by_layer(gathers, forward, layers, psi) + layer_by_layer(both, backward, layers, psi))
+    gathered, scattered = layer_by_layer(gathers, forward, layers, psi), layer_by_layer(scatters, backward, layers, psi)
+    return gathered + (nm * scattered if plan.zero == 2 else scattered)
+
+
+def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    held : mapping of str to Column
+        Parts whose weights the device has.
+    plan : Plans
+        Plans.
+    system : System
+        The machine.
+    assumed : Assumptions
+        How often every byte is moved; 0 leaves the step out.
+
+    Returns
+    -------
+    Column
+        Time in a step [s].
+    """
+    if not assumed.optimizer_passes:
+        return 0.0
+    dense, experts = sum_of(costs, held, "weights"), sum_of(costs, held, "expert_weights")
+    n = plan.holders / plan.replicas if plan.zero else 1.0
+    n_experts = np.maximum(plan.expert_holders / plan.replicas, 1) if plan.zero else 1.0
+    own = dense / n + experts / n_experts  # parameters this rank updates
+    states = plan.recipe.master + plan.optimizer.state
+    moved = own * (2 * states + 2 * plan.gradient_bytes + 2 * plan.recipe.width)  # states read and written; gradients read twice
+    link = system.accelerator.host_bandwidth
+    if "optimizer" in words(plan.offload) and link is not None:  # gradients go to the host, weights come back
+        return own * (plan.gradient_bytes + 2 * plan.recipe.width) / link
+    gpu = system.accelerator
+    arithmetic_seconds = plan.optimizer.flops_factor * own / (assumed.matrix_efficiency * gpu.matrix_flops)
+    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + arithmetic_seconds
+
+
+def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System) -> Column:
+    """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    device : mapping of str to Column
+        Parts of the device.
+    plan : Plans
+        Plans.
+    nm : Column
+        Micro-batches of a replica.
+    system : System
+        The machine.
+
+    Returns
+    -------
+    Column
+        Time in a step [s].
+    """
+    link, offloaded = system.accelerator.host_bandwidth, words(plan.offload)
+    if link is None:
+        return 0.0
+    seconds: Column = 0.0
+    for part, n in device.items():
+        one = costs[part]
+        copied = 0 * one.forward
+        if "activations" in offloaded:
+            copied = copied + one.saved / link
+        if "weights" in offloaded:
+            copied = copied + 2 * plan.recipe.width * (one.weights + one.expert_weights) / link
+        seconds = seconds + n * (excess(copied - one.forward) + excess(copied - one.backward))
+    return nm * seconds

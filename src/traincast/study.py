@@ -22,6 +22,7 @@ from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
 from traincast.search import check_arguments
+from traincast.frameworks import Batch
 from traincast.space import Ints, enumerate_space
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
@@ -121,7 +122,8 @@ class Chunk:
 
     def run(self) -> Table:
         """The best plans of every point as columns; a point where nothing fits has one row, without a plan."""
-        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, self.strategy, self.vp)
+        batch = Batch(self.strategy, vp=self.vp)
+        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
         one = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
         outcomes = [outcome for machine in range(len(self.points)) for outcome in one.outcomes(machine)]
         best = rank(outcomes, self.top)
@@ -228,8 +230,8 @@ def define(
     names: tuple[str, ...] = ()
     for model, batch in product(loaded, batches) if not problems else ():
         try:
-            size, names = check_arguments(model, gpus, batch, strategies, top)
-            chosen[size] = None
+            size, asked = check_arguments(model, gpus, batch, strategies, top)
+            chosen[size], names = None, asked or ()
         except InputError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     problems += [problem for axis in vary for problem in _wrong_axis(axis, machines)]

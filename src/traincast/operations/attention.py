@@ -9,97 +9,153 @@ From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the 
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from traincast.columns import Column
 from traincast.operations.base import Axis, Collective, Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Comms, dropout
 
 
-def _gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
+def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
     """Communication of keys or values split over `over`: gathered forward; gathered and their gradients scattered backward."""
     gather = Collective("all-gather", nbytes, over)
     return (gather,), (gather, Collective("reduce-scatter", nbytes, over))
 
 
-def flash(E: Column, b: Column, h: Column, lq: Column, l: Column, q: Column, over: Axis) -> Operation:
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Core attention on one rank; numbers or columns over plans.
+
+    Parameters
+    ----------
+    b : Column
+        Sequences of a micro-batch.
+    h, kv : Column
+        Local heads of queries, and of keys and values.
+    lq, l : Column
+        Local queries, and all keys of a sequence.
+    q, v : Column
+        Width of a head's query and key, and of its value.
+    share : Column
+        Share of the pairs of query and key that kernels work on: below 1 for masks that are skipped.
+    """
+
+    b: Column
+    h: Column
+    kv: Column
+    lq: Column
+    l: Column
+    q: Column
+    v: Column
+    share: Column = 1
+
+    @property
+    def rows(self) -> tuple[Column, Column]:
+        """Rows of queries, and of keys or values, one for each head."""
+        return self.b * self.h * self.lq, self.b * self.kv * self.l
+
+    @property
+    def kv_elements(self) -> Column:
+        """Elements of all keys and values."""
+        return self.rows[1] * (self.q + self.v)
+
+
+def flash(
+    E: Column,
+    at: Heads,
+    comms: tuple[Comms, Comms],
+    rounds: Column | None = None,
+    kept: Column = 1,
+    again: bool = False,
+    dropped: bool = True,
+) -> Operation:
     """Fused attention: scores never leave the chip, and backward makes them again (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
     E : Column
         Size of an element [byte].
-    b, h, q : Column
-        Sequences, local heads, width of a head.
-    lq, l : Column
-        Local queries and all keys of a sequence.
-    over : {"tp", "tp2", "cp", "dp"}
-        Group that the sequence is cut over; keys and values are gathered from it.
+    at : Heads
+        Shapes.
+    comms : pair of tuple of Collective
+        Communication of the two directions.
+    rounds : Column, optional
+        Rounds of ring attention.
+    kept : Column
+        Copies of the result that it keeps itself.
+    again : bool
+        Whether it is made again before backward as a whole.
+    dropped : bool
+        Whether there is dropout.
 
     Returns
     -------
     Operation
         One operation for the whole of core attention.
     """
-    r, rk = b * h * lq, b * h * l  # rows of queries and of keys
-    uq, uk, scores = r * q, rk * q, r * l  # elements
+    r, rk = at.rows
+    l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are worked on
+    keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
+    uq, uo, uk, scores = r * at.q, r * at.v, rk * at.q, r * l  # elements
+    uv = rk * at.v
     # 2 FLOP per score forward, 3 backward, and a sum of l scores per row (arXiv 2410.00273)
     softmax, softmax_backward = Vector(2 * scores + r * (l - 1)), Vector(3 * scores + r * (l - 1))
-    drop = Vector(scores)  # 1 FLOP per score
-    logits, attend = Gemm(r, q, l), Gemm(r, l, q)  # A = Q K', O = A V
-    dq, dk = Gemm(r, l, q), Gemm(rk, lq, q)  # dQ = dA K, dK = dA' Q
-    da, dv = Gemm(r, q, l), Gemm(rk, lq, q)  # dA = dO V', dV = A' dO
-    saved = E * (4 * uq + 2 * r)  # four tensors as large as the queries, two numbers per row (arXiv 2410.00273)
-    gather, scatter = _gathered(2 * E * uk, over)
+    drop = (Vector(scores),) if dropped else ()  # 1 FLOP per score
+    logits, attend = Gemm(r, at.q, l), Gemm(r, l, at.v)  # A = Q K', O = A V
+    dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
+    da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
+    own = E * (uq + (uk + uv) / at.l * at.lq)  # queries, and keys and values of the rank's own tokens
+    saved = own + E * (kept * uo + 2 * r)  # the result, and two numbers per row (arXiv 2410.00273)
+    moved = E * (uq + uo + uk + uv)
     return Operation(
         "attention.flash",
-        Pass((logits, softmax, drop, attend), E * (2 * uq + 2 * uk + r), gather),
-        Pass((dq, dk, softmax_backward, drop, da, dv, logits, softmax, drop), E * (2 * uq + 2 * uk) + saved, scatter),
-        saved_bytes=saved,
+        Pass((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds),
+        Pass((dq, dk, softmax_backward, *drop, da, dv, logits, softmax, *drop), moved + saved, comms[1], rounds=rounds),
+        saved_bytes=own if again else saved,
+        recompute=again,
     )
 
 
-def unfused(
-    E: Column, mask: Column, b: Column, h: Column, lq: Column, l: Column, q: Column, over: Axis, recompute: bool
-) -> Iterator[Operation]:
+def unfused(E: Column, mask: Column, at: Heads, over: Axis, recompute: bool, dropped: bool = True) -> Iterator[Operation]:
     """Attention as separate kernels (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
     E, mask : Column
         Size of an element and of an element of the dropout mask [byte].
-    b, h, q : Column
-        Sequences, local heads, width of a head.
-    lq, l : Column
-        Local queries and all keys of a sequence.
-    over : {"tp", "tp2", "cp", "dp"}
+    at : Heads
+        Shapes; every pair is worked on, masked or not.
+    over : Axis
         Group that the sequence is cut over; keys and values are gathered from it.
     recompute : bool
         Whether backward makes the scores again, up to dropout, instead of reading what softmax and dropout saved.
+    dropped : bool
+        Whether there is dropout.
 
     Yields
     ------
     Operation
         Logits, softmax, dropout and attend.
     """
-    r, rk = b * h * lq, b * h * l  # rows of queries and of keys
-    n, uq, uk = r * l, r * q, rk * q  # elements of scores, queries, keys
-    dkv = Gemm(rk, lq, q)  # gradient of keys or of values
-    gather, scatter = _gathered(E * uk, over)
-    forward_bytes, backward_bytes = E * (n + uq + uk), E * (2 * n + 3 * uq + uk)
+    (r, rk), lq, l = at.rows, at.lq, at.l
+    n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # elements of scores, queries, result, keys, values
+    keys = at.b * at.h * l  # rows of keys or values as the query heads see them
+    (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
-        Pass((Gemm(r, q, l),), forward_bytes, gather),  # A = Q K'
-        Pass((Gemm(r, l, q), dkv), backward_bytes, scatter),  # dQ = dA K, dK = dA' Q
-        saved_bytes=2 * E * uq,
+        Pass((Gemm(r, at.q, l),), E * (n + uq + uk), gather_k),  # A = Q K'
+        Pass((Gemm(r, l, at.q), Gemm(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k),  # dQ = dA K, dK = dA' Q
+        saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
         recompute=recompute,
     )
     yield _softmax(E, r, l, recompute)
-    yield dropout("attention.dropout", E, mask, n, recompute)
+    if dropped:
+        yield dropout("attention.dropout", E, mask, n, recompute)
     yield Operation(
         "attention.attend",
-        Pass((Gemm(r, l, q),), forward_bytes, gather),  # O = A V
-        Pass((Gemm(r, q, l), dkv), backward_bytes, scatter),  # dA = dO V', dV = A' dO
-        saved_bytes=E * uq if recompute else E * (n + uq),
+        Pass((Gemm(r, l, at.v),), E * (n + uo + uv), gather_v),  # O = A V
+        Pass((Gemm(r, at.v, l), Gemm(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v),  # dA = dO V', dV = A' dO
+        saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
     )
 
 

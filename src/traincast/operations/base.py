@@ -10,8 +10,8 @@ from typing import Literal
 from traincast.columns import Column
 
 Unit = Literal["matrix", "vector"]
-Axis = Literal["tp", "tp2", "cp", "dp"]
-CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"]
+Axis = Literal["tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas", "experts"]
+CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Gemm:
         Number of products; a column over plans.
     accumulate : bool
         Whether the product is added to what is there, which costs one addition per element more.
+    low : bool
+        Whether it runs at the rate of the precision recipe; at 16 bits (or above) otherwise.
     unit : {"matrix"}
         Unit that does the work.
     """
@@ -35,6 +37,7 @@ class Gemm:
     n: Column
     batch: Column = 1.0
     accumulate: bool = False
+    low: bool = False
     unit: Unit = "matrix"
 
     @property
@@ -51,11 +54,14 @@ class Vector:
     ----------
     flops : Column
         Arithmetic; a column over plans [FLOP].
+    low : bool
+        Never: the vector unit works at 16 bits or above.
     unit : {"vector"}
         Unit that does the work.
     """
 
     flops: Column
+    low: bool = False
     unit: Unit = "vector"
 
 
@@ -68,17 +74,20 @@ class Collective:
 
     Parameters
     ----------
-    kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"}
-        What it does.
+    kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"}
+        What it does; ``"send"`` passes a block to the neighbour in a ring.
     nbytes : Column
-        The full tensor, not the shard; a column over plans [byte].
-    over : {"tp", "tp2", "cp", "dp"}
+        The full tensor, not the shard (all-to-all: what a rank has; send: the block); a column over plans [byte].
+    over : Axis
         Group that takes part.
+    copies : Column
+        All-to-all: how many members each part goes to.
     """
 
     kind: CollectiveKind
     nbytes: Column
     over: Axis
+    copies: Column = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +104,36 @@ class Pass:
         Communication; of one panel where there are panels.
     panels : Column, optional
         Panels of a SUMMA product, whose communication overlaps with the arithmetic; a column over plans.
+    rounds : Column, optional
+        Rounds of ring attention: so many times the collectives are repeated behind the arithmetic; a column over plans.
     """
 
     kernels: tuple[Kernel, ...]
     nbytes: Column
     collectives: tuple[Collective, ...] = ()
     panels: Column | None = None
+    rounds: Column | None = None
 
-    def flops(self, unit: Unit) -> Column:
+    def __add__(self, other: "Pass") -> "Pass":
+        """Both as one piece of work."""
+        return Pass(
+            self.kernels + other.kernels, self.nbytes + other.nbytes, self.collectives + other.collectives, self.panels, self.rounds
+        )
+
+    def flops(self, unit: Unit | Literal["low"]) -> Column:
         """Arithmetic on one unit.
 
         Parameters
         ----------
-        unit : {"matrix", "vector"}
-            The unit.
+        unit : {"matrix", "vector", "low"}
+            The unit; ``"low"`` are products on the matrix unit in the low precision of the recipe, which ``"matrix"`` leaves out.
 
         Returns
         -------
         Column
             Sum over the kernels of that unit; a column over plans [FLOP].
         """
-        return total(kernel.flops for kernel in self.kernels if kernel.unit == unit)
+        return total(kernel.flops for kernel in self.kernels if ("low" if kernel.low else kernel.unit) == unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +145,44 @@ class Operation:
     name : str
         Block and operation, such as ``"mlp.fc1"``.
     forward, backward : Pass
-        The two directions.
-    weight_bytes : Column
-        Weights on the rank; a column over plans [byte].
+        The two directions; backward of a linear layer is the gradient of its input.
+    weight : Pass or None
+        The gradient of the weights, where it is work of its own.
+    weights : Column
+        Parameters on the rank; a column over plans.
+    experts : bool
+        Whether they belong to experts.
     saved_bytes : Column
         Activations kept for backward; a column over plans [byte].
     recompute : bool
         Whether backward first makes the forward pass again.
     passed_on : bool
         Whether what it saves is also what pipeline stages pass on.
+    module : str
+        What it belongs to where modules are recomputed.
+    saved_by : str
+        Module whose recomputation also makes what it saves.
+    peak_bytes : Column
+        Temporary memory while it works; a column over plans [byte].
     """
 
     name: str
     forward: Pass
     backward: Pass
-    weight_bytes: Column = 0.0
+    weight: Pass | None = None
+    weights: Column = 0.0
+    experts: bool = False
     saved_bytes: Column = 0.0
     recompute: bool = False
     passed_on: bool = False
+    module: str = ""
+    saved_by: str = ""
+    peak_bytes: Column = 0.0
+
+    @property
+    def whole_backward(self) -> Pass:
+        """Gradients of input and weights together."""
+        return self.backward if self.weight is None else self.backward + self.weight
 
 
 def total(terms: Iterable[Column]) -> Column:

@@ -4,14 +4,49 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from traincast.assumptions import Assumptions
-from traincast.model import Model
+from traincast.model import Kind, Model
+from traincast.operations import ends, experts
 from traincast.operations.base import Operation
-from traincast.operations.dense import activation
+from traincast.operations.dense import moved, norm
+from traincast.operations.mlp import mlp
 from traincast.operations.sharding import Sharding, sharding
 from traincast.plan import Plans
 
+Layer = tuple[Operation, ...]
 
-def layer(model: Model, plan: Plans, assumptions: Assumptions) -> tuple[Operation, ...]:
+
+def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
+    """What a model consists of: every kind of layer, and what comes before the first and after the last.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    plan : Plans
+        Plans, one or columns of them; only what cuts a layer matters (tp, tp2, cp, ep, etp, mbs, panels) and the choices.
+    assumptions : Assumptions
+        Sizes of elements, and what is kept.
+
+    Returns
+    -------
+    dict of str to tuple of Operation
+        Kinds of layers by name (``"dense"``, ``"moe"``, ``"local dense"``, ...), then ``"embedding"``, ``"head"`` and ``"mtp"``
+        where the model has them; operations per rank and micro-batch.
+    """
+    rank = sharding(model, plan, assumptions)
+    whole = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
+    if model.vocab is not None or model.patch is not None:
+        whole["embedding"] = tuple(ends.embedding(model, rank))
+        whole["head"] = tuple(ends.head(model, rank))
+    if model.vocab is not None and model.tied:
+        whole["tied"] = tuple(ends.tied(model, rank))
+    if model.mtp:
+        inner = layer(model, plan, assumptions, model.last_kind)
+        whole["mtp"] = (*ends.mtp(model, rank), *inner, *ends.head(model, rank, shared=True))
+    return whole
+
+
+def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None = None) -> Layer:
     """Operations of one layer, per rank and micro-batch (arXiv 2410.00273, operations of a layer).
 
     Parameters
@@ -22,43 +57,42 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions) -> tuple[Operatio
         Plans, one or columns of them; only the degrees inside a layer matter (tp, tp2, cp, mbs, panels).
     assumptions : Assumptions
         Sizes of elements.
+    kind : Kind, optional
+        Which of the model's kinds of layers; that of the first if left out.
 
     Returns
     -------
     tuple of Operation
-        MLP, then attention, each ended by its norm.
+        MLP or experts, then attention, each ended by its norm.
     """
     rank = sharding(model, plan, assumptions)
-    return (*mlp(model, rank), *attention(model, rank))
+    kind = model.pattern[0] if kind is None else kind
+    inner = experts.experts(model, rank) if kind.moe else mlp(model, rank, model.ffn)
+    # What follows a block's norm says whether the norm gathers: experts and latent attention take tokens where they are.
+    shared = model.experts is not None and model.experts.shared_ffn > 0
+    operations = (
+        *inner,
+        *_block_end(model, rank, "mlp", gather=model.latent is None or model.latent.q_rank is None),
+        *attention(model, rank, kind.local),
+        *_block_end(model, rank, "attention", gather=not kind.moe or shared),
+    )
+    return tuple(_again(op, plan.recomputed) for op in operations)
 
 
-def mlp(model: Model, rank: Sharding) -> Iterator[Operation]:
-    """MLP of one layer: widen from e to f, GELU, back to e.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    rank : Sharding
-        What one rank holds.
-
-    Yields
-    ------
-    Operation
-        In execution order; the last is the norm, whose saved input pipeline stages pass on.
-    """
-    e, f = model.hidden, model.ffn
-    yield rank.linear_in("mlp.fc1", e, f)
-    yield rank.bias("mlp.fc1")
-    yield activation("mlp.gelu", rank.E, rank.inner)
-    yield rank.dropout("mlp.inner_dropout", rank.inner)
-    yield rank.linear_out("mlp.fc2", f, e)
-    yield rank.bias("mlp.fc2")
-    yield rank.dropout("mlp.dropout")
-    yield replace(rank.norm("mlp.norm"), passed_on=True)
+def _block_end(model: Model, rank: Sharding, block: str, gather: bool) -> Iterator[Operation]:
+    """What ends a block: dropout, the addition to the residual stream, and the norms."""
+    rows, width = rank.boundary
+    out = "mlp.dropout" if block == "mlp" else "attention.out_dropout"
+    if model.dropout:
+        yield rank.dropout(out)
+    if rank.assumptions.residuals:  # read twice and written once; backward adds to the norm's gradient
+        yield moved(f"{block}.residual", rank.E, 3 * rows * width, rows * width)
+    for extra in range(model.norms // 2 - 1):
+        yield rank.norm(f"{block}.post_norm{extra or ''}", gather=False)
+    yield replace(rank.norm(f"{block}.norm", gather), passed_on=block == "mlp")
 
 
-def attention(model: Model, rank: Sharding) -> Iterator[Operation]:
+def attention(model: Model, rank: Sharding, local: bool = False) -> Iterator[Operation]:
     """Attention of one layer: queries, keys and values, core attention, output projection.
 
     Parameters
@@ -67,16 +101,80 @@ def attention(model: Model, rank: Sharding) -> Iterator[Operation]:
         The transformer.
     rank : Sharding
         What one rank holds.
+    local : bool
+        Whether the layer attends to a window or a chunk only.
 
     Yields
     ------
     Operation
-        In execution order; the last is the norm.
+        In execution order.
     """
-    e = model.hidden
-    yield rank.linear_in("attention.qkv", e, 3 * e)
-    yield from rank.attention()
-    yield rank.linear_out("attention.proj", e, e)
-    yield rank.bias("attention.proj")
-    yield rank.dropout("attention.out_dropout")
-    yield rank.norm("attention.norm")
+    e, h = model.hidden, model.heads
+    yield from latent(model, rank) if model.latent is not None else _queries_keys_values(model, rank)
+    exchange = rank.exchange_heads()
+    if exchange is not None:
+        yield exchange
+    yield from rank.attention(local)
+    if model.sinks:
+        yield moved("attention.sinks", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=rank.cut(h))
+    yield rank.linear_out("attention.proj", h * model.value_width, e)
+    if "proj" in model.biases:
+        yield rank.bias("attention.proj")
+
+
+def _queries_keys_values(model: Model, rank: Sharding) -> Iterator[Operation]:
+    """Queries, keys and values from the hidden state, with their norms and positions."""
+    q, T = model.head_width, rank.tokens
+    kv = -(-model.groups // rank.plan.tp) * rank.plan.tp  # heads of keys and values, those on several ranks counted on each
+    wide = model.heads * q + 2 * kv * q
+    yield replace(rank.linear_in("attention.qkv", model.hidden, wide), saved_by="norms")
+    if "qkv" in model.biases:
+        yield rank.bias("attention.qkv", wide)
+    turned = T * rank.cut((model.heads + kv) * q)  # queries and keys
+    if model.qk_norm:
+        rows = T * rank.cut(model.heads + kv)
+        yield replace(norm("attention.qk_norm", rank.E, rows, q, vectors=1), weights=2 * q + 0 * T)
+    if model.positions == "rotary":
+        yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned)
+
+
+def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
+    """Queries, keys and values of multi-head latent attention (arXiv 2405.04434, section 2.1).
+
+    Every tensor rank projects its own tokens down with all of the weights; what is gathered is the narrow result. The projections
+    up are column-parallel.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        In execution order.
+    """
+    one = model.latent
+    if one is None:
+        raise TypeError(f"{model.name} has no latent attention")
+    e, h, q = model.hidden, model.heads, model.head_width
+    rows = rank.boundary[0]  # tokens of the rank between blocks
+    down, up = one.kv_rank + one.rope_dim, one.nope_dim + one.value_dim
+    if one.q_rank is not None:
+        yield replace(rank.narrow("attention.q_down", e, one.q_rank), saved_by="norms")
+        yield norm("attention.q_norm", rank.E, rows, one.q_rank, rank.handed_on(one.q_rank), vectors=1)
+    yield rank.linear_in("attention.q_up", one.q_rank or e, h * q)
+    yield replace(rank.narrow("attention.kv_down", e, down), saved_by="norms")
+    yield norm("attention.kv_norm", rank.E, rows, one.kv_rank, rank.handed_on(down), vectors=1)
+    yield rank.linear_in("attention.kv_up", one.kv_rank, h * up)
+    turned = rank.tokens * rank.cut(h) * one.rope_dim + rank.tokens * one.rope_dim  # of queries, and of the one key all heads share
+    yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned)
+
+
+def _again(op: Operation, modules: frozenset[str]) -> Operation:
+    """The operation where modules are made again in backward: it may be one of them, and what it saves may be made by one."""
+    if op.module in modules:
+        op = replace(op, recompute=True)
+    return replace(op, saved_bytes=0 * op.saved_bytes) if op.saved_by in modules else op

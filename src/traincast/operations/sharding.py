@@ -8,12 +8,16 @@ layer). Shapes are numbers or columns over plans.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.model import Model
 from traincast.operations import attention, dense
+from traincast.operations.attention import Heads, gathered
 from traincast.operations.base import Axis, Collective, Operation
+from traincast.operations.dense import Comms, Sizes
 from traincast.plan import Plans
 
 
@@ -39,10 +43,32 @@ class Sharding(ABC):
 
     sequence_axis: Axis = "cp"  # the group that the sequence is cut over before tensor parallelism
 
-    @property
+    @cached_property
     def E(self) -> Column:
         """Size of an element [byte]."""
-        return self.assumptions.element_bytes
+        return self.plan.recipe.width * self.assumptions.element_bytes
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Sizes of what linear layers move."""
+        return self._sizes(low=True)
+
+    @cached_property
+    def plain_sizes(self) -> Sizes:
+        """The same for layers that stay at 16 bits or above: embedding, router, head."""
+        return self._sizes(low=False)
+
+    def _sizes(self, low: bool) -> Sizes:
+        """Sizes of what a linear layer moves, at the rate of the precision recipe or at 16 bits."""
+        recipe, plan = self.plan.recipe, self.plan
+        accumulated = plan.gradient_bytes * self.assumptions.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
+        low = low and recipe.rate in ("fp8", "fp4")
+        return Sizes(self.E, recipe.operand if low else 1, accumulated, recipe.casts if low else 0, low)
+
+    @property
+    def vectors(self) -> int:
+        """Weight vectors of a norm."""
+        return 2 if self.model.norm == "layernorm" else 1
 
     @property
     def tokens(self) -> Column:
@@ -50,17 +76,12 @@ class Sharding(ABC):
         return self.plan.mbs * (self.model.seq // self.plan.context)
 
     @property
-    def inner(self) -> Column:
-        """Elements of the MLP's inner activation on the rank."""
-        return self.tokens * (self.model.ffn // self.plan.tp)
-
-    @property
     @abstractmethod
     def boundary(self) -> tuple[Column, Column]:
         """Rows and width of the activation between blocks, on the rank."""
 
     @abstractmethod
-    def linear_in(self, name: str, inputs: Column, outputs: Column) -> Operation:
+    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """Linear layer that enters a block; its output is cut over tensor ranks.
 
         Parameters
@@ -69,6 +90,10 @@ class Sharding(ABC):
             Name of the operation.
         inputs, outputs : Column
             Full widths.
+        rows : Column, optional
+            Tokens on the rank, where they are not all of its own (experts).
+        copies : Column
+            Weight matrices that share the tokens evenly (experts).
 
         Returns
         -------
@@ -77,7 +102,7 @@ class Sharding(ABC):
         """
 
     @abstractmethod
-    def linear_out(self, name: str, inputs: Column, outputs: Column) -> Operation:
+    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """Linear layer that leaves a block; its input is cut over tensor ranks.
 
         Parameters
@@ -86,6 +111,10 @@ class Sharding(ABC):
             Name of the operation.
         inputs, outputs : Column
             Full widths.
+        rows : Column, optional
+            Tokens on the rank, where they are not all of its own (experts).
+        copies : Column
+            Weight matrices that share the tokens evenly (experts).
 
         Returns
         -------
@@ -94,16 +123,37 @@ class Sharding(ABC):
         """
 
     @abstractmethod
-    def norm(self, name: str) -> Operation:
-        """Norm at the end of a block, with its communication; `name` is that of the operation."""
+    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Linear layer onto a narrow width that no rank cuts: every rank has its own tokens and all of the weights."""
 
     @abstractmethod
-    def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
-        """Tokens and width that each bias is added to, by the name of its linear layer."""
+    def projection(self, name: str, local: Column) -> Operation:
+        """Linear layer onto the vocabulary, `local` rows of it on the rank, at 16 bits or above."""
 
-    def bias(self, name: str) -> Operation:
-        """Bias of the linear layer `name`."""
-        return dense.bias(f"{name}_bias", self.E, *self.bias_shapes()[name])
+    @abstractmethod
+    def summed(self, width: Column) -> tuple[Comms, Comms]:
+        """Communication that sums parts of the embedded tokens over the ranks that cut the vocabulary, forward and backward."""
+
+    @abstractmethod
+    def handed_on(self, width: Column) -> Comms:
+        """Communication that hands a narrow result of the rank's own tokens to the next linear layer."""
+
+    @abstractmethod
+    def norm(self, name: str, gather: bool = True) -> Operation:
+        """Norm of the activation between blocks, with the communication that hands it to the next linear layer (if `gather`)."""
+
+    @abstractmethod
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """Tokens and width that the bias of a linear layer that leaves a block is added to."""
+
+    def bias(self, name: str, width: Column | None = None) -> Operation:
+        """Bias of the linear layer `name`: of its full width where that is cut over tensor ranks, else that which leaves a block."""
+        shape = self.outer_bias(name) if width is None else (self.tokens, self.cut(width))
+        return dense.bias(f"{name}_bias", self.E, *shape)
+
+    def cut(self, width: Column) -> Column:
+        """The part of a width that is on the rank."""
+        return width // self.plan.tp
 
     def dropout(self, name: str, elements: Column | None = None) -> Operation:
         """Dropout on the rank.
@@ -123,65 +173,141 @@ class Sharding(ABC):
         rows, width = self.boundary
         return dense.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
-    def attention(self) -> Iterator[Operation]:
-        """Core attention of the local heads, queries cut over m2 and keys gathered.
+    def heads(self, local: bool = False) -> Heads:
+        """Core attention of the local heads, queries cut over the sequence."""
+        model, plan = self.model, self.plan
+        cut = plan.tp * plan.ulysses
+        full = model.seq * model.seq
+        skipped: Any = self.assumptions.causal_skipping
+        share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
+        kv = -(-model.groups // cut)  # heads of keys and values that do not divide are on several ranks
+        q, v = model.head_width, model.value_width
+        return Heads(plan.mbs, model.heads // cut, kv, model.seq // plan.context * plan.ulysses, model.seq, q, v, share)
+
+    def attention(self, local: bool = False) -> Iterator[Operation]:
+        """Core attention.
+
+        Parameters
+        ----------
+        local : bool
+            Whether the layer attends to a window or a chunk only.
 
         Yields
         ------
         Operation
-            One for flash attention, four for unfused.
+            One for flash attention, three or four for unfused.
         """
-        model, plan = self.model, self.plan
-        b, h, l, q = plan.mbs, model.heads // plan.tp, model.seq, model.head_width
-        lq = l // plan.context
+        at, plan, assumed = self.heads(local), self.plan, self.assumptions
+        again = "attention" in plan.recomputed
         if plan.attention == "flash":
-            yield attention.flash(self.E, b, h, lq, l, q, self.sequence_axis)
+            kept, dropped = assumed.keeps_attention_output, self.model.dropout
+            yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
-            mask, recompute = self.assumptions.mask_bytes, plan.recompute == "selective"
-            yield from attention.unfused(self.E, mask, b, h, lq, l, q, self.sequence_axis, recompute)
+            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout)
+
+    def _rounds(self) -> Column | None:
+        """Rounds of ring attention beyond the first, if it is a ring."""
+        return self.plan.cp / self.plan.ulysses - 1 if self.plan.cp_kind in ("ring", "hybrid") else None
+
+    def _exchange(self, at: Heads) -> tuple[Comms, Comms]:
+        """What context parallelism sends forward and backward: keys and values gathered, or passed round a ring; heads exchanged."""
+        plan, moved = self.plan, self.E * at.kv_elements
+        if plan.cp_kind == "ulysses":
+            own = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses  # queries, result, keys, values
+            heads = (Collective("all-to-all", self.E * own * plan.ulysses, "ulysses"),)
+            return heads, heads
+        if plan.cp_kind in ("ring", "hybrid"):
+            block = moved * plan.ulysses / plan.cp  # keys and values; backward passes their gradients as well
+            return (Collective("send", block, "cp"),), (Collective("send", 2 * block, "cp"),)
+        return gathered(moved, self.sequence_axis)
+
+    def exchange_heads(self) -> Operation | None:
+        """All-to-all of queries, keys, values and results of a hybrid of ring and Ulysses; it does not hide behind attention."""
+        if self.plan.cp_kind != "hybrid":
+            return None
+        at = self.heads()
+        own = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)
+        heads = (Collective("all-to-all", self.E * own, "ulysses"),)
+        return Operation("attention.exchange", dense.Pass((), 0 * self.E, heads), dense.Pass((), 0 * self.E, heads))
 
 
 class OneD(Sharding):
-    """1-D tensor parallelism (Megatron) with sequence parallelism between blocks.
+    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan leaves it out.
 
     Inside a block, widths are cut over m1. Between blocks, tokens are.
     """
 
     @property
+    def _between(self) -> Column:
+        """Ways the tokens are cut between blocks."""
+        return self.plan.tp if self.plan.sp else 1.0
+
+    @property
     def boundary(self) -> tuple[Column, Column]:
         """b (l/m2/m1) rows of full width."""
-        return self.plan.mbs * (self.model.seq // self.plan.context // self.plan.tp), self.model.hidden
+        return self.plan.mbs * (self.model.seq // self.plan.context // self._between), self.model.hidden
 
-    def _scatter(self, width: Column) -> tuple[Collective]:
-        """Reduce-scatter over tensor ranks of this rank's tokens at full width."""
-        return (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
+    def _scatter(self, width: Column) -> Comms:
+        """Sum over tensor ranks of this rank's tokens at full width: each rank keeps its tokens, or all of them without `sp`."""
+        return (Collective("reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"),)
 
-    def linear_in(self, name: str, inputs: Column, outputs: Column) -> Operation:
+    def _gather(self, width: Column) -> Comms:
+        """All tokens of the group at full width; nothing to do without `sp`."""
+        return (Collective("all-gather", self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
+
+    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
-        return dense.linear(name, self.E, self.tokens, inputs, outputs // self.plan.tp, backward=self._scatter(inputs))
+        if rows is not None:
+            return dense.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
+        keeps = self.assumptions.keeps_gathered or not self.plan.sp
+        kept = self.tokens if keeps else self.tokens // self.plan.tp
+        again = () if keeps else self._gather(inputs)
+        backward = (*again, *self._scatter(inputs))
+        return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, backward=backward, kept=kept)
 
-    def linear_out(self, name: str, inputs: Column, outputs: Column) -> Operation:
+    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """Row-parallel: w[inputs/m1, outputs]; the output is reduce-scattered."""
-        return dense.linear(name, self.E, self.tokens, inputs // self.plan.tp, outputs, forward=self._scatter(outputs))
+        if rows is not None:
+            return dense.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
+        own = inputs // self.plan.tp
+        return dense.linear(name, self.sizes, self.tokens, own, outputs, forward=self._scatter(outputs))
 
-    def norm(self, name: str) -> Operation:
+    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """The rank's own tokens; the narrow result is gathered by the layer that follows."""
+        return dense.linear(name, self.sizes, self.boundary[0], inputs, outputs)
+
+    def handed_on(self, width: Column) -> Comms:
+        """Gathered over tensor ranks."""
+        return self._gather(width)
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """Column-parallel, on gathered tokens."""
+        e = self.model.hidden
+        kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.boundary[0]
+        return dense.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+
+    def summed(self, width: Column) -> tuple[Comms, Comms]:
+        """As a row-parallel layer's result, and its gradient gathered."""
+        return self._scatter(width), self._gather(width)
+
+    def norm(self, name: str, gather: bool = True) -> Operation:
         """Norm of the rank's own rows; the result is gathered for the next block."""
-        gather = (Collective("all-gather", self.E * self.tokens * self.model.hidden, "tp"),)
-        return dense.norm(name, self.E, *self.boundary, forward=gather, backward=self._scatter(self.model.hidden))
+        forward = self._gather(self.model.hidden) if gather else ()
+        backward = self._scatter(self.model.hidden) if gather and self.plan.sp else ()
+        return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.vectors)
 
-    def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
-        """The inner bias is cut over its width; the others are added to every token."""
-        T, e, f, m1 = self.tokens, self.model.hidden, self.model.ffn, self.plan.tp
-        return {"mlp.fc1": (T, f // m1), "mlp.fc2": (T, e), "attention.proj": (T, e)}
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """Added to every token."""
+        return self.tokens, self.model.hidden
 
 
 class Context(OneD):
-    """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values gathered."""
+    """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values exchanged."""
 
-    def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
         """As the reference model adds them: fc2's after the reduce-scatter, the projection's cut over its width."""
-        T, e, f, m1 = self.tokens, self.model.hidden, self.model.ffn, self.plan.tp
-        return {"mlp.fc1": (T, f // m1), "mlp.fc2": (self.boundary[0], e), "attention.proj": (T, e // m1)}
+        e = self.model.hidden
+        return (self.boundary[0], e) if name == "mlp.fc2" else (self.tokens, e // self.plan.tp)
 
 
 @dataclass(frozen=True)
@@ -195,30 +321,46 @@ class Summa(Sharding):
         """b (l/m2) rows of width e/m1."""
         return self.tokens, self.model.hidden // self.plan.tp
 
-    def linear_in(self, name: str, inputs: Column, outputs: Column) -> Operation:
+    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """SUMMA product; both linear layers of a block are the same."""
-        plan = self.plan
-        return dense.summa_linear(name, self.E, self.tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels)
+        plan, tokens = self.plan, self.tokens if rows is None else rows
+        return dense.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
 
     linear_out = linear_in
 
-    def norm(self, name: str) -> Operation:
+    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """A product as any other."""
+        return self.linear_in(name, inputs, outputs)
+
+    def handed_on(self, width: Column) -> Comms:
+        """Nothing: the next product fetches what it needs."""
+        return ()
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """A product as any other."""
+        return self.linear_in(name, self.model.hidden, local * self.plan.tp)
+
+    def summed(self, width: Column) -> tuple[Comms, Comms]:
+        """Reduced over the columns of the grid."""
+        comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
+        return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
+
+    def norm(self, name: str, gather: bool = True) -> Operation:
         """Norm of rows cut over m1: moments forward, their gradients and the weights' backward, are all-reduced."""
         r, w = self.boundary
         cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
         backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
-        return dense.norm(name, self.E, r, cut, forward, backward)
+        return dense.norm(name, self.E, r, cut, forward, backward, self.vectors)
 
-    def bias_shapes(self) -> dict[str, tuple[Column, Column]]:
-        """Every bias is cut over its width."""
-        T, e, f, m1 = self.tokens, self.model.hidden, self.model.ffn, self.plan.tp
-        return {"mlp.fc1": (T, f // m1), "mlp.fc2": (T, e // m1), "attention.proj": (T, e // m1)}
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """Cut over its width."""
+        return self.tokens, self.model.hidden // self.plan.tp
 
-    def attention(self) -> Iterator[Operation]:
+    def attention(self, local: bool = False) -> Iterator[Operation]:
         """Core attention as SUMMA products where asked for, else as for context parallelism."""
         if self.plan.attention != "summa":
-            yield from super().attention()
+            yield from super().attention(local)
             return
         model, plan, mask = self.model, self.plan, self.assumptions.mask_bytes
         yield from attention.summa(self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels)
@@ -241,5 +383,5 @@ def sharding(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
     Sharding
         `Summa`, `Context` or `OneD`.
     """
-    kind = Summa if plan.tp_kind == "summa" else Context if plan.cp_kind == "all-gather" else OneD
+    kind = Summa if plan.tp_kind == "summa" else OneD if plan.cp_kind == "none" else Context
     return kind(model, plan, assumptions)

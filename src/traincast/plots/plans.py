@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from traincast.columns import COLUMNS
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
-from traincast.evaluation import evaluate
+from traincast.evaluation import Outcome, evaluate
+from traincast.explain import space_of
 from traincast.hardware import System
 from traincast.plan import Plan
 from traincast.plots.style import (
@@ -32,7 +33,7 @@ from traincast.plots.style import (
     unit_of,
 )
 from traincast.search import Found
-from traincast.space import Floats, enumerate_space
+from traincast.space import Floats
 
 CHANGE: Final = 0.1  # by how much each hardware figure is changed
 LABELLED: Final = 8  # operations named in a roofline
@@ -238,15 +239,14 @@ def _changed(found: Found, paths: list[str]) -> Floats:
         columns[path][2 * i : 2 * i + 2] *= (1 - CHANGE, 1 + CHANGE)
     machines = found.system.with_figures(columns)
     fixed = estimate(found.model, machines, found.plans[0][0], found.gbs, found.assumptions)
-    again = [_least(found, machines, strategy) for strategy in found.strategies]
+    again = [_least(found, machines, outcome) for outcome in found.outcomes]
     kept = np.where(fixed.fits, fixed.step_seconds, np.inf)
     return np.stack((kept, np.min(again, axis=0))).reshape(2, len(paths), 2)
 
 
-def _least(found: Found, machines: System, strategy: str) -> Floats:
-    """Step time of the best plan of a strategy on each machine [s], infinite where nothing fits."""
-    space = enumerate_space(found.model, (found.gpus,), machines.fast_domain, found.gbs, strategy)
-    one = evaluate(space, found.model, machines, found.gbs, found.assumptions)
+def _least(found: Found, machines: System, outcome: Outcome) -> Floats:
+    """Step time of the best plan of a batch on each machine [s], infinite where nothing fits."""
+    one = evaluate(space_of(outcome, found.gpus), found.model, machines, found.gbs, found.assumptions)
     return np.array([one.outcomes(machine)[0].least.min(initial=np.inf) for machine in range(machines.machines())])
 
 

@@ -1,7 +1,7 @@
-"""Ring collectives and point-to-point messages on two tiers of network (arXiv 2410.00273, collectives).
+"""Ring collectives, all-to-all and point-to-point messages on tiers of network (arXiv 2410.00273, collectives).
 
-A group has n members, g of them in each fast domain, so it spans n // g domains. Whether a tier is crossed is a factor of 0 or 1,
-so a tier that is not crossed costs nothing, and neither does a group of one.
+A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier is
+crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
 """
 
 import numpy as np
@@ -10,6 +10,7 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System, Tier
 from traincast.operations.base import CollectiveKind
+from traincast.times.placement import Group
 
 
 def effective(tier: Tier) -> Column:
@@ -44,41 +45,93 @@ def several(members: Column) -> Column:
     return np.minimum(members - 1, 1)
 
 
-def collective(kind: CollectiveKind, V: Column, n: Column, g: Column, system: System, assumed: Assumptions) -> Column:
-    """Time of one collective (arXiv 2410.00273, collectives).
+def collective(kind: CollectiveKind, V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
+    """Time of one collective (arXiv 2410.00273, collectives; a tier of network more is one more term of each sum and maximum).
 
     Parameters
     ----------
-    kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"}
+    kind : CollectiveKind
         Broadcast and reduce move V over every link, the others (n - 1)/n V; an all-reduce passes twice.
     V : Column
-        The full tensor, not the shard; a column over plans [byte].
-    n : Column
-        Members of the group; a column over plans.
-    g : Column
-        Members in one fast domain; a column over plans.
+        The full tensor, not the shard; of an all-to-all what a rank has, of a send the block; a column over plans [byte].
+    members : Group
+        Members of the group and where they are; columns over plans.
     system : System
-        Supplies both tiers.
+        Supplies the tiers.
     assumed : Assumptions
         How often an all-reduce passes inside one domain.
+    copies : Column
+        All-to-all: how many members each part goes to.
 
     Returns
     -------
     Column
-        Data over the slower tier, and one latency per hop; 0 for a group of one [s].
+        Data over the slowest tier, and one latency per hop; 0 for a group of one [s].
     """
-    fast, slow = system.fast, system.slow
-    nodes = n // g
-    between, inside = several(nodes), several(g)  # tiers crossed
+    if kind == "all-to-all":
+        return all_to_all(V, members, system, assumed, copies)
+    if kind == "send":
+        return _neighbour(V, members, system)
+    n, near = members
+    fast, *outer = system.tiers
+    inside = several(near[0])
+    per_byte = inside / effective(fast)
+    hops = fast.latency * (n - n // near[0])  # the ring has n - 1 of them
+    for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
+        crossed = several(beyond // within)
+        ports = 1 + (tier.ports * within - 1) * several(within)  # a member alone in its domain uses one port, several use all
+        per_byte = np.maximum(per_byte, crossed / (ports * effective(tier)))
+        hops = hops + tier.latency * (n // within - n // beyond)
     a: Column = 1.0
     if kind == "all-reduce":
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
-        a = one_tier + (2.0 - one_tier) * between * inside  # 2 passes over two tiers: reduce-scatter, then all-gather
+        a = one_tier + (2.0 - one_tier) * several(n // near[0]) * inside  # 2 passes: reduce-scatter, then all-gather
     c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
-    ports = 1 + (slow.ports * g - 1) * inside  # a member alone in its domain uses one port, several use the ports of all
-    per_byte = np.maximum(between / (ports * effective(slow)), inside / effective(fast))
-    hops = slow.latency * (nodes - 1) + fast.latency * (n - nodes)  # the ring has n - 1 of them
     return a * c * V * per_byte + hops * np.sign(V)  # nothing to send costs nothing
+
+
+def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
+    """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
+
+    Parameters
+    ----------
+    V : Column
+        What a rank sends, its own part included; a column over plans [byte].
+    members : Group
+        Members of the group and where they are; columns over plans.
+    system : System
+        Supplies the tiers.
+    assumed : Assumptions
+        Whether copies for one domain cross the network to it once.
+    copies : Column
+        How many members each part goes to.
+
+    Returns
+    -------
+    Column
+        Tier after tier, with a latency for each partner; 0 for a group of one [s].
+    """
+    n, near = members
+    spans = (1.0, *near, n)
+    seconds = 0 * V
+    for i, tier in enumerate(system.tiers):
+        within, beyond = spans[i], spans[i + 1]
+        domains = n / within
+        sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
+        if i and assumed.node_copies:
+            sent = sent * np.minimum(copies, domains) / copies
+        ports = tier.ports if i else 1.0
+        seconds = seconds + sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V)
+    return seconds
+
+
+def _neighbour(V: Column, members: Group, system: System) -> Column:
+    """Time to pass a block to the neighbour in a ring: over the outermost tier that the ring crosses."""
+    n, near = members
+    seconds = 0 * V
+    for tier, within, beyond in zip(system.tiers, (1.0, *near), (*near, n), strict=True):
+        seconds = np.maximum(seconds, several(beyond // within) * point_to_point(V, tier))
+    return seconds
 
 
 def point_to_point(V: Column, tier: Tier) -> Column:

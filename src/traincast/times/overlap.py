@@ -1,8 +1,11 @@
 """Communication that hides behind arithmetic: what is left to wait for (arXiv 2410.00273). All arguments may be columns."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from traincast.columns import Column
+from traincast.operations.base import total
 
 
 def excess(x: Column) -> Column:
@@ -30,21 +33,32 @@ def panelled(x: Column, nb: Column, busy: Column) -> Column:
     return x + excess(x * nb - busy)
 
 
-def layer_by_layer(collective: Column, busy: Column, layers: Column) -> Column:
+def layer_by_layer(collective: Sequence[Column], busy: Sequence[Column], layers: Sequence[Column], contention: Column = 0) -> Column:
     """Exposed communication of one collective per layer (arXiv 2410.00273, one training step: data parallel).
+
+    The first layer's is waited for; each other hides behind one layer. Layers of several kinds stand side by side.
 
     Parameters
     ----------
-    collective : Column
-        Time of the collective of one layer [s].
-    busy : Column
-        Time of one layer that it hides behind [s].
-    layers : Column
-        Layers on the rank, nl.
+    collective : sequence of Column
+        Time of the collective of one layer of each kind [s].
+    busy : sequence of Column
+        Time of one layer of each kind that it hides behind [s].
+    layers : sequence of Column
+        Layers of each kind on the rank; of one kind their number is nl.
+    contention : Column
+        Share of what hides that is paid all the same.
 
     Returns
     -------
     Column
-        The first waits, each other hides behind one layer [s].
+        Of one kind x + max(x - busy, 0)(nl - 1); of several, the sum of what is exposed and the longest that could have hidden [s].
     """
-    return collective + excess(collective - busy) * (layers - 1)
+    exposed = total(excess(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
+    first = 0 * collective[0]
+    for x, t, n in zip(collective, busy, layers, strict=True):
+        first = np.maximum(first, (x - excess(x - t)) * np.minimum(n, 1))
+    if not contention:
+        return exposed + first
+    everything = total(x * n for x, n in zip(collective, layers, strict=True))
+    return exposed + first + contention * excess(everything - exposed - first)

@@ -1,13 +1,16 @@
 """Time of an operation's arithmetic and memory traffic (arXiv 2410.00273, compute and memory times)."""
 
+import numpy as np
+
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import Accelerator
 from traincast.operations.base import Pass
+from traincast.recipes import Precision
 from traincast.times.overlap import excess
 
 
-def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions) -> Column:
+def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Launch and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
 
     Matrix and vector units work one after the other.
@@ -20,19 +23,27 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions) -> Column:
         Supplies the peaks.
     assumed : Assumptions
         Cost of a launch, and the share of the peaks that kernels sustain.
+    recipe : Precision
+        Rate of the products that run in low precision.
 
     Returns
     -------
     Column
         t_c; a column over plans [s].
     """
-    matrix = work.flops("matrix") / (assumed.matrix_efficiency * gpu.matrix_flops)
+    high = gpu.matrix_flops if recipe.rate != "fp32" else gpu.peak("fp32")
+    matrix = work.flops("matrix") / (assumed.matrix_efficiency * high)
     vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
-    return assumed.launch_seconds + matrix + vector
+    seconds = assumed.launch_seconds + matrix + vector
+    if any(kernel.unit == "matrix" and kernel.low for kernel in work.kernels):
+        seconds = seconds + work.flops("low") / (assumed.matrix_efficiency * recipe.reduced_rate * gpu.peak(recipe.rate))
+    return seconds
 
 
-def exposed_memory(work: Pass, compute: Column, gpu: Accelerator) -> Column:
+def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Memory traffic not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
+
+    Of a product's traffic a share may be exposed whatever the arithmetic.
 
     Parameters
     ----------
@@ -42,10 +53,15 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator) -> Column:
         Its t_c [s].
     gpu : Accelerator
         Supplies the bandwidth.
+    assumed : Assumptions
+        The share of a product's traffic that is always exposed.
 
     Returns
     -------
     Column
         Exposed time; a column over plans [s].
     """
-    return excess(work.nbytes / gpu.hbm_bandwidth - compute)
+    traffic = work.nbytes / gpu.hbm_bandwidth
+    if assumed.traffic_exposed and any(kernel.unit == "matrix" for kernel in work.kernels):
+        return np.maximum(traffic - compute, assumed.traffic_exposed * traffic)
+    return excess(traffic - compute)

@@ -1,0 +1,270 @@
+"""What is searched: batches of candidates that share their choices, and which of them a training framework can run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+from traincast.columns import CHOICES, KNOBS
+from traincast.errors import InputError, not_whole, unknown
+from traincast.model import Model
+from traincast.plan import STRATEGIES, not_allowed
+
+SEARCHED: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "ulysses", "replicas", "mbs", "vp", "panels")  # knobs that can be locked
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Candidates that differ in numbers only.
+
+    Parameters
+    ----------
+    strategy : str
+        How a layer is cut.
+    choices : tuple of (str, value)
+        Choices beside those of the strategy, and knobs that are not searched.
+    vp : int or None
+        Virtual stages of a device; None searches them.
+    experts : bool
+        Whether expert parallelism is searched.
+    hybrid : bool
+        Whether replicas of the sharded state (HSDP) are searched.
+    uneven : bool
+        Whether stages may differ by a layer.
+    ordered : bool
+        Whether ranks are placed in the order a framework numbers them, instead of every way that fills the fast domains.
+    above : tuple of (str, int)
+        Degrees that are searched above a number only.
+    locks : tuple of (str, int)
+        Knobs with one value only.
+    """
+
+    strategy: str
+    choices: tuple[tuple[str, Any], ...] = ()
+    vp: int | None = 1
+    experts: bool = False
+    hybrid: bool = False
+    uneven: bool = False
+    ordered: bool = False
+    above: tuple[tuple[str, int], ...] = ()
+    locks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """All choices, for `Plans`."""
+        return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
+
+    @property
+    def shape(self) -> "Batch":
+        """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
+        matters = tuple((name, value) for name, value in self.choices if name in ("schedule", "attention", "sp", "order"))
+        return Batch(
+            self.strategy, matters, self.vp, self.experts, self.hybrid, self.uneven, self.ordered, self.above, self.locks
+        )
+
+
+@dataclass(frozen=True)
+class Framework:
+    """What a training framework can run, or what is worth to be searched of it.
+
+    Parameters
+    ----------
+    name, about : str
+        Name users give it, and what it stands for.
+    strategies : tuple of str
+        How layers are cut; those after the first only where they cut the sequence.
+    choices : mapping of str to tuple
+        Values of every choice that is searched.
+    experts, hybrid, uneven, ordered, interleaved : bool
+        Whether expert parallelism, replicas (HSDP), uneven stages, only the framework's own order of ranks, and virtual stages are searched.
+    assumptions : str
+        Preset that suits it.
+    """
+
+    name: str
+    about: str
+    strategies: tuple[str, ...]
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    experts: bool = True
+    hybrid: bool = False
+    uneven: bool = True
+    ordered: bool = True
+    interleaved: bool = True
+    assumptions: str = "typical"
+
+    def batches(self, model: Model, locks: Mapping[str, Any] | None = None) -> list[Batch]:
+        """Every batch of candidates, some choices and knobs held at one value.
+
+        Parameters
+        ----------
+        model : Model
+            The transformer; expert parallelism is searched where it has experts.
+        locks : mapping of str to value
+            Knobs and choices by name.
+
+        Returns
+        -------
+        list of Batch
+            In the order candidates of equal time are ranked.
+
+        Raises
+        ------
+        InputError
+            If a lock is no knob or choice, or has a value that is not allowed; all of them at once.
+        """
+        locks = dict(locks or {})
+        _check(locks)
+        knobs = {name: locks[name] for name in SEARCHED if name in locks}
+        fixed = {name: value for name, value in locks.items() if name not in knobs}
+        several = {**self.choices, **{name: (value,) for name, value in fixed.items()}}
+        found = []
+        for strategy, chosen in product(self._strategies(fixed), self._combinations(several)):
+            schedule = chosen.get("schedule", "1f1b")
+            vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
+            second = STRATEGIES[strategy].second
+            above = ((second, 1),) if second and self.assumptions != "paper" and len(self.strategies) > 1 else ()
+            if knobs.get(second or "", 2) == 1 and above or ("vp" in knobs and vp != knobs["vp"]):
+                continue
+            own = set(STRATEGIES[strategy].choices)
+            found.append(
+                Batch(
+                    strategy,
+                    tuple((name, value) for name, value in chosen.items() if name not in own),
+                    vp,
+                    self.experts and model.experts is not None,
+                    self.hybrid and chosen.get("zero", 1) > 0,
+                    self.uneven,
+                    self.ordered,
+                    above,
+                    tuple(knobs.items()),
+                )
+            )
+        return found
+
+    def _strategies(self, fixed: Mapping[str, Any]) -> Iterator[str]:
+        """Strategies whose own choices agree with those that are fixed."""
+        for name in self.strategies:
+            own = STRATEGIES[name].choices
+            if all(fixed.get(choice, value) == value or (name == "1d" and choice == "cp_kind") for choice, value in own.items()):
+                yield name
+
+    def _combinations(self, several: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+        """Every combination of choices."""
+        for values in product(*several.values()):
+            yield dict(zip(several, values, strict=True))
+
+
+def _check(locks: Mapping[str, Any]) -> None:
+    """Refuse locks that cannot be."""
+    problems = []
+    for name, value in locks.items():
+        if name in CHOICES:
+            problems += not_allowed(name, value)
+        elif name in KNOBS and (name in SEARCHED or name == "recompute_every"):
+            problems += not_whole(name, value)
+        else:
+            problems.append(str(unknown("knob", name, (*SEARCHED, "recompute_every", *CHOICES))))
+    if problems:
+        raise InputError("search", problems)
+
+
+RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
+MIXED: Final = {"precision": ("bf16",), "gradients": ("fp32",)}
+FRAMEWORKS: Final = {
+    one.name: one
+    for one in (
+        Framework(
+            "paper",
+            "the search space of arXiv 2410.00273: no interleaving, no recomputation, every placement",
+            ("1d", "summa", "context"),
+            experts=False,
+            uneven=False,
+            ordered=False,
+            interleaved=False,
+            assumptions="paper",
+        ),
+        Framework(
+            "megatron",
+            "Megatron-Core: sequence parallelism, ring context parallelism, distributed optimizer, interleaved 1F1B, folded experts",
+            ("1d", "ring"),
+            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), **MIXED},
+        ),
+        Framework(
+            "torchtitan",
+            "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
+            ("1d", "ring"),
+            {
+                "recompute": ("none", "selective", "full"),
+                "zero": (2, 3),
+                "schedule": ("1f1b", "zb-v"),
+                "tp_overlap": (False, True),
+                **MIXED,
+            },
+            hybrid=True,
+        ),
+        Framework(
+            "deepspeed",
+            "DeepSpeed: every stage of ZeRO, Ulysses, 1F1B pipelines with ZeRO-1 at most",
+            ("1d", "ulysses"),
+            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), **MIXED},
+            interleaved=False,
+        ),
+        Framework(
+            "any",
+            "every plan that can be estimated, whether or not one framework runs it: all schedules, ZeRO stages and placements",
+            ("1d", "ring", "ulysses"),
+            {
+                "recompute": RECOMPUTE,
+                "zero": (1, 2, 3),
+                "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
+                **MIXED,
+            },
+            ordered=False,
+        ),
+    )
+}
+
+
+def framework(name: str | Framework) -> Framework:
+    """A framework by name.
+
+    Parameters
+    ----------
+    name : str or Framework
+        Its name, or the object itself.
+
+    Returns
+    -------
+    Framework
+        The framework.
+
+    Raises
+    ------
+    InputError
+        If none has that name.
+    """
+    if isinstance(name, Framework):
+        return name
+    if name not in FRAMEWORKS:
+        raise unknown("framework", name, FRAMEWORKS)
+    return FRAMEWORKS[name]
+
+
+def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
+    """What is searched where nothing is said: the paper's space for its strategies and its kind of model, else Megatron-Core's.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer; one without a vocabulary is of the paper's kind.
+    strategies : sequence of str, optional
+        Strategies asked for.
+
+    Returns
+    -------
+    Framework
+        The framework.
+    """
+    asked = strategies is not None and set(strategies) <= set(FRAMEWORKS["paper"].strategies)
+    return FRAMEWORKS["paper" if asked or (strategies is None and model.vocab is None) else "megatron"]
+

@@ -1,0 +1,156 @@
+"""What stands before the first layer and after the last: embedding, head with its loss, multi-token prediction."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from traincast.columns import Column
+from traincast.model import Model
+from traincast.operations import dense
+from traincast.operations.base import Collective, Operation, Pass, Vector
+from traincast.operations.sharding import Sharding
+
+LOSS_SHARE_FORWARD = 1 / 3  # of the loss's traffic (measured training runs)
+
+
+def vocabulary(model: Model, rank: Sharding) -> Column:
+    """Rows of the vocabulary's matrix on a rank: the vocabulary is padded so that every rank has the same whole multiple.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Returns
+    -------
+    Column
+        Rows; a column over plans.
+    """
+    multiple = rank.assumptions.vocab_multiple
+    return -(-(model.vocab or 0) // (multiple * rank.plan.tp)) * multiple
+
+
+def embedding(model: Model, rank: Sharding) -> Iterator[Operation]:
+    """Embedding of tokens (or of image patches) and learned positions.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        In execution order.
+    """
+    e, (rows, width) = model.hidden, rank.boundary
+    if model.patch is not None:
+        yield dense.linear("embedding.patches", rank.plain_sizes, rows, model.patch, width)
+        yield dense.bias("embedding.patches_bias", rank.E, rows, width)
+    else:
+        tokens, local = rank.tokens, vocabulary(model, rank)
+        looked = dense.moved("embedding.tokens", rank.E, 2 * tokens * e, 3 * tokens * e, weights=local * e)
+        forward, backward = rank.summed(e)
+        yield replace(
+            looked,
+            forward=Pass(looked.forward.kernels, looked.forward.nbytes, forward),
+            backward=Pass(looked.backward.kernels, looked.backward.nbytes, backward),
+        )
+    if model.positions == "learned":
+        table = (model.max_positions or model.seq) * e
+        yield dense.moved("embedding.positions", rank.E, 3 * rows * width, rows * width, weights=table + 0 * rows)
+    if model.dropout:
+        yield rank.dropout("embedding.dropout")
+
+
+def head(model: Model, rank: Sharding, shared: bool = False) -> Iterator[Operation]:
+    """Final norm, output projection onto the vocabulary, and the loss.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+    shared : bool
+        Whether the projection's weights are another part's.
+
+    Yields
+    ------
+    Operation
+        In execution order.
+    """
+    yield rank.norm("head.norm")
+    if model.vocab is None:
+        yield dense.moved("head.classes", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=(model.classes or 0) * (model.hidden + 1))
+        return
+    local = vocabulary(model, rank)
+    projection = rank.projection("head.projection", local)
+    yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
+    yield loss(rank, rank.tokens * local)
+
+
+def loss(rank: Sharding, logits: Column) -> Operation:
+    """Cross-entropy on logits cut over tensor ranks: the largest, the sum and the target's logit of a token are all-reduced.
+
+    Parameters
+    ----------
+    rank : Sharding
+        What one rank holds.
+    logits : Column
+        Logits on the rank.
+
+    Returns
+    -------
+    Operation
+        Its time is that of its memory traffic.
+    """
+    byte = rank.assumptions.element_bytes / 2  # an element of 16 bits has two
+    nbytes, peak = rank.assumptions.loss_bytes * byte * logits, rank.assumptions.logit_bytes * byte * logits
+    three = (Collective("all-reduce", 3 * 2 * rank.E * rank.tokens, "tp"),)
+    forward, backward = LOSS_SHARE_FORWARD * nbytes, (1 - LOSS_SHARE_FORWARD) * nbytes
+    return Operation(
+        "head.loss", Pass((Vector(4 * logits),), forward, three), Pass((Vector(2 * logits),), backward), peak_bytes=peak
+    )
+
+
+def tied(model: Model, rank: Sharding) -> Iterator[Operation]:
+    """The last stage's copy of the embedding's weights, where the head shares them with another stage.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        One without work.
+    """
+    weights = vocabulary(model, rank) * model.hidden
+    yield dense.moved("head.tied", rank.E, 0 * weights, 0 * weights, weights=weights)
+
+
+def mtp(model: Model, rank: Sharding) -> Iterator[Operation]:
+    """What a multi-token-prediction module has beside its layer and head: the state and the next token's embedding, joined.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+
+    Yields
+    ------
+    Operation
+        In execution order (arXiv 2412.19437, section 2.2).
+    """
+    yield rank.norm("mtp.state_norm", gather=False)
+    yield rank.norm("mtp.embedding_norm")
+    yield rank.linear_in("mtp.join", 2 * model.hidden, model.hidden)

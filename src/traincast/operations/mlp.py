@@ -1,0 +1,41 @@
+"""The MLP of a layer, gated or not."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from traincast.model import Model
+from traincast.operations.base import Operation
+from traincast.operations.dense import activation
+from traincast.operations.sharding import Sharding
+
+
+def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Operation]:
+    """MLP of one layer: widen from e to f, activation, back to e.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    rank : Sharding
+        What one rank holds.
+    f : int
+        Inner width.
+    name : str
+        First part of the operations' names.
+
+    Yields
+    ------
+    Operation
+        In execution order.
+    """
+    e, wide = model.hidden, (2 if model.gated else 1) * f
+    inner = rank.tokens * rank.cut(f)
+    yield replace(rank.linear_in(f"{name}.fc1", e, wide), module="mlp", saved_by="norms")
+    if "mlp" in model.biases:
+        yield rank.bias(f"{name}.fc1", wide)
+    yield activation(f"{name}.{model.mlp}", rank.E, inner, 2 if model.gated else 1)
+    if model.dropout:
+        yield replace(rank.dropout(f"{name}.inner_dropout", inner), module="activation")
+    yield replace(rank.linear_out(f"{name}.fc2", f, e), saved_by="activation")
+    if "mlp" in model.biases:
+        yield rank.bias(f"{name}.fc2")

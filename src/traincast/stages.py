@@ -1,0 +1,227 @@
+"""Which layers a pipeline stage holds: embedding first, head last, and the layers as evenly between them as they divide.
+
+A device of the pipeline is described by how many of every part of the model it holds: kinds of layers, embedding, head. Of the pp
+devices only those can be the slowest or the fullest that no earlier one matches part by part. They are all that formulas over
+millions of plans look at: `Stages` lists them, padded to the same number for all plans.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.columns import Column
+from traincast.errors import InputError
+from traincast.model import Model
+from traincast.plan import Plans
+
+MOST_CHUNKS: Final = 1 << 20  # of one device; tells pairs of numbers apart by one
+ENDS: Final = ("embedding", "head", "tied", "mtp")
+Counts = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one device of a pipeline holds.
+
+    Parameters
+    ----------
+    position : int
+        Its place in the pipeline, from 0.
+    work : mapping of str to float
+        Parts that a micro-batch passes on it.
+    held : mapping of str to float
+        Parts whose weights it has: the same, but twice as many where a schedule runs both ways.
+    """
+
+    position: int
+    work: Mapping[str, float]
+    held: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Devices that can be the slowest or the fullest, for columns of plans.
+
+    Parameters
+    ----------
+    position : tuple of Column
+        Place of each device in its pipeline.
+    work, held : tuple of mapping of str to Column
+        Parts of each device, as in `Device`.
+    whole : mapping of str to float
+        Parts of the whole model.
+    """
+
+    position: tuple[Column, ...]
+    work: tuple[Counts, ...]
+    held: tuple[Counts, ...]
+    whole: Mapping[str, float]
+
+    def take(self, rows: Any) -> "Stages":
+        """Rows of the columns, by a numpy index."""
+
+        def taken(counts: Counts) -> Counts:
+            return {part: column[rows] if np.ndim(column) else column for part, column in counts.items()}
+
+        position = tuple(column[rows] if np.ndim(column) else column for column in self.position)  # type: ignore[index]
+        return Stages(position, tuple(map(taken, self.work)), tuple(map(taken, self.held)), self.whole)
+
+
+def split(layers: int, chunks: int) -> tuple[int, ...]:
+    """Layers of every chunk, as even as they divide; the ends, which also have embedding and head, are the last to get one more.
+
+    Parameters
+    ----------
+    layers, chunks : int
+        Layers of the model, chunks they are cut into.
+
+    Returns
+    -------
+    tuple of int
+        Layers of each chunk, in order.
+
+    Examples
+    --------
+    >>> split(126, 16)
+    (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
+    """
+    each, more = divmod(layers, chunks)
+    late = [*range(chunks - 2, -1, -1), chunks - 1]  # later chunks have fewer micro-batches in flight
+    longer = set(late[:more])
+    return tuple(each + (chunk in longer) for chunk in range(chunks))
+
+
+def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: tuple[int, ...] = ()) -> tuple[Device, ...]:
+    """Every device of a pipeline.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    pp, chunks_per_device : int
+        Devices, and model chunks of each.
+    schedule : str
+        The schedule; it decides which chunks a device has.
+    layout : tuple of int
+        Layers of every chunk; balanced where empty.
+
+    Returns
+    -------
+    tuple of Device
+        First to last.
+
+    Raises
+    ------
+    InputError
+        If a layout does not have a number for each chunk, or not all of the layers.
+    """
+    chunks = pp * chunks_per_device
+    cut = layout or split(model.layers, chunks)
+    if len(cut) != chunks or sum(cut) != model.layers:
+        wanted = f"{chunks} numbers of layers that add up to {model.layers} are wanted"
+        raise InputError("plan", [f"layout = {','.join(map(str, cut))}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
+    ends = np.cumsum((0, *cut))
+    held = [Counter(map(str, model.pattern[low:high])) for low, high in zip(ends, ends[1:], strict=False)]
+    held[0].update(_first(model))
+    held[-1].update(_last(model, several=chunks > 1))
+    own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
+    if schedule == "dualpipe":  # each device is stage i of one direction and stage pp - 1 - i of the other, for half the micro-batches
+        both = [own[i] + own[pp - 1 - i] for i in range(pp)]
+        return tuple(Device(i, {part: n / 2 for part, n in both[i].items()}, dict(both[i])) for i in range(pp))
+    return tuple(Device(i, dict(own[i]), dict(own[i])) for i in range(pp))
+
+
+def _chunks(device: int, pp: int, per_device: int, schedule: str) -> Sequence[int]:
+    """The model chunks of a device."""
+    if schedule == "zb-v":  # there and back again
+        return (device, 2 * pp - 1 - device)
+    return range(device, pp * per_device, pp)
+
+
+def _first(model: Model) -> dict[str, int]:
+    """Parts before the first layer."""
+    return {} if model.vocab is None and model.patch is None else {"embedding": 1}
+
+
+def _last(model: Model, several: bool) -> dict[str, int]:
+    """Parts after the last layer."""
+    ends = {} if model.vocab is None and model.patch is None else {"head": 1}
+    if model.tied and model.vocab is not None and several:
+        ends["tied"] = 1
+    return ends | ({"mtp": model.mtp} if model.mtp else {})
+
+
+def with_load(plan: Plans, model: Model) -> Plans:
+    """The plans with the load of the fullest expert-parallel rank.
+
+    Parameters
+    ----------
+    plan : Plans
+        Plans.
+    model : Model
+        Says how unevenly its experts are loaded.
+
+    Returns
+    -------
+    Plans
+        The same plans.
+    """
+    if model.experts is None:
+        return plan
+    degrees, row = np.unique(np.asarray(plan.ep), return_inverse=True)
+    load = np.array([model.experts.fullest(int(ep)) for ep in degrees])[row].reshape(np.shape(plan.ep))
+    return replace(plan, load=load if load.ndim else float(load))
+
+
+@lru_cache(maxsize=65536)
+def telling_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: tuple[int, ...]) -> tuple[Device, ...]:
+    """Devices that no earlier one matches part by part; arguments as for `devices`."""
+    kept: list[Device] = []
+    for one in devices(model, pp, chunks_per_device, schedule, layout):
+        if not any(all(other.held.get(part, 0) >= n for part, n in one.held.items()) for other in kept):
+            kept.append(one)
+    return tuple(kept)
+
+
+def stages(model: Model, plan: Plans) -> Stages:
+    """Devices that decide time and memory, for columns of plans.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    plan : Plans
+        Plans; only pp, vp, the schedule and the layout matter.
+
+    Returns
+    -------
+    Stages
+        Columns in the rows of pp and vp.
+    """
+    pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
+    key, row = np.unique(pp.ravel() * MOST_CHUNKS + v.ravel(), return_inverse=True)
+    pairs = [(int(one // MOST_CHUNKS), int(one % MOST_CHUNKS)) for one in key]
+    telling = [telling_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs]
+    most = max(map(len, telling))
+    padded = [[*some, *[some[0]] * (most - len(some))] for some in telling]
+    names = [*map(str, model.kinds), *ENDS]
+
+    def column(values: Sequence[float]) -> Column:
+        spread = np.asarray(values, float)[row].reshape(pp.shape)
+        return spread if spread.ndim and len(set(values)) > 1 else float(values[0])
+
+    def counts(which: str, i: int) -> Counts:
+        found = {name: column([getattr(some[i], which).get(name, 0.0) for some in padded]) for name in names}
+        return {name: value for name, value in found.items() if np.any(value)}
+
+    whole = Counter(map(str, model.pattern)) + Counter(_first(model)) + Counter(_last(model, several=False))
+    return Stages(
+        tuple(column([some[i].position for some in padded]) for i in range(most)),
+        tuple(counts("work", i) for i in range(most)),
+        tuple(counts("held", i) for i in range(most)),
+        {part: float(n) for part, n in whole.items()},
+    )

@@ -1,0 +1,117 @@
+"""Where the members of a communication group are: how many share a domain of each tier of the network.
+
+A plan says how many members of its tp, tp2, cp, pp and dp groups share a *fast* domain, the innermost tier. Beyond it ranks are
+numbered axis by axis, in the plan's order, and fill the larger domains one after the other: whatever part of an axis lies outside a
+fast domain takes its place in that order.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from traincast.columns import Column
+from traincast.hardware import Tier
+from traincast.operations.base import Axis
+from traincast.plan import Plans
+
+ORDERS: Final = {
+    "tp-cp-dp-pp": ("tp", "tp2", "cp", "dp", "pp"),  # Megatron-Core, torchtitan, DeepSpeed
+    "tp-cp-pp-dp": ("tp", "tp2", "cp", "pp", "dp"),  # Megatron-Core with use-tp-pp-dp-mapping
+}
+
+
+class Group(NamedTuple):
+    """A communication group.
+
+    Parameters
+    ----------
+    members : Column
+        Its members, n.
+    near : tuple of Column
+        Those in one domain, for each tier but the outermost, innermost first.
+    """
+
+    members: Column
+    near: tuple[Column, ...]
+
+
+def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
+    """A group of a plan and its placement.
+
+    Parameters
+    ----------
+    plan : Plans
+        The plans.
+    axis : Axis
+        Which group: an axis of the plan; ``"cp"`` is what ``"ulysses"`` leaves of it; ``"weights"`` holds the same weights,
+        ``"shards"`` shares one copy of them and ``"replicas"`` holds the same share; ``"ep"``, ``"etp"``, ``"experts"`` are those
+        of the experts, the last holding the same ones.
+    tiers : sequence of Tier
+        The network, innermost first.
+
+    Returns
+    -------
+    Group
+        Columns over plans.
+    """
+    n = _members(plan, axis)
+    return Group(n, tuple(_near(plan, axis, n, held) for held in _held(plan, tiers)))
+
+
+def _members(plan: Plans, axis: Axis) -> Column:
+    """Degree of a group."""
+    match axis:
+        case "cp":
+            return plan.cp / plan.ulysses
+        case "weights":
+            return plan.holders
+        case "shards":
+            return plan.holders / plan.replicas
+        case "experts":
+            return plan.expert_holders
+    degree: Column = getattr(plan, axis)
+    return degree
+
+
+def _held(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
+    """Members of every axis in a domain of each tier but the outermost."""
+    names = ORDERS[plan.order]
+    fast = {axis: getattr(plan, f"fast_{axis}") for axis in names}
+    held = [fast]
+    for tier in tiers[1:-1]:
+        room: Column = float(tier.size or 1) / float(tiers[0].size or 1)
+        here = {}
+        for axis in names:  # the axis takes what is left of the domain
+            here[axis] = _common(getattr(plan, axis) / fast[axis], room)
+            room = room / here[axis]
+        held.append({axis: here[axis] * fast[axis] for axis in names})
+    return held
+
+
+def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column:
+    """Members of a group in a domain that holds so many of every axis."""
+    match axis:
+        case "cp" | "ulysses":
+            inner = _common(plan.ulysses, held["cp"])  # neighbours exchange heads
+            return inner if axis == "ulysses" else held["cp"] / inner
+        case "weights":
+            return held["dp"] * held["cp"]
+        case "shards" | "replicas":
+            together = held["dp"] * held["cp"]
+            inner = _common(plan.holders / plan.replicas, together)  # shards are neighbours, replicas far apart
+            return inner if axis == "shards" else together / inner
+        case "etp" | "ep" | "experts":
+            pool = held["tp"] * held["cp"] * held["dp"]  # ranks of one stage
+            etp = _common(plan.etp, pool)
+            if axis == "etp":
+                return etp
+            ep = _common(plan.ep, pool / etp)
+            return ep if axis == "ep" else pool / etp / ep
+    return held[axis]
+
+
+def _common(degree: Column, room: Column) -> Column:
+    """Members that fit into a room and divide the degree: their greatest common divisor, 1 where there is no room."""
+    whole = np.maximum(np.floor(room), 1)
+    return np.gcd(np.asarray(degree, np.int64), np.asarray(whole, np.int64)) * 1.0
