@@ -1,8 +1,7 @@
 """FLOPs a model asks for per token, forward and backward, under the conventions that published figures follow.
 
-Forward, a token costs 2 FLOP for every weight it is multiplied by, and for every element of the queries, keys and values it is paired
-with; backward costs twice as much. Conventions differ in which weights they count and whether the mask counts, so a figure is told with
-its convention.
+Forward, a token costs 2 FLOP for every weight it is multiplied by and every element of the keys and values it attends to; backward
+costs twice as much. Conventions differ in the weights they count and in whether the mask counts: no figure without its convention.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """What a step time means: throughput, utilisation, days, money, energy, and what failures take from it.
 
-Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where a figure is not known, the metrics that
-need it are None and `Metrics.missing` says what to give: nothing is assumed silently.
+Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where one is not known, metrics that need it
+are None and `Metrics.missing` says what to give: nothing is assumed silently.
 """
 
 from collections.abc import Callable, Mapping
