@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from traincast.errors import InputError, NothingFits, TraincastError
     from traincast.estimate import Estimate, estimate
     from traincast.executors import study
+    from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
     from traincast.load import load_model, load_system, model_names, system_names
+    from traincast.metrics import Metrics, metrics
     from traincast.model import Model
     from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
@@ -32,6 +34,7 @@ __all__ = [
     "Estimate",
     "Found",
     "InputError",
+    "Metrics",
     "Model",
     "NothingFits",
     "Plan",
@@ -41,8 +44,11 @@ __all__ = [
     "Tier",
     "TraincastError",
     "estimate",
+    "hardware_flops_per_token",
     "load_model",
     "load_system",
+    "metrics",
+    "model_flops_per_token",
     "model_names",
     "reproduce",
     "search",
@@ -56,8 +62,10 @@ _HOME = {
     "assumptions": ["Assumptions"],
     "errors": ["InputError", "NothingFits", "TraincastError"],
     "estimate": ["Estimate", "estimate"],
+    "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
+    "metrics": ["Metrics", "metrics"],
     "model": ["Model"],
     "plan": ["Plan", "Plans"],
     "executors": ["study"],

@@ -1,0 +1,198 @@
+"""FLOPs a model asks for per token, forward and backward, under the conventions that published figures follow.
+
+Forward, a token costs 2 FLOP for every weight it is multiplied by and every element of the keys and values it attends to; backward
+costs twice as much. Conventions differ in the weights they count and in whether the mask counts: no figure without its convention.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from traincast.errors import unknown
+from traincast.model import Kind, Model
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A way to count the FLOPs of a model.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    about : str
+        What it counts, in one line.
+    source : str
+        Who counts so.
+    """
+
+    name: str
+    about: str
+    source: str
+
+
+CONVENTIONS: Final = {
+    one.name: one
+    for one in (
+        Convention(
+            "megatron",
+            "6 × the weights of matrix products a token meets, head included, + attention as the mask leaves it",
+            "Megatron-LM, num_floating_point_operations, since 2025",
+        ),
+        Convention(
+            "megatron-full",
+            "the same with attention in full; 72BLsh²(1 + s/6h + V/12hL) for a GPT",
+            "arXiv 2104.04473, appendix; arXiv 2205.05198, appendix A",
+        ),
+        Convention(
+            "palm",
+            "6 × all parameters a token can meet, embedding included, + 12LHQT: attention in full",
+            "arXiv 2204.02311, appendix B",
+        ),
+        Convention(
+            "6n", "6 × the parameters of the layers a token meets, without embedding and head", "arXiv 2001.08361, section 2.1"
+        ),
+    )
+}
+RECOMPUTE: Final = ("none", "selective", "full")  # kinds of recomputation that are counted
+
+
+class Forward(NamedTuple):
+    """FLOPs of one token's forward pass."""
+
+    layers: float  # products with weights inside the layers [FLOP]
+    attention: float  # queries by keys, scores by values [FLOP]
+    ends: float  # before the first and after the last layer [FLOP]
+
+
+def forward_flops(model: Model, convention: str = "megatron") -> Forward:
+    """FLOPs of one token's forward pass.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    convention : {"megatron", "megatron-full", "palm", "6n"}
+        What is counted; see `CONVENTIONS`.
+
+    Returns
+    -------
+    Forward
+        Layers, attention and ends [FLOP].
+
+    Raises
+    ------
+    InputError
+        If the convention is unknown.
+    """
+    if convention not in CONVENTIONS:
+        raise unknown("convention", convention, CONVENTIONS)
+    layers = model.layer_parameters(active=True)
+    if convention == "6n":
+        return Forward(2.0 * layers, 0.0, 0.0)
+    if convention == "palm":  # multi-token prediction is in no published N
+        return Forward(2.0 * layers, _attention(model, model.pattern, masked=False), 2.0 * model.end_parameters)
+    passed = model.pattern + (model.last_kind,) * model.mtp
+    weights = sum(_layer_weights(model, kind) for kind in passed) + model.mtp * 2 * model.hidden**2  # joins state and embedding
+    return Forward(2.0 * weights, _attention(model, passed, masked=convention == "megatron"), 2.0 * _end_weights(model))
+
+
+def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
+    """FLOPs the model asks for per token, forward and backward, whatever a run computes again.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    convention : {"megatron", "megatron-full", "palm", "6n"}
+        What is counted; see `CONVENTIONS`.
+
+    Returns
+    -------
+    float
+        FLOPs of one token [FLOP].
+
+    Raises
+    ------
+    InputError
+        If the convention is unknown.
+
+    Examples
+    --------
+    >>> gpt = Model(name="GPT-175B", layers=96, hidden=12288, heads=96, ffn=49152, seq=2048, vocab=51200)
+    >>> L, h, s, V = 96, 12288, 2048, 51200
+    >>> round(model_flops_per_token(gpt, "megatron-full") / (72 * L * h**2 * (1 + s / (6 * h) + V / (12 * h * L))), 12)
+    1.0
+    """
+    return 3 * sum(forward_flops(model, convention))
+
+
+def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
+    """FLOPs a run executes per token: those of the model, and the forward passes it computes again.
+
+    Full recomputation computes the layers once more, but not the head: 96BLsh²(1 + s/6h + V/16Lh) for a GPT (arXiv 2104.04473,
+    equation 3). Selective recomputation computes attention once more (arXiv 2205.05198, section 5). What a fused attention kernel
+    computes again inside itself is counted by no convention.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    recompute : {"none", "selective", "full"}
+        What is computed again in backward.
+    convention : {"megatron", "megatron-full", "palm", "6n"}
+        What is counted; see `CONVENTIONS`.
+
+    Returns
+    -------
+    float
+        FLOPs of one token [FLOP].
+
+    Raises
+    ------
+    InputError
+        If the convention or the kind of recomputation is unknown.
+    """
+    if recompute not in RECOMPUTE:
+        raise unknown("recomputation", recompute, RECOMPUTE)
+    forward = forward_flops(model, convention)
+    again = {"none": 0.0, "selective": forward.attention, "full": forward.layers + forward.attention}
+    return 3 * sum(forward) + again[recompute]
+
+
+def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
+    """FLOPs of attention for one token, forward: a pair needs a product of a query with a key and one of its score with a value."""
+    per_pair = 2 * model.heads * (model.head_width + model.value_width)
+    pairs = sum(model.attended(kind.local) if masked else model.seq**2 for kind in layers)
+    return per_pair * pairs / model.seq
+
+
+def _layer_weights(model: Model, kind: Kind) -> int:
+    """Weights of a layer's matrix products that a token meets; routers are left out, as Megatron-LM does."""
+    held, one = _attention_weights(model), model.experts
+    if not kind.moe or one is None:
+        return held + _mlp_weights(model, model.ffn)
+    return held + one.topk * _mlp_weights(model, one.ffn) + _mlp_weights(model, one.shared_ffn)
+
+
+def _mlp_weights(model: Model, f: int) -> int:
+    """Weights of the matrices of an MLP of inner width f: widen (twice where gated), narrow."""
+    return (3 if model.gated else 2) * model.hidden * f
+
+
+def _attention_weights(model: Model) -> int:
+    """Weights of the matrices that make queries, keys and values, and project the result."""
+    e, h, q, v = model.hidden, model.heads, model.head_width, model.value_width
+    if model.latent is None:
+        return e * (h * q + 2 * model.groups * q) + h * q * e
+    one = model.latent
+    queries = e * h * q if one.q_rank is None else e * one.q_rank + one.q_rank * h * q
+    keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank * h * (one.nope_dim + v)
+    return queries + keys + h * v * e
+
+
+def _end_weights(model: Model) -> float:
+    """Weights of matrix products outside the layers, per token: the head (again for each further token), image patches."""
+    e = model.hidden
+    head = 0 if model.vocab is None else model.vocab * e * (1 + model.mtp)
+    image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
+    return head + image

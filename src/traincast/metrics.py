@@ -1,0 +1,292 @@
+"""What a step time means: throughput, utilisation, days, money, energy, and what failures take from it.
+
+Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where one is not known, metrics that need it
+are None and `Metrics.missing` says what to give: nothing is assumed silently.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.columns import Column, plain
+from traincast.errors import InputError, unknown
+from traincast.estimate import Estimate
+from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
+from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
+from traincast.recipes import OPTIMIZERS, PRECISIONS
+
+Formula = Callable[..., Column]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Metrics of a plan, or columns of them over plans. None where something is not known: `missing` says what.
+
+    Parameters
+    ----------
+    tokens_per_second, tokens_per_second_per_gpu : Column
+        Throughput of the job and of one GPU [token/s].
+    flops_per_second_per_gpu : mapping of str to Column
+        Model FLOPs in a second on one GPU, by convention [FLOP/s].
+    mfu, hfu : mapping of str to Column, optional
+        Model and hardware FLOPs relative to the dense peak at the run's precision, by convention.
+    steps : Column, optional
+        Optimizer steps of the whole run; not rounded.
+    days : Column, optional
+        Length of the whole run without failures [day].
+    gpu_hours : Column, optional
+        GPUs times hours, without failures [h].
+    cost : Column, optional
+        Price of these GPU-hours [$].
+    energy_kwh, carbon_kg : Column, optional
+        Electricity of these GPU-hours [kWh] and its emissions [kgCO2e], at the full power of the system's `node_power`, or of the
+        accelerator alone where that is not known, times `pue`.
+    mtbf_seconds : Column, optional
+        Mean time between failures of the job [s].
+    checkpoint_bytes : Column
+        Size of a checkpoint [byte].
+    checkpoint_seconds, checkpoint_interval : Column, optional
+        Time to write a checkpoint, and training time between two [s].
+    goodput : Column, optional
+        Share of the time that trains, failures and checkpoints counted.
+    effective_days : Column, optional
+        Length of the whole run with failures [day]; GPU-hours, cost and energy grow by the same 1 / `goodput`.
+    missing : mapping of str to tuple of str
+        What is not known, for every metric that is None.
+    """
+
+    tokens_per_second: Column
+    tokens_per_second_per_gpu: Column
+    flops_per_second_per_gpu: Mapping[str, Column]
+    mfu: Mapping[str, Column] | None
+    hfu: Mapping[str, Column] | None
+    steps: Column | None
+    days: Column | None
+    gpu_hours: Column | None
+    cost: Column | None
+    energy_kwh: Column | None
+    carbon_kg: Column | None
+    mtbf_seconds: Column | None
+    checkpoint_bytes: Column
+    checkpoint_seconds: Column | None
+    checkpoint_interval: Column | None
+    goodput: Column | None
+    effective_days: Column | None
+    missing: Mapping[str, tuple[str, ...]]
+
+
+def tokens_per_second(gbs: Column, seq: Column, step_seconds: Column) -> Column:
+    """Throughput of a job [token/s] from its global batch [sequences], sequence length [tokens] and step time [s]."""
+    return gbs * seq / step_seconds
+
+
+def utilisation(flops_per_token: Column, tokens_per_second_per_gpu: Column, peak: Column) -> Column:
+    """MFU or HFU (arXiv 2204.02311, appendix B): FLOPs of a token [FLOP] × tokens of a GPU [token/s] / its peak [FLOP/s]."""
+    return flops_per_token * tokens_per_second_per_gpu / peak
+
+
+def training_steps(tokens: Column, gbs: Column, seq: Column) -> Column:
+    """Optimizer steps that see so many tokens, a part of one counted as a part."""
+    return tokens / (gbs * seq)
+
+
+def training_days(steps: Column, step_seconds: Column) -> Column:
+    """Length of a run without failures [day]."""
+    return steps * step_seconds / 86_400
+
+
+def gpu_hours(days: Column, gpus: Column) -> Column:
+    """GPUs times hours [h]."""
+    return days * 24 * gpus
+
+
+def cost(gpu_hours: Column, price: Column) -> Column:
+    """Money [$] for GPU-hours [h] at a price [$/h]."""
+    return gpu_hours * price
+
+
+def energy_kwh(gpu_hours: Column, power: Column, pue: Column) -> Column:
+    """Electricity [kWh] of GPU-hours [h] at a power per GPU [W], by the data centre's power usage effectiveness."""
+    return gpu_hours * power * pue / 1000
+
+
+def carbon_kg(energy_kwh: Column, carbon: Column) -> Column:
+    """Emissions [kgCO2e] of electricity [kWh] from a grid of so much carbon [gCO2e/kWh]."""
+    return energy_kwh * carbon / 1000
+
+
+def effective_days(days: Column, goodput: Column) -> Column:
+    """Length of a run with failures [day]."""
+    return days / goodput
+
+
+FORMULAS: Final[tuple[tuple[str, Formula, tuple[str, ...]], ...]] = (  # metric, formula, the figures it takes
+    ("tokens_per_second", tokens_per_second, ("gbs", "seq", "step_seconds")),
+    ("steps", training_steps, ("tokens", "gbs", "seq")),
+    ("days", training_days, ("steps", "step_seconds")),
+    ("gpu_hours", gpu_hours, ("days", "gpus")),
+    ("cost", cost, ("gpu_hours", "price")),
+    ("energy_kwh", energy_kwh, ("gpu_hours", "power", "pue")),
+    ("carbon_kg", carbon_kg, ("energy_kwh", "carbon")),
+    ("mtbf_seconds", mtbf_seconds, ("failure_hours", "gpus")),
+    ("checkpoint_seconds", checkpoint_seconds, ("checkpoint_bytes", "storage_bandwidth", "gpus")),
+    ("checkpoint_interval", young_interval, ("checkpoint_seconds", "mtbf_seconds")),
+    ("goodput", goodput, ("checkpoint_interval", "checkpoint_seconds", "restart_seconds", "mtbf_seconds")),
+    ("effective_days", effective_days, ("days", "goodput")),
+)
+INPUTS: Final = {  # what may not be known, and where to give it
+    "tokens": "tokens (or the model's training_sequences)",
+    "price": "price (or the system's)",
+    "power": "the system's node_power (or accelerator.power)",
+    "carbon": "the system's carbon",
+    "failure_hours": "the system's failure_hours",
+    "storage_bandwidth": "the system's storage_bandwidth (or checkpoint_seconds)",
+    "restart_seconds": "restart_seconds",
+}
+
+
+@dataclass
+class _Sheet:
+    """Figures by name as they become known, and what is missing for those that do not."""
+
+    known: dict[str, Column]
+    missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def fill(self, metric: str, formula: Formula, inputs: tuple[str, ...]) -> None:
+        """Make one metric, unless it is known or one of its figures is not."""
+        if metric in self.known:
+            return
+        wanted = [name for one in inputs if one not in self.known for name in self.missing.get(one, (INPUTS.get(one, one),))]
+        if wanted:
+            self.missing[metric] = tuple(dict.fromkeys(wanted))
+        else:
+            self.known[metric] = plain(formula(*(self.known[one] for one in inputs)))
+
+
+def metrics(
+    est: Estimate,
+    *,
+    tokens: Column | None = None,
+    price: Column | None = None,
+    restart_seconds: Column | None = None,
+    checkpoint_seconds: Column | None = None,
+    checkpoint_interval: Column | None = None,
+) -> Metrics:
+    """Throughput, utilisation, cost and goodput of an estimate.
+
+    Parameters
+    ----------
+    est : Estimate
+        The step of a plan, or of columns of plans.
+    tokens : Column, optional
+        Tokens of the whole run; those of the model's `training_sequences` if left out [token].
+    price : Column, optional
+        Price of a GPU for an hour; the system's if left out [$/h].
+    restart_seconds : Column, optional
+        Time from a failure until training goes on: detection, restart, reading the checkpoint [s].
+    checkpoint_seconds : Column, optional
+        How long training stands still for a checkpoint; if left out, until it is written at the system's `storage_bandwidth` [s].
+    checkpoint_interval : Column, optional
+        Training time between two checkpoints; √(2CM) if left out (Young 1974) [s].
+
+    Raises
+    ------
+    InputError
+        If what is given is not above 0 (a price or restart may be 0), or the plan's precision or optimizer is unknown.
+
+    Examples
+    --------
+    >>> import traincast as tc
+    >>> plan = tc.Plan(tp=8, pp=16, dp=16, fast_tp=8)
+    >>> est = tc.estimate(tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8"), plan, gbs=4096)
+    >>> found = tc.metrics(est, tokens=1e12, price=3.0)
+    >>> round(found.mfu["megatron-full"], 3), round(found.days, 1), round(found.cost / 1e6, 1)
+    (0.615, 56.8, 8.4)
+    >>> found.missing["energy_kwh"]
+    ("the system's node_power (or accelerator.power)",)
+    """
+    given = {
+        "tokens": tokens,
+        "price": price,
+        "restart_seconds": restart_seconds,
+        "checkpoint_seconds": checkpoint_seconds,
+        "checkpoint_interval": checkpoint_interval,
+    }
+    told = {name: value for name, value in given.items() if value is not None}
+    _check(told)
+    sheet = _Sheet(_figures(est) | told)
+    for metric, formula, inputs in FORMULAS:
+        sheet.fill(metric, formula, inputs)
+    per_gpu = plain(sheet.known["tokens_per_second"] / est.plan.gpus)
+    mfu, hfu = _utilisation(est, per_gpu, sheet.missing)
+    made = {metric: sheet.known.get(metric) for metric, _, _ in FORMULAS}
+    flops = {name: plain(model_flops_per_token(est.model, name) * per_gpu) for name in CONVENTIONS}
+    return Metrics(
+        **made,  # type: ignore[arg-type]  # tokens_per_second is always known
+        tokens_per_second_per_gpu=per_gpu,
+        flops_per_second_per_gpu=flops,
+        mfu=mfu,
+        hfu=hfu,
+        checkpoint_bytes=sheet.known["checkpoint_bytes"],
+        missing=sheet.missing,
+    )
+
+
+def _check(given: Mapping[str, Column]) -> None:
+    """Refuse figures that cannot be."""
+    may_be_zero = {"price", "restart_seconds"}
+    wrong = {name: value for name, value in given.items() if not np.all(value >= 0 if name in may_be_zero else value > 0)}
+    if wrong:
+        least = {name: "at least" if name in may_be_zero else "above" for name in wrong}
+        raise InputError("metrics", [f"{name} = {value!r}: must be {least[name]} 0" for name, value in wrong.items()])
+
+
+def _figures(est: Estimate) -> dict[str, Column]:
+    """What the estimate, its model and its system know."""
+    model, system = est.model, est.system
+    power = system.accelerator.power if system.node_power is None else system.node_power
+    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer", "adam", OPTIMIZERS)
+    figures = {
+        "gbs": est.gbs,
+        "seq": model.seq,
+        "gpus": est.plan.gpus,
+        "step_seconds": est.step_seconds,
+        "tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
+        "price": system.price,
+        "power": power,
+        "pue": system.pue,
+        "carbon": system.carbon,
+        "failure_hours": system.failure_hours,
+        "storage_bandwidth": system.storage_bandwidth,
+        "checkpoint_bytes": (model.parameters + model.mtp_parameters) * bytes_per_parameter(precision, optimizer),
+    }
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _recipe(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
+    """The precision or optimizer of the plan."""
+    name = getattr(est.plan, kind, usual)
+    if name not in recipes:
+        raise unknown(kind, name, recipes)
+    return recipes[name]
+
+
+def _utilisation(
+    est: Estimate, per_gpu: Column, missing: dict[str, tuple[str, ...]]
+) -> tuple[dict[str, Column] | None, dict[str, Column] | None]:
+    """MFU and HFU by convention, or what they miss."""
+    rate = _recipe(est, "precision", "bf16", PRECISIONS).rate
+    try:
+        peak = est.system.accelerator.peak(rate)
+    except InputError:
+        missing["mfu"] = missing["hfu"] = (f"the accelerator's {rate} peak",)
+        return None, None
+    mfu = {name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak)) for name in CONVENTIONS}
+    again = est.plan.recompute
+    if again not in RECOMPUTE:
+        missing["hfu"] = (f"FLOPs of recompute {again}",)
+        return mfu, None
+    hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, again, name), per_gpu, peak)) for name in CONVENTIONS}
+    return mfu, hfu

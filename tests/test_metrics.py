@@ -1,0 +1,153 @@
+"""Metrics of an estimate: hand values, what is told to be missing, and columns."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.flops import CONVENTIONS, hardware_flops_per_token, model_flops_per_token
+from traincast.metrics import FORMULAS, Metrics
+
+MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048, vocab=32000, causal=True)
+CHIP = tc.Accelerator(
+    name="chip", matrix_flops=312e12, vector_flops=78e12, hbm_bandwidth=2e12, hbm_bytes=80e9, fp8_flops=624e12, power=400.0
+)
+MACHINE = tc.System(
+    name="by hand",
+    accelerator=CHIP,
+    tiers=(
+        tc.Tier(name="links", bandwidth=300e9, efficiency=0.7, latency=2.5e-6, size=8),
+        tc.Tier(name="network", bandwidth=25e9, efficiency=0.7, latency=5e-6),
+    ),
+    price=2.0,
+    node_power=800.0,
+    pue=1.25,
+    carbon=400.0,
+    failure_hours=50_000.0,
+    storage_bandwidth=100e6,
+)
+BARE = replace(
+    MACHINE,
+    accelerator=replace(CHIP, power=None),
+    **dict.fromkeys(("price", "node_power", "carbon", "failure_hours", "storage_bandwidth")),
+)
+PLAN = tc.Plan(tp=4, dp=4, mbs=2, fast_tp=4, fast_dp=2)
+TOKENS = 1e12
+
+
+@pytest.fixture(scope="module")
+def est():
+    return tc.estimate(MODEL, MACHINE, PLAN, gbs=64)
+
+
+def test_throughput_and_utilisation(est):
+    found = tc.metrics(est)
+    rate = 64 * 2048 / est.step_seconds
+    assert found.tokens_per_second == pytest.approx(rate)
+    assert found.tokens_per_second_per_gpu == pytest.approx(rate / 16) == pytest.approx(est.tokens_per_second_per_gpu)
+    for convention in CONVENTIONS:
+        flops = model_flops_per_token(MODEL, convention) * rate / 16
+        assert found.flops_per_second_per_gpu[convention] == pytest.approx(flops)
+        assert found.mfu[convention] == pytest.approx(flops / 312e12)
+        assert found.hfu[convention] == pytest.approx(found.mfu[convention])  # nothing is computed again
+
+
+def test_money_energy_and_carbon(est):
+    """1e12 tokens are 7,629,394.53 steps of 64 × 2048; 16 GPUs at 2 $/h; 800 W × 1.25 = 1 kW per GPU; 0.4 kg per kWh."""
+    found = tc.metrics(est, tokens=TOKENS)
+    hours = 7_629_394.53125 * est.step_seconds / 3600
+    assert found.steps == 7_629_394.53125
+    assert found.days == pytest.approx(hours / 24)
+    assert found.gpu_hours == pytest.approx(16 * hours)
+    assert found.cost == pytest.approx(32 * hours)
+    assert found.energy_kwh == pytest.approx(16 * hours)
+    assert found.carbon_kg == pytest.approx(6.4 * hours)
+    assert tc.metrics(est, tokens=TOKENS, price=3.0).cost == pytest.approx(48 * hours)
+    alone = replace(est, system=replace(MACHINE, node_power=None))
+    assert tc.metrics(alone, tokens=TOKENS).energy_kwh == pytest.approx(8 * hours)  # 400 W × 1.25
+
+
+def test_goodput(est):
+    """50,000 h / 16 between failures; 14 bytes per parameter at 16 × 100 MB/s."""
+    found = tc.metrics(est, tokens=TOKENS, restart_seconds=600)
+    m = 50_000 * 3600 / 16
+    c = 14 * MODEL.parameters / 1.6e9
+    tau = (2 * c * m) ** 0.5
+    assert found.mtbf_seconds == m
+    assert found.checkpoint_bytes == 14 * MODEL.parameters
+    assert found.checkpoint_seconds == pytest.approx(c)
+    assert found.checkpoint_interval == pytest.approx(tau)
+    assert found.goodput == pytest.approx(tau / m / (np.exp(600 / m) * (np.exp((tau + c) / m) - 1)))
+    assert found.effective_days == pytest.approx(found.days / found.goodput)
+    assert found.missing == {}
+    own = tc.metrics(est, restart_seconds=600, checkpoint_seconds=5.0, checkpoint_interval=1800.0)
+    assert (own.checkpoint_seconds, own.checkpoint_interval) == (5.0, 1800.0)
+    assert own.goodput > 0.99
+
+
+def test_the_length_of_a_run_is_the_models_where_it_has_one(est):
+    known = replace(est, model=replace(MODEL, training_sequences=1e6))
+    assert tc.metrics(known).days == pytest.approx(known.training_days)
+
+
+def test_what_is_not_known_is_none_and_named(est):
+    found = tc.metrics(replace(est, system=BARE))
+    unknown = {one.name for one in fields(Metrics) if getattr(found, one.name) is None}
+    assert unknown == set(found.missing)
+    assert unknown == {name for name, _, _ in FORMULAS} - {"tokens_per_second"}
+    assert found.missing["cost"] == ("tokens (or the model's training_sequences)", "price (or the system's)")
+    assert found.missing["carbon_kg"][1:] == ("the system's node_power (or accelerator.power)", "the system's carbon")
+    assert found.missing["goodput"] == (
+        "the system's storage_bandwidth (or checkpoint_seconds)",
+        "the system's failure_hours",
+        "restart_seconds",
+    )
+
+
+class Planned:
+    """A plan with choices that `Plan` may not have."""
+
+    def __init__(self, **choices):
+        self.gpus, self.recompute = PLAN.gpus, "none"
+        self.__dict__.update(choices)
+
+
+def test_utilisation_is_of_the_peak_at_the_runs_precision(est):
+    half = tc.metrics(est).mfu["megatron"]
+    assert tc.metrics(replace(est, plan=Planned(precision="fp8"))).mfu["megatron"] == pytest.approx(half / 2)
+    found = tc.metrics(replace(est, plan=Planned(precision="nvfp4")))
+    assert found.mfu is None
+    assert found.missing["mfu"] == found.missing["hfu"] == ("the accelerator's fp4 peak",)
+    with pytest.raises(tc.InputError, match="unknown precision 'bf17'"):
+        tc.metrics(replace(est, plan=Planned(precision="bf17")))
+
+
+def test_hardware_utilisation_counts_what_is_computed_again(est):
+    for again in ("selective", "full"):
+        found = tc.metrics(replace(est, plan=Planned(recompute=again)))
+        ratio = hardware_flops_per_token(MODEL, again) / model_flops_per_token(MODEL)
+        assert found.hfu["megatron"] / found.mfu["megatron"] == pytest.approx(ratio)
+    found = tc.metrics(replace(est, plan=Planned(recompute="half of it")))
+    assert found.hfu is None
+    assert found.missing["hfu"] == ("FLOPs of recompute half of it",)
+
+
+def test_columns_are_what_single_plans_are():
+    plans = tc.Plans(tp=np.array([2.0, 4.0]), dp=np.array([8.0, 4.0]), mbs=2.0, fast_tp=np.array([2.0, 4.0]), fast_dp=2.0)
+    found = tc.metrics(tc.estimate(MODEL, MACHINE, plans, gbs=64), tokens=TOKENS, restart_seconds=600)
+    for i in range(2):
+        one = tc.metrics(tc.estimate(MODEL, MACHINE, plans.row(i), gbs=64), tokens=TOKENS, restart_seconds=600)
+        for name in ("tokens_per_second", "days", "cost", "energy_kwh", "goodput", "effective_days"):
+            assert np.broadcast_to(getattr(found, name), 2)[i] == pytest.approx(getattr(one, name)), name
+        assert found.mfu["palm"][i] == pytest.approx(one.mfu["palm"])
+
+
+def test_figures_that_cannot_be_are_refused(est):
+    with pytest.raises(tc.InputError) as caught:
+        tc.metrics(est, tokens=-1.0, price=float("nan"), restart_seconds=0.0, checkpoint_seconds=0.0)
+    assert caught.value.problems == (
+        "tokens = -1.0: must be above 0",
+        "price = nan: must be at least 0",
+        "checkpoint_seconds = 0.0: must be above 0",
+    )
