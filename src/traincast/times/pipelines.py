@@ -1,0 +1,325 @@
+"""Pipeline schedules in closed form: what is lost to fill and drain, what is held, what is sent. All arguments may be columns.
+
+A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the weights (W). GPipe and
+1F1B run B and W as one backward pass; the zero-bubble schedules run W when there is nothing else to do; DualPipe does both. The
+papers of the zero-bubble schedules write the same B; that of DualPipe writes B for both gradients.
+
+Where a paper's formula holds for some ratios F : B : W only, the form here holds for all of them and is the paper's where that
+applies. `traincast.times.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from traincast.columns import Column
+from traincast.times.collectives import several
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What a schedule needs to run.
+
+    Parameters
+    ----------
+    broken : str
+        What a user reads where it is not met.
+    holds : callable
+        Whether it is met, a boolean column, from stages, micro-batches of a replica and virtual stages of a device.
+    """
+
+    broken: str
+    holds: Callable[[Column, Column, Column], Any]
+
+
+def _one_chunk(schedule: str) -> Requirement:
+    return Requirement(f"{schedule} has one stage on a device, vp = 1", lambda pp, nm, v: v == 1)
+
+
+@dataclass(frozen=True)
+class Schedule(ABC):
+    """An order in which the stages of a pipeline work through the micro-batches of a step.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    """
+
+    name: str
+    copies: ClassVar[float] = 1.0  #: copies of the weights a device holds, of its 1/pp of the layers
+    splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """What it needs to run."""
+        return (_one_chunk(self.name),)
+
+    @abstractmethod
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Share of the other stages' time that a step waits for while the pipeline fills and drains.
+
+        A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp - 1) T.
+
+        Parameters
+        ----------
+        forward, backward, weight : Column
+            F, B and W of a micro-batch on a whole device [s].
+        pp, v : Column
+            Stages and virtual stages of a device.
+        barrier : bool
+            Whether the optimizer waits for all stages. Without (arXiv 2401.10241, section 4: the step is validated afterwards), a
+            device that started late may end late, into the next step. Of no effect where the device that starts first ends last.
+
+        Returns
+        -------
+        Column
+            The share, at least 0.
+        """
+
+    @abstractmethod
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """Activations a device holds at the peak, each from the start of its forward pass to the end of W.
+
+        Parameters
+        ----------
+        pp, stage : Column
+            Stages, and the device: 0 is the first.
+        microbatches, v : Column
+            Micro-batches of a replica, nm, and virtual stages of a device.
+
+        Returns
+        -------
+        Column
+            In micro-batches of a whole device (1/pp of the layers).
+        """
+
+    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+        """How many of those in flight at the peak wait for W alone.
+
+        They hold what the weights' gradients need, M_W, and no longer all that was saved, M_B (arXiv 2401.10241, section 2.3).
+
+        Returns
+        -------
+        Column
+            In micro-batches of a whole device.
+        """
+        return 0.0 * pp
+
+    @abstractmethod
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Transfers between neighbours on the critical path of a step of equal stages, both directions counted.
+
+        Sends do not hold up the sender. Without `barrier`; docs/schedules.md says up to which transfer time the count holds.
+
+        Returns
+        -------
+        Column
+            Hops.
+        """
+
+    def chunks_per_device(self, v: Column) -> Column:
+        """Parts of the model a device holds."""
+        return self.copies * v
+
+    def transfers(self, v: Column) -> Column:
+        """How often a micro-batch crosses each link between neighbours, per direction: forward and backward, each this often."""
+        return v
+
+
+@dataclass(frozen=True)
+class GPipe(Schedule):
+    """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """All of it."""
+        return 1.0 + 0 * v
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """Every micro-batch."""
+        return microbatches + 0 * pp
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Those of the first micro-batch forward and of the last backward, whatever a transfer takes."""
+        return 2 * (pp - 1)
+
+
+@dataclass(frozen=True)
+class OneForwardOneBackward(Schedule):
+    """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Micro-batches in groups of pp, if interleaved."""
+        rule = "interleaving needs micro-batches in multiples of pp"
+        return (
+            Requirement(rule, lambda pp, nm, v: (v == 1) | (np.mod(nm, pp) == 0)),
+            Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
+        )
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """1/v (arXiv 2104.04473, section 2.2.2)."""
+        return 1 / v
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """pp - stage; interleaved, 1/v of 2 (pp - stage - 1) + (v - 1) pp + 1 parts (arXiv 2205.05198, section 4.2.3: stage 0)."""
+        return np.minimum(pp - stage + several(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Plain: fill and drain, and a round trip for every pp micro-batches. Interleaved, transfers up to F/(2v): fill and drain.
+
+        A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip of 2k transfers. Of
+        nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 - ceil((nm - 1)/pp)).
+        """
+        loops = microbatches - 1 - np.ceil((microbatches - 1) / pp)
+        return 2 * (pp * v - 1 + (1 - several(v)) * loops)
+
+
+@dataclass(frozen=True)
+class ZeroBubbleH1(Schedule):
+    """ZB-H1: 1F1B's forward passes and memory, W put off by as many micro-batches as the stage's number (arXiv 2401.10241, 2.1)."""
+
+    splits_backward: ClassVar[bool] = True
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Micro-batches to fill the pipeline with."""
+        return (*super().requirements, Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp))
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 1); a longer W hides no more than F, or B, would."""
+        hidden = np.minimum(weight, forward)
+        if barrier:
+            hidden = np.minimum(hidden, backward)
+        return (forward + backward - hidden) / (forward + backward + weight)
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 1)."""
+        return np.minimum(pp, microbatches)
+
+    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+        """The stage's number."""
+        return np.minimum(stage + 0 * pp, microbatches)
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Twice those of fill and drain, for transfers up to W/2, W the shortest: beyond, every loop of micro-batches waits."""
+        return 4 * (pp - 1)
+
+
+@dataclass(frozen=True)
+class ZeroBubbleH2(Schedule):
+    """ZB-H2: twice the forward passes before the first B, W put off by twice the stage's number (arXiv 2401.10241, section 2.2)."""
+
+    splits_backward: ClassVar[bool] = True
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Micro-batches to fill the pipeline with."""
+        rule = "zb-h2 needs at least 2 pp - 1 micro-batches"
+        return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """(F + B - 2W)/T (arXiv 2401.10241, table 1), at least 0; a W longer than F hides no more than F.
+
+        With a barrier at least F: the last device starts that much late for every stage before it.
+        """
+        left = np.maximum(forward + backward - 2 * np.minimum(weight, forward), forward if barrier else 0.0)
+        return left / (forward + backward + weight)
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 1)."""
+        return np.minimum(2 * pp - 1, microbatches)
+
+    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+        """Twice the stage's number."""
+        return np.minimum(2 * stage + 0 * pp, microbatches)
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Those of fill and drain: loops of twice the micro-batches have time for more."""
+        return 2 * (pp - 1)
+
+
+@dataclass(frozen=True)
+class ZeroBubbleV(Schedule):
+    """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362; 2401.10241, section 6)."""
+
+    splits_backward: ClassVar[bool] = True
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Two chunks, and micro-batches to fill the pipeline with."""
+        return (
+            Requirement("zb-v has two chunks on a device, vp = 2", lambda pp, nm, v: v == 2),
+            Requirement("zb-v needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1),
+        )
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """0 where F = B = W, as the papers say; elsewhere an upper bound fitted to the simulated order.
+
+        The papers give no form for other ratios. The order simulated loses up to half the difference between the longest and the
+        shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
+        """
+        F, B, W = forward, backward, weight
+        left = np.maximum(np.maximum(F, B) - W, F - (B + W) / 2)
+        late = np.maximum(np.maximum(F - B / 2, B / 2), W / 2) if barrier else np.maximum(np.abs(F - B), W - F) / 2
+        return np.maximum(left, late) / (F + B + W)
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
+        return np.minimum(pp, microbatches)
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """As simulated for F = B = W and transfers up to F/4; fewer or more by a third elsewhere."""
+        return np.maximum(6 * (pp - 1) - 2, 0)
+
+
+@dataclass(frozen=True)
+class DualPipe(Schedule):
+    """Two pipelines in opposite directions over the same devices, forward paired with the other's backward (arXiv 2412.19437)."""
+
+    copies: ClassVar[float] = 2.0  # table 2: parameters
+    splits_backward: ClassVar[bool] = True
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Even numbers, and micro-batches to fill both pipelines with."""
+        return (
+            *super().requirements,
+            Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
+            Requirement("dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0),
+            Requirement("dualpipe needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp),
+        )
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """(pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) where F <= B, W <= B and F + W <= 2B in our letters.
+
+        F&B, the pair, is T: what its overlap hides is communication, and that is not in F, B and W; the paper's term is F + 2B - W.
+        Elsewhere an upper bound fitted to the simulated order, which takes up to one F less.
+        """
+        F, B, W = forward, backward, weight
+        left = F + np.maximum(np.maximum(B + np.maximum(F, B) - W, F), B)
+        return np.maximum(pp / 2 - 1, 0) / np.maximum(pp - 1, 1) * left / (F + B + W)
+
+    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+        """pp + 1 on every device (arXiv 2412.19437, table 2)."""
+        return np.minimum(pp + 1, microbatches)
+
+    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """As simulated for F = B = W: nearly one for each micro-batch, since a pair waits for what both of its passes need."""
+        return 3 * np.maximum(pp / 2 - 1, 0) + microbatches - np.floor((microbatches + pp - 4) / pp)
+
+
+SCHEDULES: Final[dict[str, Schedule]] = {
+    schedule.name: schedule
+    for schedule in (
+        GPipe("gpipe"),
+        OneForwardOneBackward("1f1b"),
+        ZeroBubbleH1("zb-h1"),
+        ZeroBubbleH2("zb-h2"),
+        ZeroBubbleV("zb-v"),
+        DualPipe("dualpipe"),
+    )
+}
