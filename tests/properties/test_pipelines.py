@@ -1,4 +1,6 @@
-"""Closed forms of the pipeline schedules against their simulation, over random stages; for which inputs they are equal, and else bounds."""
+"""Closed forms of the pipeline schedules against their simulation: for which inputs they are equal, and elsewhere bounds."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -83,7 +85,7 @@ def test_the_papers_forms_where_they_hold(times):
         assert lost("zb-h1") == pytest.approx((pp - 1) * (F + B - W))
     if F >= W and F + B >= 2 * W:
         assert lost("zb-h2") == pytest.approx((pp - 1) * (F + B - 2 * W))
-    if B >= max(F, W) and 2 * B >= F + W:
+    if max(F, W) <= B and 2 * B >= F + W:
         assert lost("dualpipe") == pytest.approx((pp / 2 - 1) * ((F + B + W) + (B + W) - 3 * W))
 
 
@@ -133,6 +135,7 @@ def test_transfers_of_equal_stages_that_are_exposed(data):
     """1F1B and GPipe: for any transfer time; the others for transfers up to those `exposed_transfers` names."""
     name = data.draw(st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]))
     pp, microbatches, v = data.draw(pipelines(name))
+    microbatches *= 2 if name == "zb-h1" else 1  # its second round trip needs 2 pp of them
     F, B, W = data.draw(F_B_W)
     share = data.draw(st.floats(0.01, 1))
     if name in ("zb-v", "dualpipe"):
@@ -172,7 +175,7 @@ def test_gpipe_of_unequal_stages(drawn):
 @given(st.integers(1, 6).flatmap(lambda pp: st.tuples(st.lists(TIMES, min_size=pp, max_size=pp), st.integers(pp, 4 * pp))), TIMES)
 @example(([0.2, 1.0, 0.2, 0.2, 0.2], 5), 1.0)
 def test_1f1b_of_unequal_stages(drawn, ratio):
-    """With B/F alike on all stages the step's form is an upper bound (proof in docs/schedules.md), met to the stages after the slowest."""
+    """With B/F alike on all stages the step's form is an upper bound (docs/schedules.md), met to the stages after the slowest."""
     F, microbatches = drawn
     stages = [(time, 2 * ratio * time) for time in F]
     total = [sum(stage) for stage in stages]
@@ -257,7 +260,7 @@ def test_a_timeline_is_complete_and_possible(name, data):
             assert earlier is None or p.start >= earlier.end + 0.1 * (earlier.device != p.device) - 1e-12
     for device in range(pp):
         spans = sorted({(p.start, p.end) for p in timeline.passes if p.device == device})
-        assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+        assert all(first[1] <= second[0] for first, second in pairwise(spans))
     assert timeline.busy + timeline.idle == pytest.approx(timeline.seconds)
 
 

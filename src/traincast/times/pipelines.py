@@ -205,7 +205,7 @@ class ZeroBubbleH1(Schedule):
         return np.minimum(stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Twice those of fill and drain, for transfers up to W/2, W the shortest: beyond, every loop of micro-batches waits."""
+        """Twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp: longer ones slow every loop."""
         return 4 * (pp - 1)
 
 
