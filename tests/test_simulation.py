@@ -49,7 +49,7 @@ def test_interleaved_by_hand():
 
 
 def test_zb_h1_by_hand():
-    """2 stages, F = B = W: the last device puts the first W off, one unit lost (arXiv 2401.10241, table 1: F + B - W)."""
+    """2 stages, F = B = W: the last device puts the first W off, one unit lost (arXiv 2401.10241, table 2: F + B - W)."""
     assert drawn(simulate("zb-h1", [1, 1], [1, 1], [1, 1], 3)) == [
         "01.aA2bBcC",
         ".0a1bA2cBC",

@@ -74,7 +74,7 @@ def test_schedules_of_two_chunks_take_at_most_the_closed_form(name, data):
 @settings(max_examples=60)
 @given(F_B_W)
 def test_the_papers_forms_where_they_hold(times):
-    """arXiv 2401.10241, table 1 (ZB-H1, ZB-H2); arXiv 2412.19437, table 2, with its B = our B + W and F&B = F + B + W."""
+    """arXiv 2401.10241, table 2 (ZB-H1, ZB-H2); arXiv 2412.19437, table 2, with its B = our B + W and F&B = F + B + W."""
     F, B, W = times
     pp, total = 8, sum(times)
 
@@ -119,7 +119,7 @@ def test_every_device_holds_what_the_closed_form_says(name, data):
 @settings(max_examples=40)
 @given(st.sampled_from(["zb-h1", "zb-h2"]), st.data())
 def test_deferred_weight_gradients(name, data):
-    """What waits for W alone is at its most the stage's number, or twice that (arXiv 2401.10241, table 1)."""
+    """What waits for W alone is at its most the stage's number, or twice that (arXiv 2401.10241, table 2)."""
     pp, microbatches, _ = data.draw(pipelines(name))
     timeline = uniform(name, pp, microbatches, 1, data.draw(F_B_W))
     for stage in range(pp):

@@ -190,14 +190,14 @@ class ZeroBubbleH1(Schedule):
         return (*super().requirements, Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 1); a longer W hides no more than F, or B, would."""
+        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
         hidden = np.minimum(weight, forward)
         if barrier:
             hidden = np.minimum(hidden, backward)
         return (forward + backward - hidden) / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 1)."""
+        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
         return np.minimum(pp, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
@@ -222,7 +222,7 @@ class ZeroBubbleH2(Schedule):
         return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - 2W)/T (arXiv 2401.10241, table 1), at least 0; a W longer than F hides no more than F.
+        """(F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
         """
@@ -230,7 +230,7 @@ class ZeroBubbleH2(Schedule):
         return left / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 1)."""
+        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
         return np.minimum(2 * pp - 1, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
