@@ -190,14 +190,14 @@ class ZeroBubbleH1(Schedule):
         return (*super().requirements, Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 1); a longer W hides no more than F, or B, would."""
+        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
         hidden = np.minimum(weight, forward)
         if barrier:
             hidden = np.minimum(hidden, backward)
         return (forward + backward - hidden) / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 1)."""
+        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
         return np.minimum(pp, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
@@ -205,7 +205,7 @@ class ZeroBubbleH1(Schedule):
         return np.minimum(stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Twice those of fill and drain, for transfers up to W/2, W the shortest: beyond, every loop of micro-batches waits."""
+        """Twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp: longer ones slow every loop."""
         return 4 * (pp - 1)
 
 
@@ -222,12 +222,15 @@ class ZeroBubbleH2(Schedule):
         return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - 2W)/T (arXiv 2401.10241, table 1), at least 0; a W longer than F hides no more than F. With a barrier at least F."""
+        """(F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
+
+        With a barrier at least F: the last device starts that much late for every stage before it.
+        """
         left = np.maximum(forward + backward - 2 * np.minimum(weight, forward), forward if barrier else 0.0)
         return left / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 1)."""
+        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
         return np.minimum(2 * pp - 1, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
@@ -256,7 +259,8 @@ class ZeroBubbleV(Schedule):
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """0 where F = B = W, as the papers say; elsewhere an upper bound fitted to the simulated order.
 
-        The papers give no form for other ratios. The terms are the slopes of the simulated bubble; a barrier costs F/2 at F = B = W.
+        The papers give no form for other ratios. The order simulated loses up to half the difference between the longest and the
+        shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
         """
         F, B, W = forward, backward, weight
         left = np.maximum(np.maximum(F, B) - W, F - (B + W) / 2)
@@ -274,7 +278,7 @@ class ZeroBubbleV(Schedule):
 
 @dataclass(frozen=True)
 class DualPipe(Schedule):
-    """Two pipelines over the devices in opposite directions, the forward pass of one paired with the other's backward (arXiv 2412.19437)."""
+    """Two pipelines in opposite directions over the same devices, forward paired with the other's backward (arXiv 2412.19437)."""
 
     copies: ClassVar[float] = 2.0  # table 2: parameters
     splits_backward: ClassVar[bool] = True
