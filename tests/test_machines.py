@@ -1,6 +1,8 @@
 """The machines of the catalogue: all load, their figures are those of the data sheets, and none contradicts itself."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +21,9 @@ SYSTEMS = {
     "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200", "hgx-a100-hdr-4x200",
     "jean-zay-a100", "perlmutter", "perlmutter-80", "polaris", "tg40", "tg80", "dgx-h100", "dgx-h200", "eos", "hgx-h800",
     "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300", "gb200-nvl72",
-    "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4", "azure-nd-h100-v5",
-    "azure-nd-h200-v5", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node", "mi325x-node", "mi355x-node",
-    "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node",
+    "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4",
+    "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node",
+    "mi325x-node", "mi355x-node", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node",
 }  # fmt: skip
 
 
@@ -125,3 +127,13 @@ def test_networks(name: str, domain: int, fast: float, slow: float) -> None:
 def test_failures_are_those_of_llama_3() -> None:
     """arXiv 2407.21783: 419 unexpected interruptions in 54 days on 16,384 GPUs."""
     assert load_system("llama3-h100").failure_hours == pytest.approx(16384 * 54 * 24 / 419, rel=1e-3)
+
+
+def test_the_files_of_the_page_on_machines_load(tmp_path: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "machines.md"
+    files = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(files) == 2
+    for number, text in enumerate(files):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert len(load_system(path).tiers) == 2 + number

@@ -45,7 +45,7 @@ def catalogue(folder: Literal["models", "systems", "accelerators"]) -> "dict[str
     from importlib.resources import files
 
     entries = files("traincast").joinpath("catalog", folder).iterdir()
-    return {entry.name.removesuffix(".yaml"): entry for entry in sorted(entries, key=str) if entry.name.endswith(".yaml")}
+    return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
 
 
 def _text(file: "Path | Traversable") -> str:

@@ -127,7 +127,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
         if chip := catalogue("accelerators").get(str(name_or_path).lower()):
             return schema.accelerator_figures(schema.AcceleratorPart.model_validate(read(chip)))
-        raise unknown("model or system", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
+        raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
     return schema.figures(_model_file(name_or_path))
 
 
