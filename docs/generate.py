@@ -14,6 +14,7 @@ import sympy as sp
 from traincast.assumptions import ERRATA, PAPER, Assumptions
 from traincast.columns import COLUMNS
 from traincast.hardware import Accelerator, System, Tier
+from traincast.load import accelerator_names, figures, load_system, system_names
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations import attention, dense
@@ -303,12 +304,46 @@ A search may choose another plan once the errata are corrected. `traincast repro
 """
 
 
+def catalogue() -> str:
+    """The page of machines, from the catalogue."""
+    intro = (
+        "# Catalogue of machines\n\n[Machines](machines.md) says how such files are written. `traincast catalog NAME` shows every "
+        "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## Accelerators\n\n"
+    )
+    return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}"
+
+
+def _accelerators() -> str:
+    """Table of the catalogue's accelerators."""
+    rates = ("matrix_flops", "fp8_flops", "fp4_flops", "hbm_bandwidth", "hbm_bytes", "power")
+    scales = (1e12, 1e12, 1e12, 1e9, 1e9, 1.0)
+    text = (
+        "| name | 16 bits [TFLOP/s] | fp8 [TFLOP/s] | fp4 [TFLOP/s] | memory [GB/s] | [GB] | power [W] |\n" + "| --- " * 7 + "|\n"
+    )
+    for name in accelerator_names():
+        held = {figure.path: figure.value for figure in figures(name)}
+        shown = (f"{held[rate] / scale:g}" if rate in held else "" for rate, scale in zip(rates, scales, strict=True))
+        text += f"| `{name}` | {' | '.join(shown)} |\n"
+    return text
+
+
+def _systems() -> str:
+    """Table of the catalogue's systems: what each tier joins, and the bandwidth of an accelerator there."""
+    text = "| name | accelerator | tiers: accelerators joined, bandwidth of each [GB/s] |\n| --- | --- | --- |\n"
+    for name in system_names():
+        system = load_system(name)
+        tiers = "; ".join(f"{tier.name} {tier.size or 'all'}, {tier.bandwidth * tier.ports / 1e9:.5g}" for tier in system.tiers)
+        text += f"| `{name}` | {system.accelerator.name} | {tiers} |\n"
+    return text
+
+
 def pages() -> dict[str, str]:
     """All generated pages by file name."""
     return {
         "formulas.md": GENERATED + formulas(),
         "nomenclature.md": GENERATED + nomenclature(),
         "errata.md": GENERATED + errata(reproduce()),
+        "catalogue.md": GENERATED + catalogue(),
     }
 
 

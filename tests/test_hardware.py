@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.columns import COLUMNS
+from traincast.study import define, fields_of
 
 
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
@@ -40,6 +42,30 @@ def test_figures_are_reached_by_their_path(h200):
     assert machines.machines() == 3
     assert machines.take(1).accelerator.hbm_bytes == 2.0
     assert machines.take(1).columns() == {}
+
+
+def test_a_wrong_figure_of_the_cluster_is_told(h200):
+    with pytest.raises(tc.InputError) as caught:
+        replace(h200, price=-1.0, failure_hours=0.0)
+    assert {problem.partition(" = ")[0] for problem in caught.value.problems} == {"price", "failure_hours"}
+
+
+def test_figures_of_a_third_tier_and_of_lower_precision_vary():
+    dgx = tc.load_system("dgx-h100")
+    paths = fields_of(dgx)
+    assert {"network.1.size", "network.2.bandwidth", "network.2.latency", "accelerator.fp8_flops", "accelerator.power"} <= set(
+        paths
+    )
+    assert dgx.with_figures({"network.2.bandwidth": 1.0}).tiers[2].bandwidth == 1.0
+    assert set(dgx.figures()) - set(COLUMNS) == {"network.0.ports"}  # always 1
+    fields = {"network.1.size": [256.0, 512.0], "accelerator.fp8_flops": [1e15, 2e15]}
+    study = define(["gpt3-175b"], [dgx], [512], ["1d"], 512, vary=[fields])
+    assert study.points == 2
+
+
+def test_an_explanation_of_a_system_of_three_tiers():
+    found = tc.search(tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d")
+    assert "slow network (spine)" in found.explain().sensitivity
 
 
 def test_a_model_is_of_whole_numbers_and_its_heads_divide_its_width(gpt):

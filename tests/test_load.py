@@ -66,7 +66,7 @@ def test_every_system_loads(name: str) -> None:
     system = load_system(name)
     assert load_system(name.upper()) == system
     assert system.name == name
-    assert system.fast_domain >= 4
+    assert system.fast_domain >= 2
 
 
 @pytest.mark.parametrize("name", [*model_names(), *system_names()])
@@ -331,18 +331,66 @@ def test_mistakes_in_an_accelerator(change: dict[str, object], expected: str, wr
 @pytest.mark.parametrize(
     ("network", "expected"),
     [
-        ([TIER | {"size": 8}], "network.1: missing; a network has exactly two tiers"),
-        ([TIER | {"size": 8}, TIER | {"size": 64}, TIER], "network: 3 tiers; a network has exactly two tiers"),
-        (5, "network = 5: not a list; a network has exactly two tiers"),
+        ([TIER | {"size": 8}], "network.1: missing; a network has two to 8 tiers"),
+        ([TIER | {"size": 2**i} for i in range(8)] + [TIER], "network: 9 tiers; a network has two to 8 tiers"),
+        ([TIER | {"size": 8}, TIER, TIER], "network.1.size: missing; write for instance size: 64"),
+        ([TIER | {"size": 8}, TIER | {"size": 12}, TIER], "network.1.size = 12: must be a multiple of network.0.size = 8; write"),
+        ([TIER | {"size": 8}, TIER | {"size": 8}, TIER], "network.1.size = 8: must be a multiple of network.0.size = 8; write for"),
+        ([TIER | {"size": 8, "ports": 2}, TIER], "network.0.ports: does not belong here; the innermost tier's bandwidth is"),
+        (5, "network = 5: not a list; a network has two to 8 tiers"),
         ([TIER, TIER], "network.0.size: missing; write for instance size: 64"),
         ([TIER | {"size": "nvs"}, TIER], "network.0.size = 'nvs': not a number; write for instance 64"),
-        ([TIER | {"size": 8}, TIER | {"size": 8}], "network.1.size: unknown key; allowed: name, bandwidth,"),
+        ([TIER | {"size": 8}, TIER | {"size": 8}], "network.1.size: does not belong here; the outermost tier joins everything"),
         ([TIER | {"size": 8}, TIER | {"efficiency": 1.2}], "network.1.efficiency = 1.2: above 1, the most a share can be"),
         ([TIER | {"size": 8}, 3], "network.1 = 3: not a mapping; its keys are name, bandwidth,"),
     ],
 )
 def test_mistakes_in_a_network(network: object, expected: str, write: Callable[..., Path]) -> None:
     [problem] = problems(load_system, write(SYSTEM | {"network": network}))
+    assert problem.startswith(expected)
+
+
+FIGURES = {
+    "gpus": 4096,
+    "price": "2.5 $/h",
+    "node_power": "1.2 kW",
+    "pue": 1.2,
+    "carbon": {"value": "0.48 kgCO2/kWh", "source": "the grid", "basis": "measured"},
+    "failure_hours": "50 kh",
+    "storage_bandwidth": "1 GB/s",
+}
+
+
+def test_a_system_of_three_tiers_with_all_its_figures(write: Callable[..., Path]) -> None:
+    network = [TIER | {"size": 8}, TIER | {"size": 256, "ports": 2}, TIER]
+    system = load_system(write(SYSTEM | FIGURES | {"network": network, "accelerator": "H100-SXM-80"}))
+    assert [(tier.size, tier.ports) for tier in system.tiers] == [(8, 1), (256, 2), (None, 1)]
+    assert system.accelerator == load_system("dgx-h100").accelerator
+    assert (system.gpus, system.price, system.node_power, system.pue) == (4096, 2.5, 1200, 1.2)
+    assert (system.carbon, system.failure_hours, system.storage_bandwidth) == (480, 50_000, 1e9)
+    assert system.sources["carbon"] == "the grid (measured)"
+    assert system.sources["accelerator.hbm_bytes"] == "NVIDIA H100 data sheet (spec)"
+    assert load_system(write(SYSTEM)).price is None
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"accelerator": "h100-sxm"}, "accelerator = 'h100-sxm': no accelerator of the catalogue; did you mean h100-sxm-80"),
+        ({"accelerator": "abacus"}, "accelerator = 'abacus': no accelerator of the catalogue; known: a100-pcie-40, "),
+        ({"accelerator": 5}, "accelerator = 5: not a mapping; its keys are name, source, matrix_flops,"),
+        ({"price": 2.5}, "price = 2.5: has no unit; write for instance '2.5 $/h'"),
+        ({"price": "2 W"}, "price = '2 W': unit 'W' measures W, not $/h; write for instance '2.5 $/h'"),
+        ({"node_power": "1 kWh"}, "node_power = '1 kWh': unit 'kWh' is unknown, W is wanted; write for instance '700 W'"),
+        ({"failure_hours": "2 s"}, "failure_hours = '2 s': unit 's' measures s, not h; write for instance '50000 h'"),
+        ({"carbon": "400 g"}, "carbon = '400 g': unit 'g' measures g, not g/kWh; write for instance '480 g/kWh'"),
+        ({"pue": 0.9}, "pue = 0.9: below 1, the least it can be; write for instance 1.2"),
+        ({"gpus": 1.5}, "gpus = 1.5: not a whole number; write for instance 64"),
+        ({"prise": "2 $/h"}, "prise: unknown key; did you mean price?"),
+    ],
+)
+def test_mistakes_in_a_system(change: dict[str, object], expected: str, write: Callable[..., Path]) -> None:
+    [problem] = problems(load_system, write(SYSTEM | change))
     assert problem.startswith(expected)
 
 

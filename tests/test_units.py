@@ -29,6 +29,11 @@ from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, s
         ("2.5 \u00b5s", "s", 2.5e-6),  # micro sign
         ("2.5 \u03bcs", "s", 2.5e-6),  # Greek mu
         (" 3 ms ", "s", 3e-3),
+        ("10.2 kW", "W", 10_200.0),
+        ("50 kh", "h", 50_000.0),
+        ("2.5 $/h", "$/h", 2.5),
+        ("2.5 USD/h", "$/h", 2.5),
+        ("0.48 kgCO2/kWh", "g/kWh", 480.0),
         ("7", "s", 7.0),
         (7, "s", 7.0),
     ],
@@ -45,6 +50,9 @@ def test_parse(text: str | float, unit: str, value: float) -> None:
         ("989 TFLOPs", "FLOP/s", "measures FLOP, not FLOP/s"),
         ("3 GB/min", "byte/s", "measures byte/min, not byte/s"),
         ("3 parsec", "s", "unit 'parsec' is unknown"),
+        ("3 h", "s", "measures h, not s"),
+        ("700 W", "h", "measures W, not h"),
+        ("2.5 $", "$/h", "measures \\$, not \\$/h"),
         ("fast", "s", "not a quantity"),
         ("", "s", "not a quantity"),
         ("nan s", "s", "not a quantity"),

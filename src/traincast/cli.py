@@ -123,22 +123,22 @@ def estimate(
 
 @app.command
 def catalog(
-    name: Annotated[str | None, Parameter(help="Model or system to show, or a file; all names without it.")] = None,
+    name: Annotated[str | None, Parameter(help="Model, system or accelerator to show, or a file; all names without it.")] = None,
     /,
     *,
     json: Json = False,
 ) -> None:
-    """List the models and systems known by name, or show every figure of one with its source.
+    """List the models, systems and accelerators known by name, or show every figure of one with its source.
 
     Example: traincast catalog h200-nvs8
     """
-    from traincast.load import figures, model_names, system_names
+    from traincast.load import accelerator_names, figures, model_names, system_names
     from traincast.report import console, print_figures, print_names
     from traincast.units import quantity
 
     out = console()
     if name is None:
-        names = {"models": model_names(), "systems": system_names()}
+        names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
         if json:
             _print_json(names)
             return

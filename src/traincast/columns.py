@@ -12,6 +12,10 @@ else:
     Column = float  # a number, or a column (float64 array) of them
 
 
+Kind: TypeAlias = Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]
+_Row: TypeAlias = tuple[str, str, str, Kind, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Info:
     """One knob or result."""
@@ -19,11 +23,22 @@ class Info:
     name: str
     symbol: str  # as in arXiv 2410.00273; empty where the paper has none
     unit: str
-    kind: Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]
+    kind: Kind
     meaning: str
 
 
-_ROWS: Final = (
+def _tier(i: int, which: str) -> tuple[_Row, ...]:
+    """Rows of a tier of the network beyond the usual two."""
+    return (
+        (f"network.{i}.bandwidth", "", "byte/s", "figure", f"bandwidth of the {which} tier, one port (NIC), one direction"),
+        (f"network.{i}.efficiency", "", "", "figure", f"achieved share of the bandwidth of the {which} tier"),
+        (f"network.{i}.latency", "", "s", "figure", f"one hop over the {which} tier"),
+        (f"network.{i}.ports", "", "", "figure", f"ports (NICs) of an accelerator on the {which} tier"),
+        (f"network.{i}.size", "", "", "figure", f"accelerators in a domain of the {which} tier"),
+    )
+
+
+_ROWS: Final[tuple[_Row, ...]] = (
     # name, symbol, unit, kind, meaning
     ("layers", "L", "", "model", "transformer layers (the paper's depth)"),
     ("hidden", "e", "", "model", "embedding width"),
@@ -78,8 +93,14 @@ _ROWS: Final = (
     ("accelerator.matrix_flops", "", "FLOP/s", "figure", "dense peak of the matrix units"),
     ("accelerator.vector_flops", "", "FLOP/s", "figure", "peak of the vector units"),
     ("accelerator.vector_fp32_flops", "", "FLOP/s", "figure", "peak of the vector units in single precision"),
+    ("accelerator.fp32_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 32-bit numbers"),
+    ("accelerator.fp8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit numbers"),
+    ("accelerator.fp4_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 4-bit numbers"),
     ("accelerator.hbm_bandwidth", "", "byte/s", "figure", "memory bandwidth"),
     ("accelerator.hbm_bytes", "", "byte", "figure", "memory capacity"),
+    ("accelerator.host_bandwidth", "", "byte/s", "figure", "bandwidth to the host's memory, one direction"),
+    ("accelerator.host_bytes", "", "byte", "figure", "the host's memory for one accelerator"),
+    ("accelerator.power", "", "W", "figure", "power of the accelerator"),
     ("network.0.bandwidth", "", "byte/s", "figure", "bandwidth inside a fast domain, one direction"),
     ("network.0.efficiency", "", "", "figure", "achieved share of the bandwidth inside a fast domain"),
     ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
@@ -88,6 +109,9 @@ _ROWS: Final = (
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),
     ("network.1.ports", "", "", "figure", "ports (NICs) of an accelerator between domains"),
+    ("network.1.size", "", "", "figure", "accelerators in a domain of the second tier"),
+    *_tier(2, "third"),
+    *_tier(3, "fourth"),
     ("plan.vp", "v", "", "figure", "virtual stages of a device (interleaved 1F1B)"),
     ("model.layers", "L", "", "figure", "transformer layers"),
     ("model.hidden", "e", "", "figure", "embedding width"),

@@ -1,7 +1,8 @@
 """Text files into mappings; each way a file can be unreadable becomes one sentence."""
 
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from traincast.errors import InputError
 
@@ -36,6 +37,15 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(str(file), ["the top level is not a mapping; write one 'key: value' per line"])
     return content
+
+
+@cache
+def catalogue(folder: Literal["models", "systems", "accelerators"]) -> "dict[str, Traversable]":
+    """Files of a folder of the catalogue by name, in alphabetical order."""
+    from importlib.resources import files
+
+    entries = files("traincast").joinpath("catalog", folder).iterdir()
+    return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
 
 
 def _text(file: "Path | Traversable") -> str:

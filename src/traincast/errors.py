@@ -54,7 +54,11 @@ def not_whole(name: str, value: Any) -> list[str]:
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
     """An `InputError` for a name that is not in `known`, with close matches or else the whole list."""
+    return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
+
+
+def close_to(name: str, known: Iterable[str]) -> str:
+    """Names of `known` that one may stand for, or else the whole list."""
     names = sorted(known)
     close = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-    offer = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"
-    return InputError(f"unknown {kind} {name!r}", [offer + (f" ({hint})" if hint else "")])
+    return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"

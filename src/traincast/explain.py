@@ -187,13 +187,13 @@ def _capacity(outcomes: tuple[Outcome, ...]) -> float:
 
 def _sensitivity(est: Estimate) -> dict[str, float]:
     """Relative change of the step time when each hardware figure is 10 % better, the plan as it is."""
-    fast, slow = est.system.tiers
+    fast, *_, slow = est.system.tiers
     names = {
         "accelerator.matrix_flops": "matrix FLOP/s",
         "accelerator.vector_flops": "vector FLOP/s",
         "accelerator.hbm_bandwidth": "HBM bandwidth",
         "network.0.bandwidth": f"fast network ({fast.name})",
-        "network.1.bandwidth": f"slow network ({slow.name})",
+        f"network.{len(est.system.tiers) - 1}.bandwidth": f"slow network ({slow.name})",
     }
     figures = est.system.figures()
     better = {name: est.system.with_figures({path: figures[path] * MORE}) for path, name in names.items()}

@@ -9,6 +9,7 @@ from traincast.columns import Column
 from traincast.errors import InputError, is_whole
 from traincast.recipes import Rate
 
+OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
 NO_FIGURES: Final = (".name", ".size", ".processors")  # no columns over machines
 
 
@@ -157,7 +158,8 @@ class System:
                 " the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        figures = {path: value for path, value in self.figures().items() if isinstance(value, int | float)}
+        own = {name: getattr(self, name) for name in OWN_FIGURES}
+        figures = {path: value for path, value in (self.figures() | own).items() if isinstance(value, int | float)}
         problems = [
             f"{path} = {value!r}: must be above 0" for path, value in figures.items() if not value > 0 and "latency" not in path
         ]

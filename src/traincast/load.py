@@ -2,19 +2,16 @@
 
 import os
 import re
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
-from traincast.documents import read
+from traincast.documents import catalogue, read
 from traincast.errors import InputError, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-    from traincast.schema import Figure, ModelFile, SystemFile, TierPart
+    from traincast.schema import Figure, ModelFile, Part, SystemFile
 
 SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
 MODEL_KEYS: Final = {"layers", "hidden", "heads"}
@@ -77,39 +74,36 @@ def load_system(name_or_path: str | Path) -> System:
         If there is no such system, or with every mistake of the file.
     """
     file = _system_file(name_or_path)
-    chip, (inner, outer) = file.accelerator, file.network
-    fp32 = chip.vector_fp32_flops
     return System(
         name=file.name,
-        accelerator=Accelerator(
-            name=chip.name,
-            matrix_flops=chip.matrix_flops.value,
-            vector_flops=chip.vector_flops.value,
-            vector_fp32_flops=fp32.value if fp32 else None,
-            hbm_bandwidth=chip.hbm_bandwidth.value,
-            hbm_bytes=chip.hbm_bytes.value,
-        ),
-        tiers=(_tier(inner, size=inner.size.value), _tier(outer, outer.ports.value)),
+        accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
+        tiers=tuple(Tier(name=tier.name, **_values(tier)) for tier in file.network),
         sources=_sources(file),
+        **_values(file),
     )
 
 
 def model_names() -> tuple[str, ...]:
     """Names of the catalogue's models, aliases included, in alphabetical order."""
-    documents = {name: read(file) for name, file in _catalogue("models").items()}
+    documents = {name: read(file) for name, file in catalogue("models").items()}
     aliases = (alias for document in documents.values() for alias in document.get("aliases", ()))
     return tuple(sorted((*documents, *aliases)))
 
 
 def system_names() -> tuple[str, ...]:
     """Names of the catalogue's systems, in alphabetical order of machines; other fast domains can be chosen as well."""
-    documents = {name: read(file) for name, file in sorted(_catalogue("systems").items())}
+    documents = {name: read(file) for name, file in catalogue("systems").items()}
     domains = {name: document.get("fast_domains", ()) for name, document in documents.items()}
     return tuple(full for name, sizes in domains.items() for full in ([f"{name}-nvs{n}" for n in sizes] or [name]))
 
 
+def accelerator_names() -> tuple[str, ...]:
+    """Names of the catalogue's accelerators, which system files may refer to, in alphabetical order."""
+    return tuple(catalogue("accelerators"))
+
+
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
-    """Every figure of a model or a system: dotted path, value in SI, unit, source and basis.
+    """Every figure of a model, a system or an accelerator of the catalogue: dotted path, value in SI, unit, source and basis.
 
     Parameters
     ----------
@@ -131,7 +125,9 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if _is_system(name_or_path):
         return schema.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
-        raise unknown("model or system", str(name_or_path), (*model_names(), *system_names()))
+        if chip := catalogue("accelerators").get(str(name_or_path).lower()):
+            return schema.accelerator_figures(schema.AcceleratorPart.model_validate(read(chip)))
+        raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
     return schema.figures(_model_file(name_or_path))
 
 
@@ -151,14 +147,16 @@ def _model_file(name_or_path: str | Path) -> "ModelFile":
 def _system_file(name_or_path: str | Path) -> "SystemFile":
     """A checked system file."""
     from traincast.mistakes import check
-    from traincast.schema import SystemFile
+    from traincast.schema import system_file
 
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
         raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
-    return check(SystemFile, document, str(name_or_path))
+    network = document.get("network")
+    tiers = len(network) if isinstance(network, list) else 0
+    return check(system_file(max(tiers, 2)), document, str(name_or_path))
 
 
 def _is_file(name_or_path: str | Path) -> bool:
@@ -178,7 +176,7 @@ def _is_system(name_or_path: str | Path) -> bool:
 
 def _model_document(name: str) -> dict[str, Any] | None:
     """What the catalogue holds on a model, None if nothing."""
-    files, name = _catalogue("models"), name.lower()
+    files, name = catalogue("models"), name.lower()
     if name in files:
         return read(files[name])
     return next((document for document in map(read, files.values()) if name in document.get("aliases", ())), None)
@@ -186,7 +184,7 @@ def _model_document(name: str) -> dict[str, Any] | None:
 
 def _system_document(name: str) -> dict[str, Any] | None:
     """What the catalogue holds on a system, the fast domain filled in; None if nothing."""
-    files, name = _catalogue("systems"), name.lower()
+    files, name = catalogue("systems"), name.lower()
     chosen = _CHOSEN_DOMAIN.fullmatch(name)
     stem = chosen[1] if chosen else name
     document = read(files[stem]) if stem in files else {}
@@ -199,25 +197,11 @@ def _system_document(name: str) -> dict[str, Any] | None:
     return document
 
 
-@cache
-def _catalogue(folder: Literal["models", "systems"]) -> "dict[str, Traversable]":
-    """Files of the catalogue by name."""
-    from importlib.resources import files
+def _values(part: "Part") -> dict[str, Any]:
+    """The figures a part of a checked file holds, by name."""
+    from traincast.schema import Entry
 
-    entries = files("traincast").joinpath("catalog", folder).iterdir()
-    return {entry.name.removesuffix(".yaml"): entry for entry in entries if entry.name.endswith(".yaml")}
-
-
-def _tier(tier: "TierPart", ports: float = 1.0, size: int | None = None) -> Tier:
-    """One tier of the network."""
-    return Tier(
-        name=tier.name,
-        bandwidth=tier.bandwidth.value,
-        efficiency=tier.efficiency.value,
-        latency=tier.latency.value,
-        ports=ports,
-        size=size,
-    )
+    return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
 def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:

@@ -3,16 +3,16 @@
 import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.errors import InputError
-from traincast.schema import AcceleratorPart, Entry, File, InnerTier, ModelFile, OuterTier, Part, SystemFile
+from traincast.schema import MOST_TIERS, AcceleratorPart, Entry, File, Misplaced, Part
 
-TIERS = "a network has exactly two tiers, the fast domain and the network between domains"
-AnyFile = TypeVar("AnyFile", ModelFile, SystemFile)
+TIERS = f"a network has two to {MOST_TIERS} tiers: the fast domain first, and last what joins everything"
+AnyFile = TypeVar("AnyFile", bound=File)
 
 
 def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> AnyFile:
@@ -21,7 +21,7 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
     Parameters
     ----------
     schema : type
-        `ModelFile` or `SystemFile`.
+        What the file may hold.
     document : mapping
         Content of the file.
     subject : str
@@ -29,7 +29,7 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
 
     Returns
     -------
-    ModelFile or SystemFile
+    File
         The content with every figure in SI.
 
     Raises
@@ -50,9 +50,12 @@ def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails)
         case "missing":
             return f"{_dotted(detail['loc'])}: missing{_needed(_part(schema, parents), last)}"
         case "extra_forbidden":
-            return f"{_dotted(detail['loc'])}: unknown key; {_offer(str(last), _part(schema, parents))}"
+            return f"{_dotted(detail['loc'])}: {_unwanted(str(last), _part(schema, parents))}"
         case "value_error":
             wrong = str(detail["ctx"]["error"])
+            if isinstance(detail["ctx"]["error"], Misplaced):
+                place = (*detail["loc"], *detail["ctx"]["error"].place)
+                return f"{_dotted(place)} = {_written(document, place)}: {wrong}"
         case "literal_error":
             wrong = f"not a known word; write {detail['ctx']['expected']}"
         case "string_type":
@@ -86,8 +89,9 @@ def _part(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
             return schema
         case ("accelerator",):
             return AcceleratorPart
-        case ("network", place):
-            return InnerTier if place == 0 else OuterTier
+        case ("network", int(place)):
+            tier: type[Part] = get_args(schema.model_fields["network"].annotation)[place]
+            return tier
     return Entry
 
 
@@ -100,10 +104,12 @@ def _needed(part: type[Part], key: str | int) -> str:
     return f"; write for instance {key}: {example}" if example else ""
 
 
-def _offer(key: str, part: type[Part]) -> str:
-    """Keys that an unknown one may stand for."""
-    close = get_close_matches(key, part.model_fields, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}"
+def _unwanted(key: str, part: type[Part]) -> str:
+    """Why a key cannot stand in a part, and what it may stand for."""
+    if key in part.elsewhere:
+        return f"does not belong here; {part.elsewhere[key]}"
+    close = get_close_matches(key, part.model_fields, cutoff=0.7)
+    return "unknown key; " + (f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}")
 
 
 def _written(document: Any, loc: Iterable[str | int]) -> str:

@@ -1,17 +1,20 @@
 """What a model or a system file may hold, as pydantic classes."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from functools import cache
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, create_model, field_validator, model_validator
 
-from traincast.errors import MOST
+from traincast.documents import catalogue, read
+from traincast.errors import MOST, close_to
 from traincast.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed"]
+MOST_TIERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,19 @@ class Figure:
     basis: Basis
 
 
+class Misplaced(ValueError):
+    """What is wrong at a place inside the value that was checked."""
+
+    def __init__(self, place: tuple[str | int, ...], wrong: str):
+        self.place = place
+        super().__init__(wrong)
+
+
 class Part(BaseModel):
     """A mapping that takes only the keys it declares."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
+    elsewhere: ClassVar[Mapping[str, str]] = {}  # keys that parts like this one may have: why this one may not
 
 
 class Entry(Part):
@@ -100,6 +112,20 @@ class Share(Entry):
         """The value, refused above 1."""
         if value > 1:
             raise ValueError(f"above 1, the most a share can be; write for instance {cls.example!r}")
+        return value
+
+
+class Overhead(Entry):
+    """A factor of at least 1."""
+
+    example = 1.2
+
+    @field_validator("value")
+    @classmethod
+    def _at_least_one(cls, value: float) -> float:
+        """The value, refused below 1."""
+        if value < 1:
+            raise ValueError(f"below 1, the least it can be; write for instance {cls.example!r}")
         return value
 
 
@@ -171,6 +197,34 @@ class Seconds(Quantity):
     may_be_zero = True
 
 
+class Watts(Quantity):
+    """A power."""
+
+    unit = "W"
+    example = EXAMPLES[unit]
+
+
+class Hours(Quantity):
+    """A long duration."""
+
+    unit = "h"
+    example = EXAMPLES[unit]
+
+
+class HourlyPrice(Quantity):
+    """A price for an hour."""
+
+    unit = "$/h"
+    example = EXAMPLES[unit]
+
+
+class Carbon(Quantity):
+    """Carbon dioxide of a kilowatt-hour."""
+
+    unit = "g/kWh"
+    example = EXAMPLES[unit]
+
+
 class File(Part):
     """What every file holds; `source` stands for all figures without one of their own."""
 
@@ -212,14 +266,22 @@ class ModelFile(File):
 
 
 class AcceleratorPart(Part):
-    """The accelerator of a system file."""
+    """An accelerator; `source` stands for its figures without one of their own."""
 
     name: Text
+    source: Text | None = None
     matrix_flops: FlopRate
     vector_flops: FlopRate
     vector_fp32_flops: FlopRate | None = None
+    fp32_flops: FlopRate | None = None
+    fp8_flops: FlopRate | None = None
+    fp4_flops: FlopRate | None = None
     hbm_bandwidth: ByteRate
     hbm_bytes: Bytes
+    host_bandwidth: ByteRate | None = None
+    host_bytes: Bytes | None = None
+    power: Watts | None = None
+    processors: Count | None = None
 
 
 class TierPart(Part):
@@ -231,14 +293,10 @@ class TierPart(Part):
     latency: Seconds
 
 
-class OuterTier(TierPart):
-    """The network between fast domains."""
-
-    ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
-
-
 class InnerTier(TierPart):
     """The network inside a fast domain of `size` accelerators; its bandwidth is that of all links of an accelerator."""
+
+    elsewhere = {"ports": "the innermost tier's bandwidth is that of all links of an accelerator"}
 
     size: Count
 
@@ -251,16 +309,71 @@ class InnerTier(TierPart):
         return size
 
 
+class OuterTier(TierPart):
+    """The network that joins everything."""
+
+    elsewhere = {"size": "the outermost tier joins everything and has none; leave it out, or add a tier outside"}
+
+    ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
+
+
+class MiddleTier(OuterTier, InnerTier):
+    """A network between fast domains that joins `size` accelerators."""
+
+    elsewhere = {}
+
+
 class SystemFile(File):
     """A system file."""
 
     accelerator: AcceleratorPart
-    network: tuple[InnerTier, OuterTier]
+    network: tuple[TierPart, ...]
+    gpus: Count | None = None
+    price: HourlyPrice | None = None
+    node_power: Watts | None = None
+    pue: Overhead | None = None
+    carbon: Carbon | None = None
+    failure_hours: Hours | None = None
+    storage_bandwidth: ByteRate | None = None
+
+    @field_validator("accelerator", mode="before")
+    @classmethod
+    def _by_name(cls, raw: object) -> object:
+        """The catalogue's accelerator of that name, where a name is written."""
+        if not isinstance(raw, str):
+            return raw
+        known = catalogue("accelerators")
+        if raw.lower() not in known:
+            raise ValueError(f"no accelerator of the catalogue; {close_to(raw, known)}")
+        return read(known[raw.lower()])
+
+    @field_validator("network")
+    @classmethod
+    def _nested(cls, network: tuple[TierPart, ...]) -> tuple[TierPart, ...]:
+        """Domains of a tier hold whole domains of the tier before."""
+        sizes = [tier.size.value for tier in network if isinstance(tier, InnerTier)]
+        for i, (size, inner) in enumerate(zip(sizes[1:], sizes, strict=False), start=1):
+            if size % inner or size == inner:
+                larger = inner * max(round(size / inner), 2)
+                raise Misplaced((i, "size"), f"must be a multiple of network.{i - 1}.size = {inner}; write for instance {larger}")
+        return network
+
+
+@cache
+def system_file(tiers: int) -> type[SystemFile]:
+    """What a system file of that many tiers may hold: the place of a tier tells its keys."""
+    places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MOST_TIERS) - 2), OuterTier)
+    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]
 
 
 def figures(file: File) -> tuple[Figure, ...]:
     """Every figure of a checked file, in the order of the file's description."""
     return tuple(_figures(file, "", file.source))
+
+
+def accelerator_figures(accelerator: AcceleratorPart) -> tuple[Figure, ...]:
+    """Every figure of a checked accelerator of the catalogue."""
+    return tuple(_figures(accelerator, "", accelerator.source or "the file itself"))
 
 
 def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
@@ -270,7 +383,7 @@ def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -
         if isinstance(item, Entry):
             yield Figure(path, item.value, item.unit, item.source or source, item.basis)
         elif isinstance(item, Part):
-            yield from _figures(item, f"{path}.", source)
+            yield from _figures(item, f"{path}.", getattr(item, "source", None) or source)
         elif isinstance(item, tuple):
             yield from _figures(enumerate(item), f"{path}.", source)
 

@@ -275,4 +275,4 @@ def fields_of(system: System) -> list[str]:
     """Paths of the fields that can be varied."""
     sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
     shapes = [f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")]
-    return [*(path for path in system.figures() if path in COLUMNS), *sizes, *shapes, "plan.vp"]
+    return [path for path in (*system.figures(), *sizes, *shapes, "plan.vp") if path in COLUMNS]

@@ -11,9 +11,13 @@ BASE: Final = {  # spelling -> (dimension, size in SI)
     "B": ("byte", 1.0), "byte": ("byte", 1.0), "bytes": ("byte", 1.0), "Byte": ("byte", 1.0), "Bytes": ("byte", 1.0),
     "b": ("byte", 0.125), "bit": ("byte", 0.125), "bits": ("byte", 0.125), "Bit": ("byte", 0.125), "Bits": ("byte", 0.125),
     "FLOP": ("FLOP", 1.0), "FLOPs": ("FLOP", 1.0), "FLOPS": ("FLOP/s", 1.0), "Bps": ("byte/s", 1.0), "bps": ("byte/s", 0.125),
-    "s": ("s", 1.0), "sec": ("s", 1.0),
+    "s": ("s", 1.0), "sec": ("s", 1.0), "h": ("h", 1.0), "W": ("W", 1.0), "$": ("$", 1.0), "USD": ("$", 1.0),
+    "g": ("g", 1.0), "gCO2": ("g", 1.0), "gCO2e": ("g", 1.0),
 }  # fmt: skip
-EXAMPLES: Final = {"byte": "80 GiB", "byte/s": "400 Gb/s", "FLOP/s": "989 TFLOP/s", "s": "2.5 us"}
+EXAMPLES: Final = {
+    "byte": "80 GiB", "byte/s": "400 Gb/s", "FLOP/s": "989 TFLOP/s", "s": "2.5 us",
+    "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
+}  # fmt: skip
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
 GIB: Final = 2.0**30
 
@@ -26,13 +30,13 @@ def parse(text: str | float, unit: str) -> float:
     text : str or float
         ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``; a bare number is taken in SI.
         ``b`` is a bit and ``B`` a byte; ``G`` is 1e9 and ``Gi`` 2**30.
-    unit : {"byte", "byte/s", "FLOP/s", "s"}
-        The dimension asked for.
+    unit : {"byte", "byte/s", "FLOP/s", "s", "W", "h", "$/h", "g/kWh"}
+        The dimension asked for. Hours, prices per hour and carbon per kWh stay as they are, as people state them.
 
     Returns
     -------
     float
-        The value in SI [`unit`].
+        The value [`unit`].
 
     Raises
     ------

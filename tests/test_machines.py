@@ -1,0 +1,139 @@
+"""The machines of the catalogue: all load, their figures are those of the data sheets, and none contradicts itself."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from traincast.hardware import Accelerator, System
+from traincast.load import accelerator_names, figures, load_system, system_names
+
+PAPER = ("a100-nvs", "h200-nvs", "b200-nvs", "b200-next-nvs")  # of arXiv 2410.00273, with figures of its own
+CLUSTERS = [name for name in system_names() if not name.startswith(PAPER)]
+ACCELERATORS = {
+    "v100-sxm-16", "v100-sxm-32", "a100-sxm-40", "a100-sxm-80", "a100-pcie-40", "a100-pcie-80", "h100-sxm-80", "h100-pcie-80",
+    "h100-96-hbm2e-500w", "h200-sxm-141", "h800-sxm-80", "gh200-96", "gh200-144", "b200-180", "gb200-186", "b300-288", "gb300-288",
+    "mi250-gcd", "mi250x-gcd", "mi250x-128", "mi300x-192", "mi325x-256", "mi355x-288", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e",
+    "gaudi2-96",
+}  # fmt: skip
+SYSTEMS = {
+    "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200", "hgx-a100-hdr-4x200",
+    "jean-zay-a100", "perlmutter", "perlmutter-80", "polaris", "tg40", "tg80", "dgx-h100", "dgx-h200", "eos", "hgx-h800",
+    "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300", "gb200-nvl72",
+    "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4",
+    "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node",
+    "mi325x-node", "mi355x-node", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node",
+}  # fmt: skip
+
+
+def sheet(name: str) -> dict[str, float]:
+    """Figures of an accelerator by name."""
+    return {figure.path: figure.value for figure in figures(name)}
+
+
+def test_what_the_catalogue_holds() -> None:
+    assert set(accelerator_names()) == ACCELERATORS
+    assert set(CLUSTERS) == SYSTEMS
+    assert not ACCELERATORS & set(system_names())  # a name shows one thing
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_every_accelerator(name: str) -> None:
+    held = sheet(name)
+    assert Accelerator(name=name, **held).matrix_flops  # type: ignore[arg-type]
+    assert all(figure.source != "the file itself" for figure in figures(name))
+    assert {"hbm_bandwidth", "hbm_bytes", "vector_fp32_flops", "host_bandwidth", "power", "processors"} <= held.keys()
+    rates = [held[rate] for rate in ("fp32_flops", "matrix_flops", "fp8_flops", "fp4_flops") if rate in held]
+    assert rates == sorted(rates)  # fewer bits are never slower
+    assert held["vector_fp32_flops"] <= held["vector_flops"] < held["matrix_flops"]
+    assert held["host_bandwidth"] < held["hbm_bandwidth"]
+    assert 100 < held["power"] < 2000
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_every_system_is_of_one_piece(name: str) -> None:
+    system = load_system(name)
+    sizes = [tier.size or system.gpus for tier in system.tiers]
+    assert all(outer is None or (inner is not None and inner < outer) for inner, outer in pairwise(sizes))
+    reach = [tier.bandwidth * tier.ports for tier in system.tiers]
+    assert reach == sorted(reach, reverse=True)  # no tier is wider than the one inside it
+    latency = [tier.latency for tier in system.tiers]
+    assert latency == sorted(latency)
+    assert system.accelerator.hbm_bandwidth > reach[0] * 0.99
+    assert not system.node_power or not system.accelerator.power or system.node_power > system.accelerator.power
+    assert not system.gpus or system.gpus % system.fast_domain == 0
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_what_money_and_power_rest_on(name: str) -> None:
+    for figure in figures(name):
+        if figure.path in {"price", "pue", "carbon", "storage_bandwidth"}:
+            assert figure.basis == "assumed" or figure.source.startswith(("arXiv", "Google environmental report"))
+        assert len(figure.source) > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [  # matrix 16 bits, fp8 [TFLOP/s], HBM [GB/s], [GB], power [W]
+        ("v100-sxm-32", (125, None, 900, 32, 300)),  # NVIDIA V100 data sheet
+        ("a100-sxm-80", (312, None, 2039, 80, 400)),  # NVIDIA A100 data sheet
+        ("a100-pcie-80", (312, None, 1935, 80, 300)),  # NVIDIA A100 data sheet
+        ("h100-sxm-80", (989.4, 1978.9, 3350, 80, 700)),  # NVIDIA H100 data sheet and white paper
+        ("h100-pcie-80", (756, 1513, 2000, 80, 350)),  # NVIDIA H100 data sheet and white paper
+        ("h200-sxm-141", (989.4, 1978.9, 4800, 141, 700)),  # NVIDIA H200 data sheet
+        ("b200-180", (2250, 4500, 8000, 180, 1000)),  # DGX B200 data sheet: 36 PFLOP/s fp8, 1440 GB, 64 TB/s for 8, sparsity halved
+        ("gb200-186", (2500, 5000, 8000, 186, 1200)),  # GB200 NVL72 data sheet: 360 PFLOP/s fp8, 13.4 TB for 72, sparsity halved
+        ("gb300-288", (2500, 5000, 8000, 288, 1400)),  # GB300 NVL72 data sheet
+        ("mi250x-gcd", (191.5, None, 1638.4, 64, 280)),  # AMD MI250X data sheet: half of 383 TFLOP/s, 3276.8 GB/s, 128 GB
+        ("mi300x-192", (1307.4, 2614.9, 5300, 192, 750)),  # AMD MI300X data sheet
+        ("mi355x-288", (2516.6, 5033.2, 8000, 288, 1400)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.4 GHz
+        ("tpu-v5e", (197, None, 819, 16, 200)),  # Google Cloud documentation
+        ("tpu-v5p", (459, 459, 2765, 95, 400)),  # Google Cloud documentation
+        ("tpu-v6e", (918, None, 1638, 32, 300)),  # Google Cloud documentation
+        ("gaudi2-96", (432, 865, 2450, 96, 600)),  # Intel Gaudi 2 white paper
+    ],
+)
+def test_data_sheets(name: str, expected: tuple[float | None, ...]) -> None:
+    held = sheet(name)
+    scales = {"matrix_flops": 1e12, "fp8_flops": 1e12, "hbm_bandwidth": 1e9, "hbm_bytes": 1e9, "power": 1}
+    found = [held[path] / scale if path in held else None for path, scale in scales.items()]
+    assert found == [value if value is None else pytest.approx(value) for value in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "fast", "slow"),
+    [  # accelerators of the innermost domain, its bandwidth of an accelerator and that of its NICs, one direction [GB/s]
+        ("dgx-2", 16, 150, 6.25),  # NVIDIA DGX-2 data sheet: 6 NVLinks of 25 GB/s; 8 x 100 Gb/s for 16
+        ("selene", 8, 300, 25),  # NVIDIA DGX A100 data sheet: 12 NVLinks of 25 GB/s; 8 x 200 Gb/s for 8
+        ("jean-zay-a100", 8, 300, 6.25),  # IDRIS: 4 x 100 Gb/s for 8
+        ("perlmutter", 4, 300, 25),  # NERSC: 4 x 200 Gb/s for 4
+        ("dgx-h100", 8, 450, 50),  # NVIDIA DGX H100 data sheet: 18 NVLinks of 25 GB/s; 8 x 400 Gb/s for 8
+        ("hgx-h800", 8, 200, 50),  # arXiv 2412.19437
+        ("dgx-b200", 8, 900, 50),  # NVIDIA DGX B200 data sheet: 18 NVLinks of 50 GB/s; 8 x 400 Gb/s for 8
+        ("gb200-nvl72", 72, 900, 50),  # NVIDIA GB200 NVL72 data sheet
+        ("gb300-nvl72", 72, 900, 100),  # NVIDIA GB300 NVL72 data sheet
+        ("aws-p5", 8, 450, 50),  # AWS: 3200 Gb/s for 8
+        ("mi300x-node", 8, 448, 50),  # AMD: 7 links of 64 GB/s
+        ("gaudi2-node", 8, 262.5, 37.5),  # Intel: 21 and 3 ports of 100 Gb/s
+    ],
+)
+def test_networks(name: str, domain: int, fast: float, slow: float) -> None:
+    system: System = load_system(name)
+    inner, outer = system.tiers[:2]
+    assert (system.fast_domain, inner.bandwidth / 1e9, outer.bandwidth * outer.ports / 1e9) == (domain, fast, slow)
+
+
+def test_failures_are_those_of_llama_3() -> None:
+    """arXiv 2407.21783: 419 unexpected interruptions in 54 days on 16,384 GPUs."""
+    assert load_system("llama3-h100").failure_hours == pytest.approx(16384 * 54 * 24 / 419, rel=1e-3)
+
+
+def test_the_files_of_the_page_on_machines_load(tmp_path: Path) -> None:
+    page = Path(__file__).parents[1] / "docs" / "machines.md"
+    files = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(files) == 2
+    for number, text in enumerate(files):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text, encoding="utf-8")
+        assert len(load_system(path).tiers) == 2 + number
