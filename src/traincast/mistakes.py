@@ -3,13 +3,14 @@
 import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.errors import InputError
-from traincast.schema import AcceleratorPart, Entry, File, InnerTier, ModelFile, OuterTier, Part, SystemFile
+from traincast.schema import Entry, File, ModelFile, Part, SystemFile
 
 TIERS = "a network has exactly two tiers, the fast domain and the network between domains"
 AnyFile = TypeVar("AnyFile", ModelFile, SystemFile)
@@ -55,6 +56,8 @@ def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails)
             wrong = str(detail["ctx"]["error"])
         case "literal_error":
             wrong = f"not a known word; write {detail['ctx']['expected']}"
+        case "bool_type":
+            wrong = "neither true nor false"
         case "string_type":
             wrong = "not text; put it in quotes"
         case "string_too_short":
@@ -81,14 +84,16 @@ def _dotted(loc: Iterable[str | int]) -> str:
 
 def _part(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
     """The schema of the mapping at a place in a file."""
-    match tuple(loc):
-        case ():
-            return schema
-        case ("accelerator",):
-            return AcceleratorPart
-        case ("network", place):
-            return InnerTier if place == 0 else OuterTier
-    return Entry
+    found: Any = schema
+    for key in loc:
+        if isinstance(key, str):
+            found = found.model_fields[key].annotation
+        else:
+            kinds = [kind for kind in get_args(found) if kind is not Ellipsis]
+            found = kinds[min(key, len(kinds) - 1)]
+        if get_origin(found) in (Union, UnionType):  # a part that may be left out
+            found = get_args(found)[0]
+    return found if isinstance(found, type) and issubclass(found, Part) else Entry
 
 
 def _needed(part: type[Part], key: str | int) -> str:
