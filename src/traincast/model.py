@@ -350,7 +350,8 @@ class Model:
             return l * (l + 1) / 2 if self.causal else float(l * l)
         w = near.window
         if near.chunked:
-            return l * (w + 1) / 2 if self.causal else float(l * w)
+            whole, rest = l // w, l % w  # chunks, and tokens of the last one where it is shorter
+            return (whole * w * (w + 1) + rest * (rest + 1)) / 2 if self.causal else float(whole * w * w + rest * rest)
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
     @property
