@@ -102,7 +102,7 @@ def test_sequence_length(load: Callable[..., Model]) -> None:
     assert load_model("llama-3-8b", seq=1024).seq == 1024
     assert load_model("llama-3-8b", seq=1024).training_sequences == 15e12 / 1024
     for seq in (0, 1.5, True):
-        with pytest.raises(InputError, match="seq = .*: must be a whole number of at least 1"):
+        with pytest.raises(InputError, match=r"seq = .*: must be a whole number of at least 1"):
             load_model("llama-3-8b", seq=seq)  # type: ignore[arg-type]
 
 
@@ -226,4 +226,4 @@ def test_any_value_loads_or_is_refused_by_name(name: str, value: object, load: C
         try:
             load(outer | {"text_config": changed} if inner is not outer else changed)
         except InputError as error:
-            assert any(problem.startswith(key) for problem in error.problems), (key, error.problems)
+            assert any(problem.startswith(key) for problem in error.problems), (key, error.problems)  # noqa: PT017

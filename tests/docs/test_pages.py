@@ -13,7 +13,7 @@ import pytest
 from traincast.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/tutorial.md", "docs/studies.md"]
+PAGES = ["README.md", "docs/tutorial.md", "docs/models.md", "docs/studies.md"]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 DOCTESTS = ["traincast", "traincast.plan", "traincast.estimate", "traincast.space", "traincast.executors"]
