@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from traincast.errors import InputError
 from traincast.load import figures, load_model, load_system, model_names, system_names
-from traincast.model import Model
+from traincast.model import Experts, Latent, Local, Model
 
 MODEL = {"name": "tiny", "source": "by hand", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 ACCELERATOR = {
@@ -23,6 +23,7 @@ ACCELERATOR = {
     "hbm_bandwidth": {"value": "1000 GB/s", "source": "a benchmark", "basis": "measured"},
     "hbm_bytes": "80 GiB",
 }
+EXPERTS = "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, capacity, imbalance, load"
 TIER = {"name": "links", "bandwidth": "400 Gb/s", "efficiency": 0.7, "latency": "2.5 us"}
 SYSTEM = {"name": "cluster", "source": "by hand", "accelerator": ACCELERATOR, "network": [TIER | {"size": 8}, TIER]}
 
@@ -58,7 +59,7 @@ def test_every_model_loads(name: str) -> None:
     model = load_model(name)
     assert load_model(name.upper()) == model
     assert model.sources.keys() >= {"layers", "hidden", "heads", "ffn", "seq"}
-    assert model.name == name or name == "gpt3"
+    assert model.name == name or name in {"gpt3", "llama-3-405b"}
 
 
 @pytest.mark.parametrize("name", system_names())
@@ -168,7 +169,7 @@ def test_chosen_fast_domain_says_so() -> None:
     ("load", "name", "says"),
     [
         (load_model, "gpt3-2t", "did you mean gpt3-1t"),
-        (load_model, "", "known: gpt-1.3b, "),
+        (load_model, "", "known: deepseek-v2, "),
         (load_system, "h200", "h200-nvs8"),
         (load_system, "h200-nvs0", "any N in <gpu>-nvs<N>"),
         (load_system, "h200-nvs-8", "h200-nvs8"),
@@ -203,6 +204,35 @@ def test_system_file(write: Callable[..., Path]) -> None:
     assert system.sources["accelerator.hbm_bandwidth"] == "a benchmark (measured)"
     assert system.sources["network.1.latency"] == "by hand (spec)"
     assert system.sources["network.1.ports"].endswith("(assumed)")
+
+
+def test_everything_a_model_file_may_hold(write: Callable[..., Path]) -> None:
+    shape = {"kv_heads": 2, "causal": True, "mlp": "swiglu", "norm": "rmsnorm", "norms": 4, "qk_norm": "head", "sinks": True}
+    shape |= {"dropout": False, "positions": "learned", "max_positions": 256, "vocab": 1000, "tied": True, "mtp": 1}
+    latent = {"kv_rank": 16, "q_rank": 24, "nope_dim": 8, "rope_dim": 4, "value_dim": 8}
+    local = {"window": 16, "chunked": True, "global_every": 2}
+    experts = {"experts": 4, "topk": 2, "ffn": 32, "shared_ffn": 32, "shared_gate": True, "first_dense": 1, "every": 1}
+    experts |= {"router_bias": True, "capacity": 1.5, "imbalance": 1.2, "load": [0, 1, 2, 3]}
+    path = write(MODEL | shape | {"latent": latent, "local": local, "experts": experts, "biases": ["qkv"]})
+    parts = {"latent": Latent(**latent), "local": Local(**local), "experts": Experts(**experts | {"load": (0, 1, 2, 3)})}
+    numbers = {key: value for key, value in MODEL.items() if key != "source"}
+    assert load_model(path) == Model(**numbers, **shape, **parts, biases=("qkv",))
+    shown = {figure.path: (figure.value, figure.unit) for figure in figures(path)}
+    assert (shown["latent.q_rank"], shown["local.window"], shown["experts.capacity"]) == ((24, ""), (16, "token"), (1.5, ""))
+    assert "mlp" not in shown  # words have no figure
+
+
+def test_image_model_file(write: Callable[..., Path]) -> None:
+    model = load_model(
+        write(MODEL | {"patch": 768, "classes": 10, "head_dim": 8, "biases": [], "local": {"window": 4, "layers": [2]}})
+    )
+    assert (model.patch, model.classes, model.head_width, model.biases) == (768, 10, 8, ())
+    assert [kind.local for kind in model.pattern] == [False, True]
+
+
+def test_null_is_left_out(write: Callable[..., Path]) -> None:
+    nothing = dict.fromkeys(("kv_heads", "latent", "local", "experts", "mlp", "causal", "biases", "mtp", "vocab", "qk_norm"))
+    assert load_model(write(MODEL | nothing)) == load_model(write(MODEL, "plain.json"))
 
 
 @pytest.mark.parametrize("content", [MODEL, SYSTEM])
@@ -274,8 +304,8 @@ def test_no_file(load: Callable[[Any], object], tmp_path: Path) -> None:
         ({"seq": -5}, "seq = -5: not a finite number above 0; write for instance 64"),
         ({"ffn": float("nan")}, "ffn = nan: not a finite number above 0; write for instance 64"),
         ({"ffn": float("inf")}, "ffn = inf: not a finite number above 0; write for instance 64"),
-        ({"heads": 24}, "heads = 24: does not divide hidden = 64; write for instance 8"),
-        ({"heads": {"value": 24}}, "heads = 24: does not divide hidden = 64; write for instance 8"),
+        ({"heads": 24}, "heads = 24: must divide hidden = 64; write for instance 8"),
+        ({"heads": {"value": 24}}, "heads = 24: must divide hidden = 64; write for instance 8"),
         ({"name": 7}, "name = 7: not text; put it in quotes"),
         ({"source": " "}, "source = ' ': empty; write a few words"),
         ({"aliases": "small"}, "aliases = 'small': not a list; write for instance [one, other]"),
@@ -290,6 +320,42 @@ def test_no_file(load: Callable[[Any], object], tmp_path: Path) -> None:
             {"training_sequences": 5, "training_tokens": 5},
             "training_tokens = 5: training_sequences is given as well; keep one of the two",
         ),
+        ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),
+        ({"causal": "yes"}, "causal = 'yes': neither true nor false"),
+        ({"mlp": "silu"}, "mlp = 'silu': not a known word; write 'gelu', 'relu', 'relu2', 'swiglu' or 'geglu'"),
+        ({"norms": 3}, "norms = 3: not a known word; write 2 or 4"),
+        ({"biases": "qkv"}, "biases = 'qkv': not a list; write for instance [one, other]"),
+        ({"biases": ["all"]}, "biases.0 = 'all': not a known word; write 'qkv', 'proj' or 'mlp'"),
+        ({"mtp": -1}, "mtp = -1: not a finite number of at least 0; write for instance 1"),
+        ({"experts": 8}, f"experts = 8: not a mapping; its keys are {EXPERTS}"),
+        ({"experts": {"experts": 8, "topk": 2}}, "experts.ffn: missing; write for instance ffn: 64"),
+        (
+            {"experts": {"experts": 8, "topk": 2, "ffn": 64, "shared": 1}},
+            "experts.shared: unknown key; did you mean shared_ffn or shared_gate?",
+        ),
+        ({"experts": {"experts": 8, "topk": 9, "ffn": 64}}, "experts.topk = 9: must be at most experts = 8"),
+        (
+            {"experts": {"experts": 8, "topk": 1, "ffn": {"valu": 6, "value": 64}}},
+            "experts.ffn.valu: unknown key; did you mean value?",
+        ),
+        (
+            {"experts": {"experts": 2, "topk": 1, "ffn": 64, "imbalance": 0.5}},
+            "experts.imbalance = 0.5: below 1, the least it can be; write for instance 1.2",
+        ),
+        (
+            {"experts": {"experts": 2, "topk": 1, "ffn": 64, "load": [1, -1]}},
+            "experts.load.1 = -1: not a finite number of at least 0; write for instance 0.5",
+        ),
+        ({"local": {"window": "1k"}}, "local.window = '1k': not a number; write for instance 64"),
+        (
+            {"local": {"window": 8, "layers": [{"value": 1, "sorce": "x"}]}},
+            "local.layers.0.sorce: unknown key; did you mean source?",
+        ),
+        (
+            {"local": {"window": 8, "global_every": 2, "layers": [1]}},
+            "local.layers = [1]: global_every is given as well; keep one of the two",
+        ),
+        ({"latent": {"kv_rank": 8, "nope_dim": 8, "value_dim": 8}}, "latent.rope_dim: missing; write for instance rope_dim: 64"),
     ],
 )
 def test_mistakes_in_a_model(change: dict[str, object], expected: str, write: Callable[..., Path]) -> None:
@@ -413,7 +479,7 @@ def test_odd_keys_and_numbers(write: Callable[..., Path]) -> None:
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
-@pytest.mark.parametrize("key", ["layers", "aliases", "name"])
+@pytest.mark.parametrize("key", ["layers", "aliases", "name", "latent", "experts", "local", "biases", "mlp", "tied", "norms"])
 def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
     from traincast.mistakes import check
     from traincast.schema import ModelFile

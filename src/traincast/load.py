@@ -2,11 +2,13 @@
 
 import os
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from traincast import huggingface
 from traincast.documents import catalogue, read
-from traincast.errors import InputError, unknown
+from traincast.errors import InputError, not_whole, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
 
@@ -18,14 +20,16 @@ MODEL_KEYS: Final = {"layers", "hidden", "heads"}
 _CHOSEN_DOMAIN = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
 
 
-def load_model(name_or_path: str | Path) -> Model:
+def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
     """Load a model.
 
     Parameters
     ----------
     name_or_path : str or Path
         A name of the catalogue such as ``"gpt3-1t"``, in any case. A string that ends in .yaml, .yml or .json
-        or contains a path separator, and any `Path`, is a file.
+        or contains a path separator, and any `Path`, is a file: a model file, or the config.json of a Hugging Face model.
+    seq : int, optional
+        Sequence length in place of the model's own [tokens].
 
     Returns
     -------
@@ -37,21 +41,7 @@ def load_model(name_or_path: str | Path) -> Model:
     InputError
         If there is no such model, or with every mistake of the file.
     """
-    file = _model_file(name_or_path)
-    sequences: float | None = file.training_sequences.value if file.training_sequences else None
-    if file.training_tokens:
-        sequences = file.training_tokens.value / file.seq.value
-    return Model(
-        name=file.name,
-        layers=file.layers.value,
-        hidden=file.hidden.value,
-        heads=file.heads.value,
-        ffn=file.ffn.value,
-        seq=file.seq.value,
-        global_batch=file.global_batch.value if file.global_batch else None,
-        training_sequences=sequences,
-        sources=_sources(file),
-    )
+    return _model(_model_file(name_or_path, seq), str(name_or_path))
 
 
 def load_system(name_or_path: str | Path) -> System:
@@ -128,19 +118,50 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
         if chip := catalogue("accelerators").get(str(name_or_path).lower()):
             return schema.accelerator_figures(schema.AcceleratorPart.model_validate(read(chip)))
         raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
-    return schema.figures(_model_file(name_or_path))
+    file = _model_file(name_or_path)
+    _model(file, str(name_or_path))  # refuses figures that contradict each other
+    return schema.figures(file)
 
 
-def _model_file(name_or_path: str | Path) -> "ModelFile":
-    """A checked model file."""
+def _model(file: "ModelFile", subject: str) -> Model:
+    """The model of a file; what it leaves out is as in `Model`."""
+    given = {field.name: _plain(getattr(file, field.name, None)) for field in fields(Model) if field.name != "sources"}
+    if file.training_tokens:
+        given["training_sequences"] = file.training_tokens.value / file.seq.value
+    try:
+        return Model(**{name: value for name, value in given.items() if value is not None}, sources=_sources(file))
+    except InputError as error:
+        raise InputError(subject, error.problems) from None
+
+
+def _plain(item: Any) -> Any:
+    """An item of a checked file as the model holds it."""
+    from traincast.schema import Entry, ModelPart
+
+    if isinstance(item, Entry):
+        return item.value
+    if isinstance(item, ModelPart):
+        values = {key: _plain(value) for key, value in item}
+        return item.becomes(**{key: value for key, value in values.items() if value is not None})
+    return tuple(map(_plain, item)) if isinstance(item, tuple) else item
+
+
+def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
+    """A checked model file, its sequence length replaced where one is asked for."""
     from traincast.mistakes import check
     from traincast.schema import ModelFile
 
+    if seq is not None and not_whole("seq", seq):
+        raise InputError(str(name_or_path), not_whole("seq", seq))
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
         raise unknown("model", str(name_or_path), model_names())
     if SYSTEM_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a system, not a model"])
+    if huggingface.is_config(document):
+        document = huggingface.as_model_file(document, Path(name_or_path), seq)
+    if seq is not None:
+        document = document | {"seq": {"value": seq, "source": "asked for", "basis": "assumed"}}
     return check(ModelFile, document, str(name_or_path))
 
 

@@ -3,13 +3,14 @@
 import reprlib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.errors import InputError
-from traincast.schema import MOST_TIERS, AcceleratorPart, Entry, File, Misplaced, Part
+from traincast.schema import MOST_TIERS, Entry, File, Misplaced, Part
 
 TIERS = f"a network has two to {MOST_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)
@@ -58,6 +59,8 @@ def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails)
                 return f"{_dotted(place)} = {_written(document, place)}: {wrong}"
         case "literal_error":
             wrong = f"not a known word; write {detail['ctx']['expected']}"
+        case "bool_type":
+            wrong = "neither true nor false"
         case "string_type":
             wrong = "not text; put it in quotes"
         case "string_too_short":
@@ -84,15 +87,16 @@ def _dotted(loc: Iterable[str | int]) -> str:
 
 def _part(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
     """The schema of the mapping at a place in a file."""
-    match tuple(loc):
-        case ():
-            return schema
-        case ("accelerator",):
-            return AcceleratorPart
-        case ("network", int(place)):
-            tier: type[Part] = get_args(schema.model_fields["network"].annotation)[place]
-            return tier
-    return Entry
+    found: Any = schema
+    for key in loc:
+        if isinstance(key, str):
+            found = found.model_fields[key].annotation
+        else:
+            kinds = [kind for kind in get_args(found) if kind is not Ellipsis]
+            found = kinds[min(key, len(kinds) - 1)]
+        if get_origin(found) in (Union, UnionType):  # a part that may be left out
+            found = get_args(found)[0]
+    return found if isinstance(found, type) and issubclass(found, Part) else Entry
 
 
 def _needed(part: type[Part], key: str | int) -> str:

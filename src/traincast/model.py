@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import gcd
 from typing import Final, Literal, NamedTuple, get_args
 
 from traincast.errors import WHOLE, InputError, is_whole
@@ -11,8 +12,20 @@ Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
 Norm = Literal["layernorm", "rmsnorm"]
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "proj", "mlp"]
+QkNorm = Literal["head", "full", "plain"]
 GATED: Final = frozenset({"swiglu", "geglu"})
-WORDS: Final[Mapping[str, tuple[str, ...]]] = {"mlp": get_args(Mlp), "norm": get_args(Norm), "positions": get_args(Positions)}
+WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
+    "mlp": get_args(Mlp),
+    "norm": get_args(Norm),
+    "positions": get_args(Positions),
+    "qk_norm": (*get_args(QkNorm), None),
+}
+COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # whole numbers of at least 1, where given
+    "": ("layers", "hidden", "heads", "ffn", "seq", "kv_heads", "head_dim", "vocab", "max_positions", "patch", "classes"),
+    "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
+    "local": ("window",),
+    "experts": ("experts", "topk", "ffn", "every"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +63,14 @@ class Local:
         Whether the sequence is cut into chunks instead of a window that slides.
     global_every : int
         Every how many layers one attends to the whole sequence: layers n, 2n, ... counted from 1. 0 if none does.
+    layers : tuple of int
+        The layers with local attention, counted from 1, where `global_every` cannot tell; takes its place.
     """
 
     window: int
     chunked: bool = False
     global_every: int = 0
+    layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +171,9 @@ class Model:
         Kind of norm.
     norms : int
         Norms of a layer: 2, or 4 where the blocks' results are normed as well (Gemma 2 and 3).
-    qk_norm : bool
-        Whether queries and keys are normed, head by head.
+    qk_norm : {"head", "full", "plain"}, optional
+        How queries and keys are normed, if they are: head by head with one head's weights (Qwen 3, Gemma 3), over all heads with
+        weights for each (OLMo 2), or head by head without weights (Llama 4).
     biases : tuple of {"qkv", "proj", "mlp"}
         Linear layers that have a bias.
     sinks : bool
@@ -205,7 +222,7 @@ class Model:
     experts: Experts | None = None
     norm: Norm = "layernorm"
     norms: int = 2
-    qk_norm: bool = False
+    qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] = ("proj", "mlp")
     sinks: bool = False
     dropout: bool = True
@@ -221,35 +238,60 @@ class Model:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = ("layers", "hidden", "heads", "ffn", "seq", "kv_heads", "head_dim", "vocab")
-        numbers = {name: getattr(self, name) for name in names}
-        problems = [
-            f"{name} = {value!r}: {WHOLE}"
-            for name, value in numbers.items()
-            if isinstance(value, int | float) and not is_whole(value)
-        ]
+        problems = self._no_counts()
         problems += [
-            f"{name} = {getattr(self, name)!r}: must be one of {', '.join(allowed)}"
+            f"{name} = {getattr(self, name)!r}: must be one of {', '.join(map(str, allowed))}"
             for name, allowed in WORDS.items()
             if getattr(self, name) not in allowed
         ]
+        if self.norms not in (2, 4):
+            problems.append(f"norms = {self.norms!r}: must be 2 or 4")
         if not problems and isinstance(self.hidden, int):
-            problems = self._undivided()
+            problems = self._contradictions() + self._uneven_experts()
         if problems:
             raise InputError(f"model {self.name}", problems)
 
-    def _undivided(self) -> list[str]:
-        """Numbers that should divide others and do not."""
+    def _no_counts(self) -> list[str]:
+        """Numbers that should be whole and are not; columns and symbols pass."""
+        found = []
+        for part, names in COUNTS.items():
+            owner = getattr(self, part) if part else self
+            for name in names:
+                value = getattr(owner, name, None)
+                if isinstance(value, int | float) and not is_whole(value):
+                    found.append(f"{part + '.' if part else ''}{name} = {value!r}: {WHOLE}")
+        return found
+
+    def _contradictions(self) -> list[str]:
+        """Numbers of attention that do not go together."""
         problems = []
         if self.head_dim is None and self.latent is None and self.hidden % self.heads:
-            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}")
+            close = gcd(self.hidden, self.heads)
+            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}; write for instance {close}")
+        if self.head_dim is not None and self.latent is not None:
+            problems.append(f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
-        one = self.experts
-        if one is not None and one.topk > one.experts:
+        if self.positions == "learned" and self.max_positions is not None and self.max_positions < self.seq:
+            problems.append(f"seq = {self.seq}: must be at most max_positions = {self.max_positions}, which are learned")
+        far = [layer for layer in self.local.layers if not 1 <= layer <= self.layers] if self.local else []
+        if far:
+            problems.append(f"local.layers: {far[0]} is none of the layers 1 to {self.layers}")
+        return problems
+
+    def _uneven_experts(self) -> list[str]:
+        """Numbers of experts that do not go together."""
+        one, problems = self.experts, []
+        if one is None:
+            return []
+        if one.topk > one.experts:
             problems.append(f"experts.topk = {one.topk}: must be at most experts = {one.experts}")
-        if one is not None and one.load and len(one.load) != one.experts:
+        if one.load and len(one.load) != one.experts:
             problems.append(f"experts.load: holds {len(one.load)} numbers; one for each of the {one.experts} experts is wanted")
+        if one.load and not sum(one.load):
+            problems.append("experts.load: all are 0; at least one expert must get tokens")
+        if not 1 <= one.imbalance < float("inf"):
+            problems.append(f"experts.imbalance = {one.imbalance!r}: must be a factor of at least 1")
         return problems
 
     @property
@@ -282,6 +324,8 @@ class Model:
     def _is_local(self, i: int) -> bool:
         if self.local is None:
             return False
+        if self.local.layers:
+            return i + 1 in self.local.layers
         return not self.local.global_every or (i + 1) % self.local.global_every != 0
 
     def _is_moe(self, i: int) -> bool:
@@ -306,7 +350,8 @@ class Model:
             return l * (l + 1) / 2 if self.causal else float(l * l)
         w = near.window
         if near.chunked:
-            return l * (w + 1) / 2 if self.causal else float(l * w)
+            whole, rest = l // w, l % w  # chunks, and tokens of the last one where it is shorter
+            return (whole * w * (w + 1) + rest * (rest + 1)) / 2 if self.causal else float(whole * w * w + rest * rest)
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
     @property
@@ -350,7 +395,8 @@ class Model:
             return queries + keys + h * one.value_dim * e
         q, kv = h * self.head_width, self.groups * self.head_width
         bias = (q + 2 * kv if "qkv" in self.biases else 0) + (e if "proj" in self.biases else 0)
-        return e * (q + 2 * kv) + q * e + bias + (2 * self.head_width if self.qk_norm else 0) + (h if self.sinks else 0)
+        normed = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
+        return e * (q + 2 * kv) + q * e + bias + normed + (h if self.sinks else 0)
 
     @property
     def end_parameters(self) -> int:

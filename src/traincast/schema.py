@@ -1,15 +1,25 @@
 """What a model or a system file may hold, as pydantic classes."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import inf, isfinite
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    StrictBool,
+    StringConstraints,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from traincast.documents import catalogue, read
 from traincast.errors import MOST, close_to
+from traincast.model import Biased, Experts, Latent, Local, Mlp, Norm, Positions, QkNorm
 from traincast.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -79,7 +89,7 @@ class Entry(Part):
     def _positive(cls, raw: object) -> float:
         """The value, finite and above zero (or zero, where that means something)."""
         value = cls._read(raw)
-        if not (0 < value < math.inf or (cls.may_be_zero and value == 0)):
+        if not (0 < value < inf or (cls.may_be_zero and value == 0)):
             allowed = "of at least 0" if cls.may_be_zero else "above 0"
             raise ValueError(f"not a finite number {allowed}; write for instance {cls.example!r}")
         return value
@@ -91,7 +101,7 @@ class Entry(Part):
             if isinstance(raw, int | float) and not isinstance(raw, bool):
                 return float(raw)
         except OverflowError:
-            return math.inf
+            return inf
         raise ValueError(f"not a number; write for instance {cls.example!r}")
 
 
@@ -99,6 +109,27 @@ class Amount(Entry):
     """A positive number."""
 
     example = 0.5
+
+
+class Load(Entry):
+    """Tokens an expert gets, in any unit."""
+
+    example = 0.5
+    may_be_zero = True
+
+
+class Factor(Entry):
+    """A number of at least 1."""
+
+    example = 1.2
+
+    @field_validator("value")
+    @classmethod
+    def _at_least_one(cls, value: float) -> float:
+        """The value, refused below 1."""
+        if value < 1:
+            raise ValueError(f"below 1, the least it can be; write for instance {cls.example!r}")
+        return value
 
 
 class Share(Entry):
@@ -140,9 +171,16 @@ class Count(Entry):
     def _read(cls, raw: object) -> float:
         """The value as written, refused with a fraction."""
         value = super()._read(raw)
-        if math.isfinite(value) and value != round(value):
+        if isfinite(value) and value != round(value):
             raise ValueError(f"not a whole number; write for instance {cls.example!r}")
-        return int(value) if math.isfinite(value) else value
+        return int(value) if isfinite(value) else value
+
+
+class Whole(Count):
+    """A whole number, zero allowed."""
+
+    example = 1
+    may_be_zero = True
 
 
 class Tokens(Count):
@@ -233,28 +271,93 @@ class File(Part):
     source: Text = "the file itself"
 
 
+class ModelPart(Part):
+    """A mapping inside a model file; `becomes` is what the model holds of it."""
+
+    becomes: ClassVar[type]
+
+
+class LatentPart(ModelPart):
+    """Multi-head latent attention."""
+
+    becomes = Latent
+
+    kv_rank: Count
+    q_rank: Count | None = None
+    nope_dim: Count
+    rope_dim: Count
+    value_dim: Count
+
+
+class LocalPart(ModelPart):
+    """Sliding-window or chunked attention."""
+
+    becomes = Local
+
+    window: Tokens
+    chunked: StrictBool | None = None
+    global_every: Whole | None = None
+    layers: tuple[Count, ...] | None = None
+
+    @field_validator("layers")
+    @classmethod
+    def _one_pattern(cls, layers: tuple[Count, ...] | None, info: ValidationInfo) -> tuple[Count, ...] | None:
+        """The layers are told once."""
+        if layers and info.data.get("global_every"):
+            raise ValueError("global_every is given as well; keep one of the two")
+        return layers
+
+
+class ExpertsPart(ModelPart):
+    """Mixture of experts."""
+
+    becomes = Experts
+
+    experts: Count
+    topk: Count
+    ffn: Count
+    shared_ffn: Whole | None = None
+    shared_gate: StrictBool | None = None
+    first_dense: Whole | None = None
+    every: Count | None = None
+    router_bias: StrictBool | None = None
+    capacity: Amount | None = None
+    imbalance: Factor | None = None
+    load: tuple[Load, ...] | None = None
+
+
 class ModelFile(File):
-    """A model file."""
+    """A model file. What is left out or null is as in `Model`, whose fields these are."""
 
     aliases: tuple[Text, ...] = ()
     layers: Count
     hidden: Count
     heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    latent: LatentPart | None = None
+    local: LocalPart | None = None
     ffn: Count
+    experts: ExpertsPart | None = None
+    vocab: Count | None = None
+    mtp: Whole | None = None
+    patch: Count | None = None
+    classes: Count | None = None
     seq: Tokens
+    max_positions: Tokens | None = None
+    causal: StrictBool | None = None
+    mlp: Mlp | None = None
+    norm: Norm | None = None
+    norms: Literal[2, 4] | None = None
+    qk_norm: QkNorm | None = None
+    biases: tuple[Biased, ...] | None = None
+    sinks: StrictBool | None = None
+    dropout: StrictBool | None = None
+    positions: Positions | None = None
+    tied: StrictBool | None = None
     global_batch: Sequences | None = None
     training_sequences: Sequences | None = None
     training_tokens: Tokens | None = None
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide(cls, heads: Count, info: ValidationInfo) -> Count:
-        """Heads share the hidden width evenly."""
-        hidden = info.data.get("hidden")
-        if hidden and hidden.value % heads.value:
-            largest = math.gcd(hidden.value, heads.value)
-            raise ValueError(f"does not divide hidden = {hidden.value}; write for instance {largest}")
-        return heads
 
     @field_validator("training_tokens")
     @classmethod

@@ -1,0 +1,174 @@
+"""The model types that can be imported: their features, and what each takes for a field that is left out.
+
+The defaults are those of the configuration class of each type in Hugging Face transformers 4.57, or of the code that a model is
+published with (DeepSeek, Kimi, Grok). Fields that shape a model and that published files always hold have none: they must be there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from traincast.huggingface.features import (
+    Feature,
+    biased,
+    chunked,
+    constant,
+    deepseek_experts,
+    experts,
+    further_tokens,
+    gated,
+    gemma_gated,
+    gpt2,
+    gpt_oss_experts,
+    grouped,
+    image,
+    latent,
+    learned,
+    llama4_experts,
+    llama4_qk_norm,
+    plain,
+    qwen_experts,
+    qwen_sliding,
+    rotary,
+    sliding,
+    text,
+    trunk,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Models of one type.
+
+    Parameters
+    ----------
+    features : tuple of callable
+        What is read, in order; a later feature wins.
+    defaults : mapping
+        What the type takes for fields that are left out.
+    names : mapping
+        How the type spells a field, where not as most do.
+    """
+
+    features: tuple[Feature, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+DECODER: Final[dict[str, Any]] = {
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "hidden_act": "silu",
+    "tie_word_embeddings": False,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "sliding_window": None,
+}
+GEMMA: Final[dict[str, Any]] = DECODER | {"head_dim": 256, "hidden_activation": None, "tie_word_embeddings": True}
+QWEN: Final[dict[str, Any]] = DECODER | {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
+QWEN_MOE: Final[dict[str, Any]] = QWEN | {"decoder_sparse_step": 1, "mlp_only_layers": None}
+DEEPSEEK: Final[dict[str, Any]] = DECODER | {"moe_layer_freq": 1, "n_shared_experts": None, "num_nextn_predict_layers": 0}
+LLAMA: Final = (trunk, text, grouped, gated, rotary)
+LOCAL_EXPERTS: Final[Mapping[str, tuple[str, ...]]] = {"num_experts": ("num_local_experts", "num_experts")}
+QWEN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {"num_experts": ("num_experts", "num_local_experts")}
+ROUTED_EXPERTS: Final[Mapping[str, tuple[str, ...]]] = {"num_experts": ("n_routed_experts",)}
+GPT2_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "num_hidden_layers": ("n_layer",),
+    "hidden_size": ("n_embd",),
+    "num_attention_heads": ("n_head",),
+    "intermediate_size": ("n_inner",),
+    "max_position_embeddings": ("n_positions",),
+    "hidden_act": ("activation_function",),
+}
+everywhere = sliding(lambda c, i: True)
+every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
+all_but_some = sliding(lambda c, i: (i + 1) % (c.count("sliding_window_pattern") or 1) != 0)
+no_bias = constant(biases=[])
+deepseek = Family(
+    features=(trunk, text, gated, rotary, no_bias, latent, deepseek_experts, further_tokens),
+    defaults=DEEPSEEK,
+    names=ROUTED_EXPERTS,
+)
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "deepseek_v2": deepseek,
+    "deepseek_v3": deepseek,
+    "gemma": Family(features=(*LLAMA, biased, gemma_gated), defaults=GEMMA | {"num_key_value_heads": 16}),
+    "gemma2": Family(
+        features=(*LLAMA, biased, gemma_gated, every_other, constant(norms=4)),
+        defaults=GEMMA | {"num_key_value_heads": 4, "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"},
+    ),
+    "gemma3_text": Family(
+        features=(*LLAMA, biased, gemma_gated, all_but_some, constant(norms=4, qk_norm="head")),
+        defaults=GEMMA
+        | {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072}
+        | {"sliding_window": 4096, "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh"},
+        names={"sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern")},
+    ),
+    "gpt2": Family(
+        features=(trunk, text, plain, gpt2, learned, constant(biases=["qkv", "proj", "mlp"])),
+        defaults={"intermediate_size": None, "hidden_act": "gelu_new", "tie_word_embeddings": True, "add_cross_attention": False}
+        | {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
+        names=GPT2_NAMES,
+    ),
+    "gpt_neox": Family(
+        features=(trunk, text, plain, biased, constant(positions="rotary")),
+        defaults=DECODER | {"hidden_act": "gelu", "attention_bias": True, "mlp_bias": True},
+    ),
+    "gpt_oss": Family(
+        features=(*LLAMA, biased, every_other, gpt_oss_experts),
+        defaults=DECODER
+        | {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True, "mlp_bias": True},
+        names=LOCAL_EXPERTS,
+    ),
+    "grok-1": Family(
+        features=(*LLAMA, no_bias, experts, constant(norms=4)),
+        defaults=DECODER | {"hidden_act": "gelu", "tie_word_embeddings": True},
+        names=QWEN_NAMES,
+    ),
+    "kimi_k2": deepseek,
+    "llama": Family(features=(*LLAMA, biased), defaults=DECODER),
+    "llama4_text": Family(
+        features=(*LLAMA, biased, chunked, llama4_experts, llama4_qk_norm),
+        defaults=DECODER
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "attention_chunk_size": 8192,
+            "no_rope_layer_interval": 4,
+            "use_qk_norm": True,
+        }
+        | {"no_rope_layers": None, "interleave_moe_layer_step": 1, "moe_layers": None, "num_experts_per_tok": 1},
+        names=LOCAL_EXPERTS,
+    ),
+    "mistral": Family(
+        features=(*LLAMA, no_bias, everywhere), defaults=DECODER | {"num_key_value_heads": 8, "sliding_window": 4096}
+    ),
+    "mixtral": Family(
+        features=(*LLAMA, no_bias, everywhere, experts), defaults=DECODER | {"num_key_value_heads": 8}, names=LOCAL_EXPERTS
+    ),
+    "nemotron": Family(
+        features=(trunk, text, grouped, plain, biased, constant(positions="rotary")), defaults=DECODER | {"hidden_act": "relu2"}
+    ),
+    "olmo2": Family(features=(*LLAMA, biased, constant(qk_norm="full")), defaults=DECODER),
+    "phi3": Family(features=(*LLAMA, no_bias, everywhere), defaults=DECODER),
+    "qwen2": Family(features=(*LLAMA, qwen_sliding, constant(biases=["qkv"])), defaults=QWEN | {"num_key_value_heads": 32}),
+    "qwen2_moe": Family(
+        features=(*LLAMA, qwen_sliding, qwen_experts, constant(biases=["qkv"])),
+        defaults=QWEN_MOE | {"num_key_value_heads": 16},
+        names=QWEN_NAMES,
+    ),
+    "qwen3": Family(
+        features=(*LLAMA, qwen_sliding, biased, constant(qk_norm="head")),
+        defaults=QWEN | {"num_key_value_heads": 32, "head_dim": 128},
+    ),
+    "qwen3_moe": Family(
+        features=(*LLAMA, qwen_sliding, qwen_experts, biased, constant(qk_norm="head")),
+        defaults=QWEN_MOE | {"num_key_value_heads": 4},
+        names=QWEN_NAMES,
+    ),
+    "vit": Family(
+        features=(trunk, plain, image),
+        defaults={"hidden_act": "gelu", "hidden_dropout_prob": 0.0, "num_channels": 3, "qkv_bias": True},
+    ),
+}

@@ -1,0 +1,229 @@
+"""Configurations of Hugging Face models. Those in data/hf hold the public figures of each model and no others."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from traincast.errors import InputError
+from traincast.huggingface.families import FAMILIES
+from traincast.load import figures, load_model, model_names
+from traincast.model import Local, Model
+
+HERE = Path(__file__).parent
+EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"
+FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")} | {"llama-3.1-405b": EXAMPLE}
+OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # what no configuration tells
+
+
+def config(name: str, **change: Any) -> dict[str, Any]:
+    """A configuration; a change to ... drops the field."""
+    content = json.loads(FILES[name].read_text(encoding="utf-8")) | change
+    return {key: value for key, value in content.items() if value is not ...}
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[..., Model]:
+    """Load what is written."""
+
+    def load(content: dict[str, Any], seq: int | None = None) -> Model:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return load_model(path, seq=seq)
+
+    return load
+
+
+def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, ...]:
+    """What is wrong with a configuration."""
+    with pytest.raises(InputError) as caught:
+        load(content)
+    assert caught.value.subject.endswith("config.json")
+    return caught.value.problems
+
+
+def test_every_family_is_tried() -> None:
+    types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
+    assert types == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", sorted(FILES.keys() & set(model_names())))
+def test_equals_the_catalogue(name: str) -> None:
+    imported, known = load_model(FILES[name]), load_model(name)
+    if "vit" not in name:
+        imported, known = replace(imported, **OF_A_RUN), replace(known, **OF_A_RUN)
+    assert imported == replace(known, global_batch=None)
+    assert imported.parameters == known.parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # of models that are not in the catalogue: parameters in the safetensors of the Hugging Face card
+        ("gpt2", 124_439_808),
+        ("gpt-neox-20b", 20_554_567_680),  # arXiv 2204.06745, table 1
+        ("olmo-2-7b", 7_298_617_344),
+        ("phi-3-mini", 3_821_079_552),
+        ("qwen2-57b-a14b", 57.41e9),
+    ],
+)
+def test_published_parameters(name: str, parameters: float) -> None:
+    assert load_model(FILES[name]).parameters == pytest.approx(parameters, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_every_figure_has_its_field(name: str) -> None:
+    for figure in figures(FILES[name]):
+        assert figure.source.startswith(FILES[name].name)
+        assert figure.basis == ("assumed" if figure.path == "seq" and name != "vit-l-16" else "spec")
+
+
+def test_example() -> None:
+    model = load_model(EXAMPLE)
+    assert model.name == "llama-3.1-405b"  # its folder
+    assert (model.layers, model.hidden, model.heads, model.kv_heads, model.ffn) == (126, 16384, 128, 8, 53248)
+    assert model.sources["seq"] == "config.json: max_position_embeddings = 131072, at most 8192 (assumed)"
+    assert model.sources["hidden"] == "config.json: hidden_size (spec)"
+
+
+def test_text_part_says_so() -> None:
+    model = load_model(FILES["gemma-3-27b"])
+    assert model.sources["layers"] == "gemma-3-27b.json, text_config (the text model only): num_hidden_layers (spec)"
+    assert model.sources["vocab"].endswith("vocab_size (default of gemma3_text) (spec)")
+
+
+def test_sequence_length(load: Callable[..., Model]) -> None:
+    long = config("llama-3-8b", max_position_embeddings=131072)
+    assert (load(long).seq, load(config("llama-2-7b")).seq) == (8192, 4096)
+    asked = load(config("llama-3-8b", max_position_embeddings=...), 32768)
+    assert (asked.seq, asked.sources["seq"]) == (32768, "asked for (assumed)")
+    assert load_model("llama-3-8b", seq=1024).seq == 1024
+    assert load_model("llama-3-8b", seq=1024).training_sequences == 15e12 / 1024
+    for seq in (0, 1.5, True):
+        with pytest.raises(InputError, match=r"seq = .*: must be a whole number of at least 1"):
+            load_model("llama-3-8b", seq=seq)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("llama-3-8b", {"attention_bias": True}, {"biases": ("qkv", "proj")}),
+        ("llama-3-8b", {"mlp_bias": True}, {"biases": ("mlp",)}),
+        ("llama-3-8b", {"tie_word_embeddings": ...}, {"tied": False}),
+        ("llama-3-8b", {"num_key_value_heads": ...}, {"kv_heads": None}),
+        ("llama-3-8b", {"head_dim": None}, {"head_dim": None, "head_width": 128}),
+        ("llama-3-8b", {"hidden_act": "gelu"}, {"mlp": "geglu"}),
+        ("mistral-7b", {"sliding_window": None}, {"local": None}),
+        ("mistral-7b", {"sliding_window": ...}, {"local": Local(window=4096)}),
+        ("mistral-7b", {"num_key_value_heads": ...}, {"kv_heads": 8}),
+        ("qwen2.5-7b", {"use_sliding_window": True}, {"local": None}),  # all 28 layers come before it begins
+        ("qwen2.5-7b", {"use_sliding_window": True, "max_window_layers": 0}, {"local": Local(window=131072)}),
+        (
+            "qwen2.5-7b",
+            {"use_sliding_window": True, "max_window_layers": 26, "sliding_window": 4096},
+            {"local": Local(window=4096, layers=(27, 28))},
+        ),
+        ("qwen2.5-7b", {}, {"biases": ("qkv",), "local": None, "qk_norm": None}),
+        ("qwen3-8b", {"head_dim": ...}, {"head_dim": 128, "qk_norm": "head", "biases": ()}),
+        ("gemma-2b", {}, {"tied": True, "mlp": "geglu", "norms": 2}),
+        ("gemma-2-9b", {"tie_word_embeddings": False}, {"tied": False, "norms": 4}),
+        ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}, {"local": None}),
+        ("gpt-oss-20b", {"layer_types": ...}, {"local": Local(window=128, global_every=2)}),
+        ("gpt2", {}, {"dropout": True, "tied": True, "ffn": 3072, "positions": "learned", "max_positions": 1024}),
+        ("gpt2", {"resid_pdrop": 0, "embd_pdrop": 0.0, "n_inner": 1024}, {"dropout": False, "ffn": 1024}),
+        ("phi-3-mini", {"resid_pdrop": 0.1}, {"dropout": True}),
+        ("nemotron-4-15b", {}, {"mlp": "relu2", "norm": "layernorm", "biases": ()}),
+        ("deepseek-v2-lite", {"n_routed_experts": None}, {"experts": None}),
+        ("grok-1", {"model_type": "mixtral"}, {"norms": 4, "mlp": "geglu", "tied": True}),
+        ("vit-l-16", {"id2label": ..., "qkv_bias": False}, {"classes": None, "biases": ("proj", "mlp"), "patch": 768, "seq": 197}),
+    ],
+)
+def test_defaults_of_the_model_type(
+    name: str, change: dict[str, Any], expected: dict[str, Any], load: Callable[..., Model]
+) -> None:
+    model = load(config(name, **change))
+    assert {key: getattr(model, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "pattern"),
+    [
+        ("qwen3-30b-a3b", {"decoder_sparse_step": 2}, [i % 2 == 1 for i in range(48)]),
+        ("qwen3-30b-a3b", {"mlp_only_layers": [0, 1]}, [i > 1 for i in range(48)]),
+        ("deepseek-v2-lite", {"moe_layer_freq": 2, "first_k_dense_replace": 1}, [i > 1 and i % 2 == 0 for i in range(27)]),
+        ("deepseek-v2-lite", {"first_k_dense_replace": 0}, [True] * 27),
+    ],
+)
+def test_layers_with_experts(name: str, change: dict[str, Any], pattern: list[bool], load: Callable[..., Model]) -> None:
+    assert [kind.moe for kind in load(config(name, **change)).pattern] == pattern
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "expected"),
+    [
+        ("llama-3-8b", {"hidden_size": ...}, "hidden_size: missing"),
+        ("llama-3-8b", {"hidden_size": "4096"}, "hidden_size = '4096': must be a whole number of at least 1"),
+        ("llama-3-8b", {"hidden_size": None}, "hidden_size = None: must be a whole number of at least 1"),
+        ("llama-3-8b", {"num_hidden_layers": True}, "num_hidden_layers = True: must be a whole number of at least 1"),
+        ("llama-3-8b", {"intermediate_size": [1, 2]}, "intermediate_size = [1, 2]: must be a whole number of at least 1"),
+        ("llama-3-8b", {"hidden_act": "xielu"}, "hidden_act = 'xielu': must be one of gelu, "),
+        ("llama-3-8b", {"attention_bias": "no"}, "attention_bias = 'no': must be true or false"),
+        ("llama-3-8b", {"num_attention_heads": 24}, "num_attention_heads = 24: must divide hidden_size = 4096"),
+        ("llama-3-8b", {"num_key_value_heads": 5}, "num_key_value_heads = 5: must divide num_attention_heads = 32"),
+        ("llama-3-8b", {"is_encoder_decoder": True}, "is_encoder_decoder = True: only decoders"),
+        ("llama-3-8b", {"architectures": ["LlamaForSequenceClassification"]}, "architectures = ['LlamaForSequence"),
+        ("llama-3-8b", {"model_type": "mamba2"}, "model_type = 'mamba2': not a type that can be imported; known: deepseek_v2, "),
+        ("llama-3-8b", {"model_type": ...}, "model_type = None: not a type that can be imported; known: deepseek_v2, "),
+        ("llama-3-8b", {"model_type": ["llama"]}, "model_type = ['llama']: not a type"),
+        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "num_experts_per_tok = 9: must be at most num_local_experts = 8"),
+        ("deepseek-v3", {"attention_bias": True}, "attention_bias = True: cannot be represented; only False can"),
+        ("deepseek-v3", {"moe_layer_freq": [0, 1]}, "moe_layer_freq = [0, 1]: must be a whole number of at least 1"),
+        ("deepseek-v3", {"q_lora_rank": ...}, "q_lora_rank: missing"),
+        ("deepseek-v3", {"first_k_dense_replace": -1}, "first_k_dense_replace = -1: must be a whole number of at least 0"),
+        ("qwen3-30b-a3b", {"mlp_only_layers": [7]}, "mlp_only_layers = [7]: cannot be represented; layers with experts"),
+        ("qwen3-30b-a3b", {"mlp_only_layers": "all"}, "mlp_only_layers = 'all': must be a list of whole numbers"),
+        ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "layer_types = ['linear_attention', "),
+        (
+            "gpt-oss-20b",
+            {"layer_types": ["full_attention"]},
+            "layer_types = ['full_attention']: must hold one word for each of the 24",
+        ),
+        ("gpt2", {"n_embd": ...}, "n_embd: missing"),
+        ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: cannot be represented; only False can"),
+        ("gpt2", {"resid_pdrop": "none"}, "resid_pdrop = 'none': must be a number"),
+        ("vit-l-16", {"patch_size": 15}, "patch_size = 15: must divide image_size = 224"),
+        ("vit-l-16", {"image_size": [224, 224]}, "image_size = [224, 224]: must be a whole number of at least 1"),
+    ],
+)
+def test_mistakes(name: str, change: dict[str, Any], expected: str, load: Callable[..., Model]) -> None:
+    [problem] = problems(load, config(name, **change))
+    assert problem.startswith(expected)
+
+
+def test_all_mistakes_at_once(load: Callable[..., Model]) -> None:
+    change = {"hidden_size": ..., "num_hidden_layers": 0, "hidden_act": "tanh", "kv_lora_rank": 1.5, "num_experts_per_tok": "8"}
+    found = problems(load, config("deepseek-v3", architectures="DeepseekV3ForCausalLM", vocab_size=..., **change))
+    assert [problem.split(":")[0].split(" ")[0] for problem in found] == [
+        "architectures",
+        "num_hidden_layers",
+        "hidden_size",
+        "vocab_size",
+        "hidden_act",
+        "kv_lora_rank",
+        "num_experts_per_tok",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+@pytest.mark.parametrize("value", [None, -1, 0.5, "x", [], {}, True])
+def test_any_value_loads_or_is_refused_by_name(name: str, value: object, load: Callable[..., Model]) -> None:
+    outer = config(name)
+    inner = outer.get("text_config", outer)
+    for key in inner:
+        changed = inner | {key: value}
+        try:
+            load(outer | {"text_config": changed} if inner is not outer else changed)
+        except InputError as error:
+            assert any(problem.startswith(key) for problem in error.problems), (key, error.problems)  # noqa: PT017

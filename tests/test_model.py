@@ -1,0 +1,197 @@
+"""Shapes of models: published parameter counts, patterns of layers, attended pairs."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincast.errors import InputError
+from traincast.load import load_model
+from traincast.model import Experts, Kind, Latent, Local, Model
+
+TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [  # parameters in the safetensors of the model's Hugging Face card, unless said otherwise
+        ("llama-2-7b", 6.738),
+        ("llama-2-13b", 13.016),
+        ("llama-2-70b", 68.977),
+        ("llama-3-8b", 8.030),
+        ("llama-3-70b", 70.554),
+        ("llama-3.1-405b", 405.85),
+        ("mistral-7b", 7.242),
+        ("mixtral-8x7b", 46.703),
+        ("mixtral-8x22b", 140.62),
+        ("deepseek-v2", 235.74),
+        ("deepseek-v2-lite", 15.706),
+        ("deepseek-v3", 671.03),  # README_WEIGHTS: 671B without the multi-token-prediction module
+        ("qwen2.5-7b", 7.616),
+        ("qwen2.5-72b", 72.706),
+        ("qwen3-8b", 8.191),
+        ("qwen3-32b", 32.762),
+        ("qwen3-30b-a3b", 30.532),
+        ("qwen3-235b-a22b", 235.09),
+        ("gpt-oss-20b", 20.91),  # gpt-oss model card, table 1
+        ("gpt-oss-120b", 116.83),  # the same
+        ("gemma-2b", 2.506),  # arXiv 2403.08295, table 2: 524,550,144 + 1,981,884,416
+        ("gemma-7b", 8.538),
+        ("gemma-2-9b", 9.242),
+        ("gemma-2-27b", 27.227),
+        ("gemma-3-27b", 27.009),
+        ("vit-l-16", 0.3043),  # timm, vit_large_patch16_224: 304,326,632
+    ],
+)
+def test_published_parameters(name: str, billions: float) -> None:
+    assert load_model(name).parameters / 1e9 == pytest.approx(billions, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "embedding", "rest"),
+    [
+        ("nemotron-4-15b", 3.1, 12.5),  # arXiv 2402.16819, section 2
+        ("nemotron-4-340b", 9.4, 331.6),  # arXiv 2406.11704, section 2.2
+        ("gemma-2-9b", 0.918, 8.324),  # arXiv 2408.00118, table 2
+        ("gemma-2-27b", 1.180, 26.048),  # the same
+        ("gemma-3-27b", 1.416, 25.600),  # arXiv 2503.19786, table 1, which has 262144 tokens
+    ],
+)
+def test_published_parts(name: str, embedding: float, rest: float) -> None:
+    model = load_model(name)
+    assert model.vocab is not None
+    held = model.vocab * model.hidden * (1 if model.tied else 2) / 1e9
+    assert held == pytest.approx(embedding, abs=0.05)
+    assert model.parameters / 1e9 - held == pytest.approx(rest, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "off"),
+    [
+        ("grok-1", 314, 0.006),  # xai-org/grok-1, README: 314B, which is the layers alone (314.88)
+        ("llama-4-scout", 109, 0.012),  # model card: 109B, 0.9B of which see images
+        ("llama-4-maverick", 400, 0.002),  # model card: 400B
+        ("kimi-k2", 1040, 0.014),  # arXiv 2507.20534: 1.04T; the files published hold 1.026T
+    ],
+)
+def test_published_roughly(name: str, billions: float, off: float) -> None:
+    assert load_model(name).parameters / 1e9 == pytest.approx(billions, rel=off)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "embeddings", "off"),
+    [  # embeddings: of the two tables of vocabulary, how many the source counts
+        ("mixtral-8x7b", 12.9, 2, 0.002),  # Mistral AI, announcement of Mixtral 8x7B
+        ("mixtral-8x22b", 39.1, 2, 0.002),  # Mistral AI, model card: 39.1B
+        ("deepseek-v2", 21.4, 2, 0.002),  # arXiv 2405.04434: 21B
+        ("deepseek-v3", 36.6, 1, 0.001),  # README_WEIGHTS: 36.6B, the head counted, the embedding not
+        ("kimi-k2", 32.6, 2, 0.01),  # arXiv 2507.20534: 32.6B
+        ("qwen3-30b-a3b", 3.3, 2, 0.02),  # model card: 3.3B
+        ("qwen3-235b-a22b", 22.0, 2, 0.01),  # model card: 22B
+        ("gpt-oss-20b", 3.61, 1, 0.001),  # model card, table 1: the head counted, the embedding not
+        ("gpt-oss-120b", 5.13, 1, 0.001),  # the same
+        ("llama-4-scout", 17, 2, 0.02),  # model card: 17B
+        ("llama-4-maverick", 17, 2, 0.02),  # the same
+    ],
+)
+def test_published_active_parameters(name: str, billions: float, embeddings: int, off: float) -> None:
+    model = load_model(name)
+    assert model.vocab is not None
+    counted = model.active_parameters - (2 - embeddings) * model.vocab * model.hidden
+    assert counted / 1e9 == pytest.approx(billions, rel=off)
+
+
+def test_multi_token_prediction() -> None:
+    """DeepSeek-V3, README_WEIGHTS: 11.5B parameters of the module's own."""
+    assert load_model("deepseek-v3").mtp_parameters / 1e9 == pytest.approx(11.5, abs=0.15)
+
+
+def test_defaults_are_the_paper_s() -> None:
+    model = load_model("gpt3-1t")
+    assert (model.causal, model.mlp, model.norm, model.positions, model.vocab) == (False, "gelu", "layernorm", "none", None)
+    assert model.attended(local=False) == 2048**2
+    assert model.pattern == (Kind(local=False, moe=False),) * 128
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [(None, 0), ("head", 2 * 16), ("full", 64 + 32), ("plain", 0)],  # heads 4 x 16, groups 2 x 16
+)
+def test_norms_of_queries_and_keys(kind: Any, weights: int) -> None:
+    bare = Model(**TINY, kv_heads=2)
+    assert replace(bare, qk_norm=kind).parameters - bare.parameters == 4 * weights
+
+
+# Patterns and pairs
+
+
+@given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 12), st.integers(1, 6))
+def test_pattern(layers: int, global_every: int, first_dense: int, every: int) -> None:
+    experts = Experts(experts=8, topk=2, ffn=64, first_dense=first_dense, every=every)
+    model = Model(**TINY | {"layers": layers}, local=Local(window=16, global_every=global_every), experts=experts)
+    whole = set(range(global_every, layers + 1, global_every)) if global_every else set()
+    moe = set(range(first_dense + every, layers + 1, every))
+    assert model.pattern == tuple(Kind(local=i not in whole, moe=i in moe) for i in range(1, layers + 1))
+    assert set(model.kinds) == set(model.pattern)
+    assert len(model.kinds) <= 4
+    assert model.last_kind == model.pattern[-1]
+    assert model.layer_parameters() == sum(model.kind_parameters(kind) for kind in model.pattern)
+    assert model.active_parameters <= model.parameters
+
+
+@given(st.sets(st.integers(1, 12), min_size=1))
+def test_pattern_layer_by_layer(layers: set[int]) -> None:
+    model = Model(**TINY | {"layers": 12}, local=Local(window=16, layers=tuple(sorted(layers))))
+    assert {i for i, kind in enumerate(model.pattern, start=1) if kind.local} == layers
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.booleans(), st.booleans())
+def test_attended_pairs(seq: int, window: int, chunked: bool, causal: bool) -> None:
+    model = Model(**TINY | {"seq": seq}, causal=causal, local=Local(window=window, chunked=chunked))
+    full, near = model.attended(local=False), model.attended(local=True)
+    assert full == sum(k <= q or not causal for q, k in product(range(seq), repeat=2))
+    assert near <= full
+    if chunked:
+        assert near == sum((k <= q or not causal) and q // window == k // window for q, k in product(range(seq), repeat=2))
+    elif causal:
+        assert near == sum(q - window < k <= q for q, k in product(range(seq), repeat=2))
+    if window >= seq:
+        assert near == full
+
+
+# Mistakes
+
+LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"mlp": "silu"}, "mlp = 'silu': must be one of gelu, relu, relu2, swiglu, geglu"),
+        ({"qk_norm": "all"}, "qk_norm = 'all': must be one of head, full, plain, None"),
+        ({"norms": 3}, "norms = 3: must be 2 or 4"),
+        ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),
+        ({"local": Local(window=0)}, "local.window = 0: must be a whole number of at least 1"),
+        ({"local": Local(window=8, layers=(2, 5))}, "local.layers: 5 is none of the layers 1 to 4"),
+        ({"latent": LATENT, "head_dim": 16}, "head_dim = 16: latent gives the widths of a head; keep one of the two"),
+        ({"positions": "learned", "max_positions": 64}, "seq = 128: must be at most max_positions = 64, which are learned"),
+        ({"experts": Experts(experts=2, topk=3, ffn=64)}, "experts.topk = 3: must be at most experts = 2"),
+        ({"experts": Experts(experts=2, topk=1, ffn=64, load=(1,))}, "experts.load: holds 1 numbers"),
+        ({"experts": Experts(experts=2, topk=1, ffn=64, load=(0, 0))}, "experts.load: all are 0"),
+        ({"experts": Experts(experts=2, topk=1, ffn=64, imbalance=0.5)}, "experts.imbalance = 0.5: must be a factor of at least 1"),
+    ],
+)
+def test_mistakes(change: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Model(**TINY | change)
+    [found] = caught.value.problems
+    assert found.startswith(problem)
+
+
+def test_all_mistakes_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        Model(**TINY | {"layers": 0, "norm": "batch", "experts": Experts(experts=0, topk=1, ffn=64)})
+    assert [problem.split(" ")[0] for problem in caught.value.problems] == ["layers", "experts.experts", "norm"]
