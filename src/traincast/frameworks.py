@@ -10,7 +10,20 @@ from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
 from traincast.plan import STRATEGIES, not_allowed
 
-SEARCHED: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "ulysses", "replicas", "mbs", "vp", "panels")  # knobs that can be locked
+SEARCHED: Final = (
+    "tp",
+    "tp2",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "ulysses",
+    "replicas",
+    "mbs",
+    "vp",
+    "panels",
+)  # knobs that can be locked
 
 
 @dataclass(frozen=True)
@@ -58,9 +71,7 @@ class Batch:
     def shape(self) -> "Batch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
         matters = tuple((name, value) for name, value in self.choices if name in ("schedule", "attention", "sp", "order"))
-        return Batch(
-            self.strategy, matters, self.vp, self.experts, self.hybrid, self.uneven, self.ordered, self.above, self.locks
-        )
+        return Batch(self.strategy, matters, self.vp, self.experts, self.hybrid, self.uneven, self.ordered, self.above, self.locks)
 
 
 @dataclass(frozen=True)
@@ -75,8 +86,10 @@ class Framework:
         How layers are cut; those after the first only where they cut the sequence.
     choices : mapping of str to tuple
         Values of every choice that is searched.
-    experts, hybrid, uneven, ordered, interleaved : bool
-        Whether expert parallelism, replicas (HSDP), uneven stages, only the framework's own order of ranks, and virtual stages are searched.
+    experts, hybrid, uneven, interleaved : bool
+        Whether expert parallelism, replicas (HSDP), uneven stages and virtual stages are searched.
+    ordered : bool
+        Whether only the framework's own order of ranks is searched.
     assumptions : str
         Preset that suits it.
     """
@@ -123,7 +136,7 @@ class Framework:
             vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
             second = STRATEGIES[strategy].second
             above = ((second, 1),) if second and self.assumptions != "paper" and len(self.strategies) > 1 else ()
-            if knobs.get(second or "", 2) == 1 and above or ("vp" in knobs and vp != knobs["vp"]):
+            if (above and locks.get(above[0][0]) == 1) or ("vp" in knobs and vp != knobs["vp"]):
                 continue
             own = set(STRATEGIES[strategy].choices)
             found.append(
@@ -169,7 +182,7 @@ def _check(locks: Mapping[str, Any]) -> None:
 
 
 RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
-MIXED: Final = {"precision": ("bf16",), "gradients": ("fp32",)}
+MIXED: Final = {"precision": ("bf16",), "grad_dtype": ("fp32",)}
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -185,7 +198,7 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "megatron",
-            "Megatron-Core: sequence parallelism, ring context parallelism, distributed optimizer, interleaved 1F1B, folded experts",
+            "Megatron-Core: sequence parallelism, ring context parallelism, distributed optimizer, interleaved 1F1B, experts",
             ("1d", "ring"),
             {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), **MIXED},
         ),
@@ -267,4 +280,3 @@ def default_framework(model: Model, strategies: Sequence[str] | None) -> Framewo
     """
     asked = strategies is not None and set(strategies) <= set(FRAMEWORKS["paper"].strategies)
     return FRAMEWORKS["paper" if asked or (strategies is None and model.vocab is None) else "megatron"]
-

@@ -1,8 +1,8 @@
 """Memory of one rank, device by device of the pipeline, and where it is fullest.
 
-The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and activations in flight.
-Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and offload, the loss, and what a framework takes
-for itself. What each component is assumed to be stands in `Assumptions` and in the precision recipe.
+The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and activations in
+flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and offload, the loss, and what a
+framework takes for itself. What is assumed of each stands in `Assumptions` and in the precision recipe.
 """
 
 from collections.abc import Mapping
@@ -63,9 +63,7 @@ class Footprint:
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
 
-def memory(
-    held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
-) -> dict[str, Column]:
+def memory(held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> dict[str, Column]:
     """Memory of the fullest rank by component.
 
     Parameters

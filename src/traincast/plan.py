@@ -35,7 +35,7 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
     "zero": get_args(Zero),
     "schedule": get_args(ScheduleName),
     "precision": tuple(PRECISIONS),
-    "gradients": tuple(GRADIENTS),
+    "grad_dtype": tuple(GRADIENTS),
     "optimizer_kind": tuple(OPTIMIZERS),
     "offload": ("none", *OFFLOADED),
     "order": get_args(Order),
@@ -151,7 +151,7 @@ class Plan:
     zero: Zero = _knob("zero", 1)
     schedule: ScheduleName = _knob("schedule", "1f1b")
     precision: str = _knob("precision", "bf16")
-    gradients: str = _knob("gradients", "16-bit")
+    grad_dtype: str = _knob("grad_dtype", "16-bit")
     optimizer_kind: str = _knob("optimizer_kind", "adam")
     offload: str = _knob("offload", "none")
     order: Order = _knob("order", "tp-cp-dp-pp")
@@ -261,7 +261,7 @@ class Plans:
     zero: Zero = 1
     schedule: ScheduleName = "1f1b"
     precision: str = "bf16"
-    gradients: str = "16-bit"
+    grad_dtype: str = "16-bit"
     optimizer_kind: str = "adam"
     offload: str = "none"
     order: Order = "tp-cp-dp-pp"
@@ -280,7 +280,7 @@ class Plans:
     @property
     def gradient_bytes(self) -> float:
         """Bytes of an accumulated gradient."""
-        return GRADIENTS[self.gradients]
+        return GRADIENTS[self.grad_dtype]
 
     @property
     def recomputed(self) -> frozenset[str]:

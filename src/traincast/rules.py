@@ -61,7 +61,9 @@ def _expert_rules(model: Model, plan: Plans) -> dict[str, Any]:
     }
 
 
-EVEN: Final = Rule("pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0, search_only=True)
+EVEN: Final = Rule(
+    "pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0, search_only=True
+)
 EVEN_VIRTUAL: Final = Rule(
     "the layers do not divide into virtual stages",
     ("pp", "vp", "layers"),
@@ -112,9 +114,7 @@ RULES: Final = (
         lambda model, plan, gbs: _expert_rules(model, plan)["ranks"],
     ),
     Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: _expert_rules(model, plan)["split"]),
-    Rule(
-        "experts with tp > 1 need sequence parallelism", ("tp",), lambda model, plan, gbs: _expert_rules(model, plan)["sp"]
-    ),
+    Rule("experts with tp > 1 need sequence parallelism", ("tp",), lambda model, plan, gbs: _expert_rules(model, plan)["sp"]),
     Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0),
     Rule(
         "replicas do not divide the ranks that hold the same weights",

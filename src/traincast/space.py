@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -377,7 +377,7 @@ def _layouts(model: Model, gbs: int, batch: Batch, degrees: Ints) -> tuple[Plans
     divides = gbs % (columns["dp"][:, None] * batches) == 0
     divides[:, 0] |= gbs % columns["dp"] != 0  # one row stays, for the rule to reject
     branch("mbs", batches, divides)
-    knobs = {name: column.astype(float) for name, column in columns.items()}
+    knobs: dict[str, Any] = {name: column.astype(float) for name, column in columns.items()}
     return with_load(Plans(**knobs, **batch.given), model), row
 
 

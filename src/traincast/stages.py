@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -65,10 +66,10 @@ class Stages:
         """Rows of the columns, by a numpy index."""
 
         def taken(counts: Counts) -> Counts:
-            return {part: column[rows] if np.ndim(column) else column for part, column in counts.items()}
+            return {part: column if isinstance(column, float) else column[rows] for part, column in counts.items()}
 
-        position = tuple(column[rows] if np.ndim(column) else column for column in self.position)  # type: ignore[index]
-        return Stages(position, tuple(map(taken, self.work)), tuple(map(taken, self.held)), self.whole)
+        position = taken({str(i): column for i, column in enumerate(self.position)})
+        return Stages(tuple(position.values()), tuple(map(taken, self.work)), tuple(map(taken, self.held)), self.whole)
 
 
 def split(layers: int, chunks: int) -> tuple[int, ...]:
@@ -95,7 +96,9 @@ def split(layers: int, chunks: int) -> tuple[int, ...]:
     return tuple(each + (chunk in longer) for chunk in range(chunks))
 
 
-def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: tuple[int, ...] = ()) -> tuple[Device, ...]:
+def devices(
+    model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: tuple[int, ...] = ()
+) -> tuple[Device, ...]:
     """Every device of a pipeline.
 
     Parameters
@@ -125,11 +128,13 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
         wanted = f"{chunks} numbers of layers that add up to {model.layers} are wanted"
         raise InputError("plan", [f"layout = {','.join(map(str, cut))}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
     ends = np.cumsum((0, *cut))
-    held = [Counter(map(str, model.pattern[low:high])) for low, high in zip(ends, ends[1:], strict=False)]
+    held = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
     held[0].update(_first(model))
     held[-1].update(_last(model, several=chunks > 1))
     own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
-    if schedule == "dualpipe":  # each device is stage i of one direction and stage pp - 1 - i of the other, for half the micro-batches
+    if (
+        schedule == "dualpipe"
+    ):  # each device is stage i of one direction and stage pp - 1 - i of the other, for half the micro-batches
         both = [own[i] + own[pp - 1 - i] for i in range(pp)]
         return tuple(Device(i, {part: n / 2 for part, n in both[i].items()}, dict(both[i])) for i in range(pp))
     return tuple(Device(i, dict(own[i]), dict(own[i])) for i in range(pp))

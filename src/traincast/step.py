@@ -285,8 +285,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp)
     hop = transfer(total(one.message for one in costs.values()), plan.pp, plan.fast_pp, system, assumed)
+    each: Column = 0.0
     if assumed.exposed_transfers_only:
-        each, pp_comm = 0.0, hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
+        pp_comm = hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
     else:
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
@@ -319,7 +320,8 @@ def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
 
 def _largest(values: list[Column]) -> tuple[Column, Column]:
     """The largest of several columns, row by row, and which it is."""
-    most, which = values[0], 0.0
+    most: Column = values[0]
+    which: Column = 0.0
     for i, value in enumerate(values[1:], 1):
         which = np.where(value > most, float(i), which)
         most = np.maximum(most, value)

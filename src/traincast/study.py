@@ -18,11 +18,11 @@ from traincast.columns import COLUMNS, KNOBS
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
+from traincast.frameworks import Batch
 from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
 from traincast.search import check_arguments
-from traincast.frameworks import Batch
 from traincast.space import Ints, enumerate_space
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length

@@ -41,7 +41,7 @@ class Sizes:
         return self.operand * self.E * elements
 
     def cast(self, elements: Column) -> Column:
-        """Traffic of casting operands: each is read at 16 bits and written twice, by rows and by columns, at half of that [byte]."""
+        """Traffic of casting operands: each is read at 16 bits, and written by rows and by columns at half of that [byte]."""
         return self.casts * 2 * self.E * elements
 
 

@@ -85,7 +85,9 @@ def head(model: Model, rank: Sharding, shared: bool = False) -> Iterator[Operati
     """
     yield rank.norm("head.norm")
     if model.vocab is None:
-        yield dense.moved("head.classes", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=(model.classes or 0) * (model.hidden + 1))
+        yield dense.moved(
+            "head.classes", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=(model.classes or 0) * (model.hidden + 1)
+        )
         return
     local = vocabulary(model, rank)
     projection = rank.projection("head.projection", local)

@@ -1,7 +1,7 @@
 """Mixture of experts: router, tokens sent to their experts, the experts' products, and the way back.
 
-A rank has n = T/m1 tokens of its own. Each goes to K experts, so the ranks of an expert-parallel group exchange n K rows, and a rank
-works on n K rows of its E/ep experts: more by the load of the fullest rank. With expert tensor parallelism etp ranks share an
+A rank has n = T/m1 tokens of its own. Each goes to K experts, so the ranks of an expert-parallel group exchange n K rows, and a
+rank works on n K rows of its E/ep experts: more by the load of the fullest rank. With expert tensor parallelism etp ranks share an
 expert's width and see each other's rows.
 """
 
@@ -41,7 +41,9 @@ def experts(model: Model, rank: Sharding) -> Iterator[Operation]:
     yield _sent("experts.unpermute", rank, n * one.topk, width, one.topk, 3, 3)
     if one.shared_ffn:
         gate = model.hidden if one.shared_gate else 0
-        yield from (replace(op, weights=op.weights + gate * op.name.endswith("fc2")) for op in mlp(model, rank, one.shared_ffn, "shared"))
+        yield from (
+            replace(op, weights=op.weights + gate * op.name.endswith("fc2")) for op in mlp(model, rank, one.shared_ffn, "shared")
+        )
 
 
 def _router(model: Model, one: Experts, rank: Sharding, n: Column) -> Operation:

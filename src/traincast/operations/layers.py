@@ -132,8 +132,9 @@ def _queries_keys_values(model: Model, rank: Sharding) -> Iterator[Operation]:
         yield rank.bias("attention.qkv", wide)
     turned = T * rank.cut((model.heads + kv) * q)  # queries and keys
     if model.qk_norm:
-        rows = T * rank.cut(model.heads + kv)
-        yield replace(norm("attention.qk_norm", rank.E, rows, q, vectors=1), weights=2 * q + 0 * T)
+        weights = {"head": 2 * q, "full": rank.cut((model.heads + kv) * q), "plain": 0}[model.qk_norm]
+        normed = norm("attention.qk_norm", rank.E, T * rank.cut(model.heads + kv), q, vectors=1)
+        yield replace(normed, weights=weights + 0.0 * rank.plan.tp)
     if model.positions == "rotary":
         yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned)
 

@@ -16,7 +16,7 @@ from traincast.columns import Column
 from traincast.model import Model
 from traincast.operations import attention, dense
 from traincast.operations.attention import Heads, gathered
-from traincast.operations.base import Axis, Collective, Operation
+from traincast.operations.base import Axis, Collective, Operation, Pass
 from traincast.operations.dense import Comms, Sizes
 from traincast.plan import Plans
 
@@ -147,7 +147,7 @@ class Sharding(ABC):
         """Tokens and width that the bias of a linear layer that leaves a block is added to."""
 
     def bias(self, name: str, width: Column | None = None) -> Operation:
-        """Bias of the linear layer `name`: of its full width where that is cut over tensor ranks, else that which leaves a block."""
+        """Bias of the linear layer `name`: of its full width if that is cut over tensor ranks, else that leaving a block."""
         shape = self.outer_bias(name) if width is None else (self.tokens, self.cut(width))
         return dense.bias(f"{name}_bias", self.E, *shape)
 
@@ -210,7 +210,7 @@ class Sharding(ABC):
         return self.plan.cp / self.plan.ulysses - 1 if self.plan.cp_kind in ("ring", "hybrid") else None
 
     def _exchange(self, at: Heads) -> tuple[Comms, Comms]:
-        """What context parallelism sends forward and backward: keys and values gathered, or passed round a ring; heads exchanged."""
+        """What context parallelism sends either way: keys and values gathered or passed round a ring, heads exchanged."""
         plan, moved = self.plan, self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
             own = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses  # queries, result, keys, values
@@ -228,7 +228,7 @@ class Sharding(ABC):
         at = self.heads()
         own = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)
         heads = (Collective("all-to-all", self.E * own, "ulysses"),)
-        return Operation("attention.exchange", dense.Pass((), 0 * self.E, heads), dense.Pass((), 0 * self.E, heads))
+        return Operation("attention.exchange", Pass((), 0 * self.E, heads), Pass((), 0 * self.E, heads))
 
 
 class OneD(Sharding):

@@ -88,7 +88,7 @@ def _placements(ax: Axes, place: int, est: Estimate) -> None:
     ax.plot([place] * 2, [seconds.min(), seconds.max()], color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
     ax.plot([place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3)
     plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan.take(int(np.argmin(seconds)))
-    fast = {axis: plan.group(axis)[1] for axis in STRATEGIES[plan.strategy].axes}
+    fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
     named = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
     note: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "ha": "center", "va": "top", "linespacing": 0.95}
     ax.annotate(named, (place, seconds.min()), (0, -4), **note)

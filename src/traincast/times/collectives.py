@@ -1,7 +1,7 @@
 """Ring collectives, all-to-all and point-to-point messages on tiers of network (arXiv 2410.00273, collectives).
 
-A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier is
-crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
+A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
+is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
 """
 
 import numpy as np
@@ -45,7 +45,9 @@ def several(members: Column) -> Column:
     return np.minimum(members - 1, 1)
 
 
-def collective(kind: CollectiveKind, V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
+def collective(
+    kind: CollectiveKind, V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
+) -> Column:
     """Time of one collective (arXiv 2410.00273, collectives; a tier of network more is one more term of each sum and maximum).
 
     Parameters

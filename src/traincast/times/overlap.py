@@ -33,7 +33,9 @@ def panelled(x: Column, nb: Column, busy: Column) -> Column:
     return x + excess(x * nb - busy)
 
 
-def layer_by_layer(collective: Sequence[Column], busy: Sequence[Column], layers: Sequence[Column], contention: Column = 0) -> Column:
+def layer_by_layer(
+    collective: Sequence[Column], busy: Sequence[Column], layers: Sequence[Column], contention: Column = 0
+) -> Column:
     """Exposed communication of one collective per layer (arXiv 2410.00273, one training step: data parallel).
 
     The first layer's is waited for; each other hides behind one layer. Layers of several kinds stand side by side.
