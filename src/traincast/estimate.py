@@ -1,6 +1,6 @@
 """The estimate of a plan: time and memory of one training step, and what they consist of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -9,6 +9,7 @@ import numpy as np
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
 from traincast.errors import InputError, not_whole
+from traincast.frameworks import default_framework
 from traincast.hardware import System
 from traincast.memory import Footprint, memory
 from traincast.model import Model
@@ -177,7 +178,7 @@ def check_gbs(gbs: int | None, model: Model) -> int:
 
 
 def estimate(
-    model: Model, system: System, plan: Plan | Plans, gbs: int | None = None, assumptions: str | Assumptions = "paper"
+    model: Model, system: System, plan: Plan | Plans, gbs: int | None = None, assumptions: str | Assumptions | None = None
 ) -> Estimate:
     """Time and memory of one training step.
 
@@ -191,8 +192,9 @@ def estimate(
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: the fastest that fills the fast domains.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
-    assumptions : str or Assumptions
-        Name of a preset (``"paper"``, ``"paper-published"``) or one's own.
+    assumptions : str or Assumptions, optional
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"typical"``) or one's own; ``"paper"`` for models of the paper's
+        kind, without a vocabulary, and ``"typical"`` for others if left out.
 
     Raises
     ------
@@ -207,7 +209,8 @@ def estimate(
     >>> round(est.step_seconds, 3), round(est.memory_bytes / 2**30, 1)
     (41.195, 87.9)
     """
-    gbs, assumed = check_gbs(gbs, model), resolve(assumptions)
+    gbs = check_gbs(gbs, model)
+    assumed = resolve(default_framework(model, None).assumptions if assumptions is None else assumptions)
     require(model, plan, gbs, system.fast_domain)
     if isinstance(plan, Plan) and not plan.placed:
         if system.columns():
@@ -226,6 +229,8 @@ def estimate(
 def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:
     """The engine on one batch, nothing checked."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
+    if columns.grad_dtype == "usual":
+        columns = replace(columns, grad_dtype=assumed.grad_dtype)
     columns = with_load(columns, model)
     whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}

@@ -248,10 +248,9 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
 def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | None]:
     """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
     rows: list[Row] = []  # memory, time, outcome, layout
-    everything = [_unlimited(outcome) for outcome in outcomes]
+    everything = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
     for which, outcome in enumerate(everything):
-        over = np.flatnonzero(outcome.memory > _capacity(outcomes))
-        columns = (outcome.memory[over], outcome.least[over], np.full(len(over), which), outcome.fitting[over])
+        columns = (outcome.memory, outcome.least, np.full(len(outcome.fitting), which), outcome.fitting)
         rows += zip(*(column.tolist() for column in columns), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
@@ -283,16 +282,32 @@ def space_of(outcome: Outcome, gpus: int) -> Space:
     return enumerate_space(one.model, (gpus,), domain, one.gbs, one.space.batch)
 
 
-def _unlimited(outcome: Outcome) -> Outcome:
-    """The same search with unlimited memory."""
+def _leading(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    """Of each strategy the batch of candidates with the best plan; where nothing fits, that with the leanest."""
+
+    def lead(outcome: Outcome) -> tuple[float, float]:
+        held = outcome.evaluation.memory[outcome.layouts]
+        return float(outcome.least.min(initial=np.inf)), float(held.min(initial=np.inf))
+
+    first: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        known = first.setdefault(outcome.evaluation.space.strategy, outcome)
+        if lead(outcome) < lead(known):
+            first[outcome.evaluation.space.strategy] = outcome
+    return tuple(first.values())
+
+
+def _excluded_by_memory(outcome: Outcome) -> Outcome:
+    """The same search with unlimited memory, among the layouts that do not fit."""
     one = outcome.evaluation
     space = space_of(outcome, outcome.gpus)
     system = outcome.system.with_figures({CAPACITY: np.inf})
-    return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
+    return evaluate(space, one.model, system, one.gbs, one.assumptions, float(outcome.system.accelerator.hbm_bytes)).outcomes()[0]
 
 
 def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
+    outcomes = _leading(outcomes)
     one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= LARGEST_JOB:
         held = np.inf

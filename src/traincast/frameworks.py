@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
-from traincast.plan import STRATEGIES, not_allowed
+from traincast.plan import STRATEGIES, Order, not_allowed
 
 SEARCHED: Final = (
     "tp",
@@ -182,7 +182,6 @@ def _check(locks: Mapping[str, Any]) -> None:
 
 
 RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
-MIXED: Final = {"precision": ("bf16",), "grad_dtype": ("fp32",)}
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -198,9 +197,9 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "megatron",
-            "Megatron-Core: sequence parallelism, ring context parallelism, distributed optimizer, interleaved 1F1B, experts",
-            ("1d", "ring"),
-            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), **MIXED},
+            "Megatron-Core: every kind of context parallelism, distributed optimizer, interleaved 1F1B, experts, both orders of ranks",
+            ("1d", "ring", "context", "ulysses", "hybrid"),
+            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), "order": get_args(Order)},
         ),
         Framework(
             "torchtitan",
@@ -211,7 +210,6 @@ FRAMEWORKS: Final = {
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),
-                **MIXED,
             },
             hybrid=True,
         ),
@@ -219,7 +217,7 @@ FRAMEWORKS: Final = {
             "deepspeed",
             "DeepSpeed: every stage of ZeRO, Ulysses, 1F1B pipelines with ZeRO-1 at most",
             ("1d", "ulysses"),
-            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), **MIXED},
+            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
             interleaved=False,
         ),
         Framework(
@@ -230,7 +228,6 @@ FRAMEWORKS: Final = {
                 "recompute": RECOMPUTE,
                 "zero": (1, 2, 3),
                 "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
-                **MIXED,
             },
             ordered=False,
         ),
