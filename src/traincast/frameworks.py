@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
-from traincast.plan import STRATEGIES, Order, not_allowed
+from traincast.plan import STRATEGIES, not_allowed
 
 SEARCHED: Final = (
     "tp",
@@ -197,9 +197,9 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "megatron",
-            "Megatron-Core: every kind of context parallelism, distributed optimizer, interleaved 1F1B, experts, both orders of ranks",
-            ("1d", "ring", "context", "ulysses", "hybrid"),
-            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), "order": get_args(Order)},
+            "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B, experts",
+            ("1d", "ring", "ulysses"),
+            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",)},
         ),
         Framework(
             "torchtitan",
@@ -223,7 +223,7 @@ FRAMEWORKS: Final = {
         Framework(
             "any",
             "every plan that can be estimated, whether or not one framework runs it: all schedules, ZeRO stages and placements",
-            ("1d", "ring", "ulysses"),
+            ("1d", "ring", "context", "ulysses", "hybrid"),
             {
                 "recompute": RECOMPUTE,
                 "zero": (1, 2, 3),

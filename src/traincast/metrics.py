@@ -276,7 +276,8 @@ def _recipe(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) ->
 
 def _products_again(plan: Plan | Plans) -> str:
     """The kind of recomputation as far as products are made again: norms and activations have none."""
-    made = plan.recomputed - {"norms", "activation"} if isinstance(plan, Plans) else plan.columns().recomputed - {"norms", "activation"}
+    columns = plan if isinstance(plan, Plans) else plan.columns()
+    made = columns.recomputed - {"norms", "activation"}
     return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(made, plan.recompute)
 
 

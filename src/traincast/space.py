@@ -278,7 +278,7 @@ class Shards:
     def of(cls, space: Space, layouts: Ints) -> "Shards":
         """Shards of some rows of `space.layouts`: one row for each shard that some of their candidates have."""
         fills = space.fills
-        key = np.zeros(len(space.units.mbs) * len(fills.count), bool)  # type: ignore[arg-type]
+        key = np.zeros(int(np.size(space.units.mbs)) * len(fills.count), np.bool_)
         key[space.unit[layouts] * len(fills.count) + space.degree[layouts]] = True
         unit, degree = np.divmod(np.flatnonzero(key), len(fills.count))
         fill = fills.of(degree)
