@@ -232,7 +232,7 @@ def stages(model: Model, plan: Plans) -> Stages:
     key, row = np.unique(pp.ravel() * MOST_CHUNKS + v.ravel(), return_inverse=True)
     pairs = [(int(one // MOST_CHUNKS), int(one % MOST_CHUNKS)) for one in key]
     telling = [telling_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs]
-    most = max(map(len, telling))
+    most = max(map(len, telling), default=0)
     padded = [[*some, *[some[0]] * (most - len(some))] for some in telling]
     names = [*map(str, model.kinds), *ENDS]
 

@@ -30,8 +30,11 @@ MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":", "-.")
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "tp_comm": (ORANGE, ""), "dp_comm": (GREEN, "\\\\\\"),
-    "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
+    "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"), "recomputation": (BLUE, "..."), "ep_comm": (VERMILION, ""),
+    "optimizer_step": (BLACK, ""), "offload_comm": (BLACK, "///"),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""), "activations": (GREEN, "\\\\\\"),
+    "logits": (PURPLE, "..."), "gathered": (VERMILION, ""), "buffers": (GREY, "xxx"), "workspace": (GREEN, "..."),
+    "reserved": (GREY, ""),
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
