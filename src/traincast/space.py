@@ -423,7 +423,7 @@ def _fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, 
 def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
     axes = STRATEGIES[batch.strategy].axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
-    inside = ("ep", "etp", "ulysses") if batch.experts or "ulysses" in batch.given.get("cp_kind", "") else ()
+    inside = ("ep", "etp", "ulysses") if batch.experts or batch.strategy in ("ulysses", "hybrid") else ()
     knobs = [*axes, *inside, "mbs"]
     knobs = [knob for knob in knobs if np.ndim(getattr(layouts, knob)) and knob != "pp"]
     key = np.zeros(np.size(layouts.mbs), np.int64)
