@@ -10,7 +10,8 @@ from traincast.assumptions import PAPER
 from traincast.memory import Footprint, memory
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
-from traincast.step import cost_layer, step, time_layer
+from traincast.stages import stages
+from traincast.step import cost_part, step, time_part
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -53,32 +54,44 @@ def plan(request):
     return Plans(**degrees, **STRATEGIES[strategy].choices, attention=attention, recompute=recompute)
 
 
+def stepped(model, plan, system, assumed):
+    """A step of a model with one kind of layer."""
+    costs = {"dense": cost_part(time_part(layer(model, plan, assumed), plan, system, assumed), plan)}
+    return step(costs, plan, stages(model, plan), 4096, system, assumed)
+
+
 def test_counts(gpt, plan, assumed):
     for op in layer(gpt, plan, assumed):
-        for work in (op.forward, op.backward):
+        for work in (op.forward, op.backward, op.whole_backward):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE
             assert all(one.nbytes.units == BYTE for one in work.collectives)
-        for held in (op.weight_bytes, op.saved_bytes):
-            assert held == 0 or held.units == BYTE
+        assert isinstance(op.weights, float)  # a number of parameters
+        assert op.saved_bytes == 0 or op.saved_bytes.units == BYTE
 
 
 def test_times_and_memory(gpt, plan, assumed, system):
     operations = layer(gpt, plan, assumed)
-    timed = time_layer(operations, plan, system, assumed)
-    for one in timed:
+    for one in time_part(operations, plan, system, assumed):
         assert all((one.forward.total.check("[time]"), one.backward.total.check("[time]")))
-    time = step(cost_layer(timed), plan, gpt.layers, 4096, system, assumed)
+    time = stepped(gpt, plan, system, assumed)
     for field in fields(time):
-        assert getattr(time, field.name).check("[time]"), field.name
-    held = memory(Footprint.of(operations), plan, gpt.layers, 4096, assumed)
-    assert all(value.units == BYTE for value in held.values())
+        value = getattr(time, field.name)
+        if field.name == "slowest":
+            assert value == 0  # all stages are the same
+        elif field.name in ("optimizer", "offload"):
+            assert value == 0 or value.check("[time]")
+        else:
+            assert value.check("[time]"), field.name
+    assert time.seconds.check("[time]")
+    held = memory({"dense": Footprint.of(operations, plan)}, plan, stages(gpt, plan), 4096, assumed)
+    for name in ("weights", "gradients", "optimizer", "activations"):
+        assert held[name].units == BYTE, name
+    assert all(value == 0 or value.units == BYTE for value in held.values())
+    assert sum(held.values()).units == BYTE
 
 
 def test_the_units_change_no_number(gpt, plan, assumed, system):
-    with_units = step(
-        cost_layer(time_layer(layer(gpt, plan, assumed), plan, system, assumed)), plan, gpt.layers, 4096, system, assumed
-    )
-    bare = tc.load_system("h200-nvs8")
-    without = step(cost_layer(time_layer(layer(gpt, plan, PAPER), plan, bare, PAPER)), plan, gpt.layers, 4096, bare, PAPER)
+    with_units = stepped(gpt, plan, system, assumed)
+    without = stepped(gpt, plan, tc.load_system("h200-nvs8"), PAPER)
     assert with_units.seconds.to(SECOND).magnitude == pytest.approx(without.seconds, rel=1e-12)
