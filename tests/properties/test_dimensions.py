@@ -6,11 +6,11 @@ import pint
 import pytest
 
 import traincast as tc
-from traincast.assumptions import PAPER
+from traincast.assumptions import PAPER, TYPICAL
 from traincast.memory import Footprint, memory
-from traincast.operations.layers import layer
+from traincast.operations.layers import layer, parts
 from traincast.plan import STRATEGIES, Plans
-from traincast.stages import stages
+from traincast.stages import stages, with_load
 from traincast.step import cost_part, step, time_part
 
 UNIT = pint.UnitRegistry()
@@ -66,7 +66,7 @@ def test_counts(gpt, plan, assumed):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE
             assert all(one.nbytes.units == BYTE for one in work.collectives)
-        assert isinstance(op.weights, float)  # a number of parameters
+        assert isinstance(op.weights, float | int)  # a number of parameters, no unit
         assert op.saved_bytes == 0 or op.saved_bytes.units == BYTE
 
 
@@ -95,3 +95,41 @@ def test_the_units_change_no_number(gpt, plan, assumed, system):
     with_units = stepped(gpt, plan, system, assumed)
     without = stepped(gpt, plan, tc.load_system("h200-nvs8"), PAPER)
     assert with_units.seconds.to(SECOND).magnitude == pytest.approx(without.seconds, rel=1e-12)
+
+
+MODERN = {
+    "dense, ZeRO-3": ("llama-3.1-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
+    "experts, offload": ("mixtral-8x7b", {"ep": 4.0, "offload": "optimizer+activations+weights", "precision": "fp8"}),
+    "latent attention": ("deepseek-v3", {"ep": 8.0, "schedule": "dualpipe", "tp": 1.0, "fast_tp": 1.0, "pp": 2.0}),
+    "hybrid, Muon": ("llama-3.1-8b", {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"}),
+}
+
+
+@pytest.mark.parametrize(("name", "choices"), MODERN.values(), ids=MODERN)
+def test_a_modern_model_with_all_its_parts(name, choices, system):
+    """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
+    model = tc.load_model(name)
+    sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
+    assumed = replace(TYPICAL, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
+    bare = replace(TYPICAL, context_bytes=1e9, buffer_bytes=1e7)
+    with_host = replace(
+        system,
+        accelerator=replace(system.accelerator, host_bandwidth=50e9 * BYTE / SECOND, fp8_flops=2e15 / SECOND),
+    )
+    plain = tc.load_system("h200-nvs8")
+    plain = replace(plain, accelerator=replace(plain.accelerator, host_bandwidth=50e9, fp8_flops=2e15))
+    degrees = {"tp": 2.0, "fast_tp": 2.0, "pp": 2.0, "dp": 8.0, "fast_dp": 2.0}
+    plan = with_load(Plans(**degrees | choices), model)
+    found = []
+    for machine, assumptions in ((with_host, assumed), (plain, bare)):
+        whole = parts(model, plan, assumptions)
+        costs = {part: cost_part(time_part(ops, plan, machine, assumptions), plan) for part, ops in whole.items()}
+        held = {part: Footprint.of(ops, plan) for part, ops in whole.items()}
+        where = stages(model, plan)
+        found.append((step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions)))
+    (time, bytes_held), (time_bare, bytes_bare) = found
+    assert time.seconds.check("[time]")
+    assert time.seconds.to(SECOND).magnitude == pytest.approx(time_bare.seconds, rel=1e-12)
+    for component, value in bytes_held.items():
+        assert value == 0 or value.units == BYTE, component
+        assert (value / BYTE).to("") == pytest.approx(bytes_bare[component], rel=1e-12) if value else bytes_bare[component] == 0
