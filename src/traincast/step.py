@@ -180,7 +180,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     Seconds
         Columns over plans.
     """
-    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * work.nbytes / 1.0
+    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * assumed.launch_seconds
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def told(one: Collective) -> Column:

@@ -98,10 +98,10 @@ def test_the_units_change_no_number(gpt, plan, assumed, system):
 
 
 MODERN = {
-    "dense, ZeRO-3": ("llama-3.1-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
+    "dense, ZeRO-3": ("llama-3-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
     "experts, offload": ("mixtral-8x7b", {"ep": 4.0, "offload": "optimizer+activations+weights", "precision": "fp8"}),
     "latent attention": ("deepseek-v3", {"ep": 8.0, "schedule": "dualpipe", "tp": 1.0, "fast_tp": 1.0, "pp": 2.0}),
-    "hybrid, Muon": ("llama-3.1-8b", {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"}),
+    "hybrid, Muon": ("llama-3-8b", {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"}),
 }
 
 
