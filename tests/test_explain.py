@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.plan import STRATEGIES
+from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -30,11 +30,11 @@ def system(hbm_bytes, domain=4, inner="links", outer="network"):
 
 
 @cache
-def everything(gpus=GPUS, strategies=tuple(STRATEGIES)):
+def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
     """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
     rows = []
     for which, strategy in enumerate(strategies):
-        space = enumerate_space(MODEL, (gpus,), 4, GBS, strategy)
+        space = enumerate_space(MODEL, (gpus,), 4, GBS, Batch(strategy))
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)

@@ -133,6 +133,15 @@ def test_hardware_utilisation_counts_what_is_computed_again(est):
     assert found.missing["hfu"] == ("FLOPs of recompute half of it",)
 
 
+def test_checkpoints_are_of_what_precision_and_optimizer_keep(est):
+    """Bytes per parameter: weights, master copy and states, without gradients."""
+    kept = {("bf16", "adam"): 2 + 4 + 8, ("bf16-pure", "adam-bf16"): 2 + 4, ("bf16", "sgd"): 2 + 4 + 4, ("fp32", "adam"): 4 + 8}
+    for (precision, optimizer), each in kept.items():
+        plan = replace(PLAN, precision=precision, optimizer_kind=optimizer)
+        assert tc.metrics(replace(est, plan=plan)).checkpoint_bytes == each * MODEL.parameters, plan
+        assert tc.metrics(replace(est, plan=plan.columns())).checkpoint_bytes == each * MODEL.parameters, plan
+
+
 def test_columns_are_what_single_plans_are():
     plans = tc.Plans(tp=np.array([2.0, 4.0]), dp=np.array([8.0, 4.0]), mbs=2.0, fast_tp=np.array([2.0, 4.0]), fast_dp=2.0)
     found = tc.metrics(tc.estimate(MODEL, MACHINE, plans, gbs=64), tokens=TOKENS, restart_seconds=600)

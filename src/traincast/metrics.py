@@ -247,7 +247,7 @@ def _figures(est: Estimate) -> dict[str, Column]:
     """What the estimate, its model and its system know."""
     model, system = est.model, est.system
     power = system.accelerator.power if system.node_power is None else system.node_power
-    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer", "adam", OPTIMIZERS)
+    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer_kind", "adam", OPTIMIZERS)
     figures = {
         "gbs": est.gbs,
         "seq": model.seq,
