@@ -386,5 +386,7 @@ def test_collectives_by_hand(kind, V, n, g, nics, errata, expected):
     gpu = Accelerator(name="chip", matrix_flops=1.0, vector_flops=1.0, hbm_bandwidth=1.0, hbm_bytes=1.0)
     system = System(name="by hand", accelerator=gpu, tiers=(inside, between))
     c = SimpleNamespace(Bf=800.0, lf=2.0, Bs=100.0, ls=10.0, nics=nics, errata=errata)
-    assert collective(kind, float(V), Group(float(n), (float(g),)), system, with_errata(*errata)) == pytest.approx(expected, rel=1e-12)
+    assert collective(kind, float(V), Group(float(n), (float(g),)), system, with_errata(*errata)) == pytest.approx(
+        expected, rel=1e-12
+    )
     assert collective_time(c, kind, V, n, g) == pytest.approx(expected, rel=1e-12)
