@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.assumptions import PAPER, PRESETS
 from traincast.evaluation import evaluate, rank
+from traincast.frameworks import Batch
 from traincast.memory import Footprint
 from traincast.operations.layers import layer
-from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.plan import STRATEGIES, Plans
 from traincast.space import enumerate_space
 from traincast.step import time_part
