@@ -254,8 +254,9 @@ def training_step() -> str:
     kept = memory(held, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), whole, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
         "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what it saves and M the "
-        "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. m2 stands "
-        "for cp, and is 1 but for context parallelism. Elements have 16 bits, the optimizer is Adam, the schedule 1F1B.\n\n",
+        "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. "
+        "m2 stands for cp, and is 1 but for context parallelism. Elements have 16 bits, the optimizer is Adam, the schedule 1F1B."
+        "\n\n",
         formula("layers", Symbolic(sp.factor(bare(time.busy)))),
         formula("pipeline transfers", time.pp_comm),
         formula("bubble", Symbolic(bare(waiting.bubble).subs(transfers, bare(p)))),
