@@ -110,7 +110,7 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     return np.broadcast_to(np.asarray(used), space.unit.shape)
 
 
-def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions) -> Evaluation:
+def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0) -> Evaluation:
     """Memory of every layout, and the least time of each that fits on some machine.
 
     Parameters
@@ -119,6 +119,8 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         What is asked; `gbs` is the global batch [sequences].
     system : System
         One machine, or columns of machines with the same fast domain.
+    above : float
+        Layouts that need no more memory than this are left out [byte].
 
     Returns
     -------
@@ -126,7 +128,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         Times of layouts that fit on no machine are not computed.
     """
     held = layout_memory(space, model, gbs, assumed)
-    fitting = np.flatnonzero(held <= np.max(system.accelerator.hbm_bytes))
+    fitting = np.flatnonzero((held <= np.max(system.accelerator.hbm_bytes)) & (held > above))
     shards = Shards.of(space, fitting)
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across

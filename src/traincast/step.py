@@ -9,10 +9,10 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.operations.base import Collective, Operation, Pass, total
+from traincast.operations.base import Axis, Collective, CollectiveKind, Operation, Pass, total
 from traincast.plan import Plans, words
 from traincast.stages import Counts, Stages
-from traincast.times.collectives import collective
+from traincast.times.collectives import Line, collective, line
 from traincast.times.overlap import excess, layer_by_layer, panelled
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
@@ -94,13 +94,13 @@ class PartCosts:
     forward, backward : Column
         Time of the pass, t_f and t_b; recomputation counts in backward [s].
     weight : Column
-        The part of t_b that makes the gradient of the weights, which some schedules put off [s].
+        The part of t_b that makes the gradient of the weights, for schedules that put it off [s].
     weights, expert_weights : Column
         Parameters on the rank, those of experts apart.
     message : Column
         Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
     saved : Column
-        Activations kept for backward [byte].
+        Activations kept for backward, where they are offloaded [byte].
     """
 
     forward: Column
@@ -245,11 +245,11 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     return PartCosts(
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total for t in timed) + again,
-        weight=total(t.weight for t in timed),
+        weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
-        saved=total(t.operation.saved_bytes for t in timed),
+        saved=total(t.operation.saved_bytes for t in timed) if "activations" in words(plan.offload) else 0.0,
     )
 
 
@@ -283,7 +283,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     slowest, which = _largest([sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work])
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
-    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp)
+    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
     hop = transfer(total(one.message for one in costs.values()), plan.pp, plan.fast_pp, system, assumed)
     each: Column = 0.0
     if assumed.exposed_transfers_only:
@@ -292,7 +292,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
     bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
-    dp_comm, _ = _largest([data_parallel(costs, held, plan, nm, system, assumed) for held in stages.held])
+    dp_comm = data_parallel(costs, stages.held, plan, nm, system, assumed)
     optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
@@ -330,7 +330,7 @@ def _largest(values: list[Column]) -> tuple[Column, Column]:
     return most, which
 
 
-def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def data_parallel(costs: Costs, held: tuple[Counts, ...], plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
     ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
@@ -340,8 +340,8 @@ def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: S
     ----------
     costs : mapping of str to PartCosts
         What each part of the model costs.
-    held : mapping of str to Column
-        Parts whose weights the device has.
+    held : tuple of mapping of str to Column
+        Parts whose weights each device has.
     plan : Plans
         Plans.
     nm : Column
@@ -354,34 +354,51 @@ def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: S
     Returns
     -------
     Column
-        Time in a step [s].
+        Time in a step, of the device where it is longest [s].
     """
+    used = {part: costs[part] for part in dict.fromkeys(part for device in held for part in device)}
+    gather, scatter = _exchanges(used, plan, system, assumed)
+    psi = assumed.dp_contention
 
-    def over(axis: Any, kind: Any, nbytes: Column) -> Column:
-        return collective(kind, nbytes, group(plan, axis, system.tiers), system, assumed) if np.any(nbytes) else 0.0
+    def exposed(traffic: dict[str, Column], direction: str, device: Counts) -> Column:
+        busy = [getattr(used[part], direction) for part in device]
+        return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
 
-    element, gradient = plan.recipe.width * assumed.element_bytes, plan.gradient_bytes / 2 * assumed.element_bytes
-    gathers, scatters = [], []
-    for part in held:
-        one = costs[part]
-        dense, experts = one.weights, one.expert_weights
-        if plan.zero == 0:
-            gathers.append(0.0 * one.forward)
-            scatters.append(over("weights", "all-reduce", gradient * dense) + over("experts", "all-reduce", gradient * experts))
+    both = {part: gather[part] + scatter[part] for part in used}
+    each = []
+    for device in held:
+        if plan.zero == 3:
+            each.append(nm * (exposed(gather, "forward", device) + exposed(both, "backward", device)))
             continue
-        gathers.append(over("shards", "all-gather", element * dense) + over("experts", "all-gather", element * experts))
-        scattered = over("shards", "reduce-scatter", gradient * dense) + over("experts", "reduce-scatter", gradient * experts)
-        if np.any(plan.replicas != 1):
-            share = gradient * dense * plan.replicas / plan.holders
-            scattered = scattered + over("replicas", "all-reduce", share)
-        scatters.append(scattered)
-    forward, backward = [costs[part].forward for part in held], [costs[part].backward for part in held]
-    layers, psi = list(held.values()), assumed.dp_contention
-    if plan.zero == 3:
-        both = [g + s for g, s in zip(gathers, scatters, strict=True)]
-        return nm * (layer_by_layer(gathers, forward, layers, psi) + layer_by_layer(both, backward, layers, psi))
-    gathered, scattered = layer_by_layer(gathers, forward, layers, psi), layer_by_layer(scatters, backward, layers, psi)
-    return gathered + (nm * scattered if plan.zero == 2 else scattered)
+        scattered = exposed(scatter, "backward", device)
+        each.append(exposed(gather, "forward", device) + (nm * scattered if plan.zero == 2 else scattered))
+    return _largest(each)[0]
+
+
+def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Time to gather the weights, and to reduce the gradients, of one of every part [s]."""
+    byte = assumed.element_bytes / 2
+    element, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
+    whole = plan.zero == 0
+    kind: CollectiveKind = "all-reduce" if whole else "reduce-scatter"
+
+    def over(axis: Axis, kind: CollectiveKind = kind) -> Line:
+        return line(kind, group(plan, axis, system.tiers), system, assumed)
+
+    dense = over("weights" if whole else "shards")
+    experts = over("experts") if any(np.any(one.expert_weights) for one in used.values()) else None
+    replicas = over("replicas", "all-reduce") if np.any(plan.replicas != 1) else None
+    gather: dict[str, Column] = {}
+    scatter: dict[str, Column] = {}
+    for part, one in used.items():
+        gather[part] = 0 * one.forward if whole else dense.seconds(element * one.weights)
+        scatter[part] = dense.seconds(gradient * one.weights)
+        if replicas is not None:
+            scatter[part] = scatter[part] + replicas.seconds(gradient * one.weights * plan.replicas / plan.holders)
+        if experts is not None and np.any(one.expert_weights):
+            gather[part] = gather[part] + (0 if whole else 1) * experts.seconds(element * one.expert_weights)
+            scatter[part] = scatter[part] + experts.seconds(gradient * one.expert_weights)
+    return gather, scatter
 
 
 def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:

@@ -79,13 +79,18 @@ def _held(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
     names = ORDERS[plan.order]
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in names}
     held = [fast]
+    fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage
     for tier in tiers[1:-1]:
-        room: Column = float(tier.size or 1) / float(tiers[0].size or 1)
+        whole = float(tier.size or 1) / float(tiers[0].size or 1)
+        room: Column = whole
         here = {}
         for axis in names:  # the axis takes what is left of the domain
             here[axis] = _common(getattr(plan, axis) / fast[axis], room)
             room = room / here[axis]
         held.append({axis: here[axis] * fast[axis] for axis in names})
+        # Numbered before pp, ranks of a stage have all of the domain; what is beyond their number no group of them asks for.
+        stage = whole if names[-1] == "pp" else here["tp"] * here["cp"] * here["dp"]
+        held[-1]["stage"] = stage * fast["stage"]
     return held
 
 
@@ -102,7 +107,7 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
             inner = _common(plan.holders / plan.replicas, together)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else together / inner
         case "etp" | "ep" | "experts":
-            pool = held["tp"] * held["cp"] * held["dp"]  # ranks of one stage
+            pool = held["stage"]
             etp = _common(plan.etp, pool)
             if axis == "etp":
                 return etp
