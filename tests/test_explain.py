@@ -282,7 +282,11 @@ def test_text_names_what_was_found():
         assert ("(+" if change > 0 else "(-") in lines[at]
     assert "compute" in lines[0]
     assert "matrix FLOP/s -" in lines[1]
+    slow = [row.degree for row in said.degrees if row.best and row.best[1].step_seconds > 3 * said.plans[0][1].step_seconds]
+    assert f"  {', '.join(map(str, slow))}: over 3 times as slow" in lines
     for row in said.degrees:
+        if row.degree in slow:
+            continue
         line = next(line for line in lines if line.startswith(f"  {row.degree:>4}: "))
         if row.best is None:
             assert f"needs {row.least_memory / 2**30:.1f} GiB of {TIGHT / 2**30:.1f} GiB" in line

@@ -69,7 +69,7 @@ def test_only_the_placement_may_be_left_open(knob):
         ("cp_kind", "none, all-gather, ring, ulysses, hybrid"),
         ("attention", "flash, unfused, summa"),
         ("schedule", "gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe"),
-        ("grad_dtype", "16-bit, fp32"),
+        ("grad_dtype", "usual, 16-bit, fp32"),
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
             "recompute",
@@ -214,7 +214,9 @@ def test_the_column_table_has_every_knob_and_no_other():
 
 
 def test_defaults_of_plan_and_plans_agree():
-    assert Plan().columns() == Plans()
+    """But that formulas need to know in what gradients are accumulated, which a plan may leave to the assumptions."""
+    assert Plan().columns() == Plans(grad_dtype="usual")
+    assert Plan(grad_dtype="16-bit").columns() == Plans()
 
 
 @given(plans(placed=True))

@@ -327,7 +327,7 @@ NOT_ASKED = {  # of models without experts, of plans without replicas, and of 1F
     "zb-h1 needs at least pp micro-batches",
     "zb-h2 has one stage on a device, vp = 1",
     "zb-h2 needs at least 2 pp - 1 micro-batches",
-    "zb-v has two chunks on a device, vp = 2",
+    "zb-v has two chunks on each of several devices, vp = 2",
     "zb-v needs at least 2 pp - 1 micro-batches",
     "dualpipe has one stage on a device, vp = 1",
     "dualpipe needs an even pp",

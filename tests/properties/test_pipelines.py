@@ -24,6 +24,7 @@ def pipelines(draw, name, most=6):
         pp = 2 * (1 + pp // 2)
         return pp, 2 * draw(st.integers(pp, 2 * pp)), 1
     if name in ("zb-h2", "zb-v"):
+        pp += name == "zb-v"  # two chunks of one device are no pipeline
         return pp, draw(st.integers(2 * pp - 1, 4 * pp)), 2 if name == "zb-v" else 1
     if name == "interleaved":
         pp += 1
