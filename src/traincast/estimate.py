@@ -246,9 +246,10 @@ def estimate(
             raise InputError(
                 "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
             )
-        every = placements(plan, system.fast_domain)
+        domain = system.domain(plan.gpus)
+        every = placements(plan, domain)
         if every is None:
-            whole = f"no placement of {plan} fills fast domains of {system.fast_domain}"
+            whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
         seconds = _estimate(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))

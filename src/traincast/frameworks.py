@@ -222,8 +222,8 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "any",
-            "every plan that can be estimated, whether or not one framework runs it: all schedules, ZeRO stages and placements",
-            ("1d", "ring", "context", "ulysses", "hybrid"),
+            "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every placement",
+            ("1d", "ring", "ulysses"),
             {
                 "recompute": RECOMPUTE,
                 "zero": (1, 2, 3),
