@@ -148,7 +148,8 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
         ax.tick_params(labelsize=7, width=0.6)
     _configurations(grid, rows, knobs)
     _memory(middle, rows, capacity)
-    _time_split(bottom, rows, [name for name in TIMES if name in rows.columns])
+    spent = [name for name in TIMES if (rows[name].fill_null(0) > 0).any()]
+    _time_split(bottom, rows, spent)
     for place in np.flatnonzero(rows["step_seconds"].is_null()):
         for ax in (grid, middle, bottom):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
@@ -156,8 +157,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     bottom.set_xlim(-0.5, len(rows) - 0.5)
     bottom.set_xlabel(label("gpus"))
     grid.set_title(f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}, batch of {rows['gbs'][0]} sequences")
-    names = [name for name in TIMES if name in rows.columns and (rows[name].fill_null(0) != 0).any()]
-    handles = [Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n)) for n in names]
+    handles = [Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n)) for n in spent]
     if rows["step_seconds"].null_count():
         handles.append(Patch(label="does not fit", **INFEASIBLE))
     figure.legend(handles=handles, ncols=4, loc="outside lower center")
