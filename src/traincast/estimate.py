@@ -259,9 +259,7 @@ def estimate(
 def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
     """The plan as columns, with what it leaves to the assumptions and to the model's experts."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
-    if columns.grad_dtype == "usual":
-        columns = replace(columns, grad_dtype=assumed.grad_dtype)
-    return with_load(columns, model)
+    return with_load(columns.ready(assumed), model)
 
 
 def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:

@@ -104,6 +104,7 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     array, shape (layouts,)
         Memory of the fullest rank [byte].
     """
+    space = space.ready(assumed)
     whole = parts(model, space.units, assumed)
     held = {part: Footprint.of(operations, space.units) for part, operations in whole.items()}
     used = np.empty(space.unit.shape)
@@ -132,6 +133,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     Evaluation
         Times of layouts that fit on no machine are not computed.
     """
+    space = space.ready(assumed)
     held = layout_memory(space, model, gbs, assumed)
     fitting = np.flatnonzero((held <= np.max(system.accelerator.hbm_bytes)) & (held > above))
     shards = Shards.of(space, fitting)
@@ -312,7 +314,7 @@ def rank(outcomes: Sequence[Outcome], top: int, by_memory: bool = False) -> Rank
     order = np.lexsort((fill, layout[pair], *keys, of[pair]))
     sorted_of = of[pair[order]]
     order = order[np.arange(len(order)) - np.searchsorted(sorted_of, sorted_of) < top]
-    plans = one.space.plans(layout[pair[order]], fill[order])
+    plans = one.space.as_asked(one.space.plans(layout[pair[order]], fill[order]))
     return Ranking(of[pair[order]], plans, seconds[order], held[order])
 
 
@@ -334,7 +336,8 @@ def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
     pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
     order = np.lexsort((fill, seconds, pair))
     best = order[np.unique(pair[order], return_index=True)[1]]
-    plans = outcome.evaluation.space.plans(layouts[pair[best]], fill[best])
+    space = outcome.evaluation.space
+    plans = space.as_asked(space.plans(layouts[pair[best]], fill[best]))
     return [plans.row(i) for i in range(len(best))]
 
 

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from traincast.assumptions import Assumptions
 from traincast.columns import CHOICES, COLUMNS, KNOBS, Column
 from traincast.errors import WHOLE, InputError, is_whole
 from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
@@ -186,6 +187,8 @@ class Plan:
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
             "recompute_every > 1: needs recompute full": "recompute_every" in several and self.recompute != "full",
+            "attention unfused: needs no ring (cp_kind none, all-gather or ulysses)": self.attention == "unfused"
+            and self.cp_kind in ("ring", "hybrid"),
             "replicas > 1: needs zero above 0": "replicas" in several and self.zero == 0,
             "layout: holds layers of chunks, whole numbers of at least 0": any(
                 isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in self.layout
@@ -225,8 +228,7 @@ class Plan:
         return {name: value for name, value in values.items() if value != default[name] and value is not None and name not in alone}
 
     def __str__(self) -> str:
-        told = {*STRATEGIES["1d"].choices, "grad_dtype"}  # by the strategy, and by the assumptions
-        shown = {name: value for name, value in self.knobs().items() if name not in told}
+        shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"].choices}
         return " ".join((self.strategy, *(f"{name}={value}" for name, value in shown.items())))
 
 
@@ -262,7 +264,7 @@ class Plans:
     zero: Zero = 1
     schedule: ScheduleName = "1f1b"
     precision: str = "bf16"
-    grad_dtype: str = "16-bit"
+    grad_dtype: str = "usual"
     optimizer_kind: str = "adam"
     offload: str = "none"
     order: Order = "tp-cp-dp-pp"
@@ -280,8 +282,12 @@ class Plans:
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes of an accumulated gradient."""
-        return GRADIENTS[self.grad_dtype]
+        """Bytes of an accumulated gradient; 16 bits until `ready` says what is usual."""
+        return GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype]
+
+    def ready(self, assumed: Assumptions) -> "Plans":
+        """The plans with what they leave to the assumptions."""
+        return replace(self, grad_dtype=assumed.grad_dtype) if self.grad_dtype == "usual" else self
 
     @property
     def recomputed(self) -> frozenset[str]:
@@ -347,7 +353,7 @@ def not_allowed(choice: str, value: Any) -> list[str]:
     """What is wrong with the value of a choice, if anything: a list of one line, or none."""
     allowed, alone = ALLOWED[choice], JOINED.get(choice)
     parts = str(value).split("+") if alone else [value]
-    fine = all(part in allowed and isinstance(part, type(allowed[0])) for part in parts)
+    fine = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
     if fine and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
         return []
     joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""

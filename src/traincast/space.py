@@ -31,6 +31,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traincast.assumptions import Assumptions
 from traincast.frameworks import Batch
 from traincast.model import Model
 from traincast.plan import STRATEGIES, Plan, Plans
@@ -251,6 +252,14 @@ class Space:
         """
         count = self.counts[layouts]
         return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
+
+    def ready(self, assumed: Assumptions) -> "Space":
+        """The space with what its plans leave to the assumptions."""
+        return replace(self, layouts=self.layouts.ready(assumed), units=self.units.ready(assumed))
+
+    def as_asked(self, plans: Plans) -> Plans:
+        """Candidates of a `ready` space as they were asked for."""
+        return replace(plans, grad_dtype=self.batch.given.get("grad_dtype", "usual"))
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Candidates as columns of shape (candidates,), from the layout and the fill of each."""

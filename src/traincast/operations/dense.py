@@ -141,7 +141,7 @@ def summa_linear(
         ),
         Pass(
             (Gemm(inputs, rows, o, copies, low=E.low),),
-            moved,
+            E.read(x) + E.E * y * nb + E.accumulated * E.E * w,
             (Collective("broadcast", E.E * x / nb, "tp"), Collective("reduce", E.E * w / nb, "tp2")),
             panels=nb,
         ),
