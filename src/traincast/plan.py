@@ -279,8 +279,8 @@ class Plans:
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes of an accumulated gradient."""
-        return GRADIENTS[self.grad_dtype]
+        """Bytes of an accumulated gradient: at least those of a weight."""
+        return max(GRADIENTS[self.grad_dtype], 2 * self.recipe.width)
 
     @property
     def recomputed(self) -> frozenset[str]:

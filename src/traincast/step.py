@@ -9,7 +9,7 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.operations.base import Collective, Operation, Pass, total
+from traincast.operations.base import Collective, Gemm, Operation, Pass, total
 from traincast.plan import Plans, words
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import collective
@@ -101,6 +101,8 @@ class PartCosts:
         Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
     saved : Column
         Activations kept for backward [byte].
+    squares, expert_squares : Column
+        Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
     """
 
     forward: Column
@@ -110,6 +112,8 @@ class PartCosts:
     expert_weights: Column
     message: Column
     saved: Column
+    squares: Column = 0.0
+    expert_squares: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """All columns in one `shape`, without a copy; a number stays one where it is 0."""
@@ -212,8 +216,10 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     else:
         apart = time_pass(op.weight, plan, system, assumed)
         backward, weight = time_pass(op.backward, plan, system, assumed) + apart, apart.total
-    again = op.recompute or "full" in plan.recomputed
-    return TimedOperation(op, forward, backward, weight, forward if again else None)
+    again = forward
+    if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
+        again = Seconds(forward.compute, forward.memory, 0 * forward.comm)  # the layer that follows gathers in any case
+    return TimedOperation(op, forward, backward, weight, again if op.recompute else None)
 
 
 def _products(work: Pass) -> Column:
@@ -250,7 +256,21 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
         saved=total(t.operation.saved_bytes for t in timed),
+        squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
+        expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
     )
+
+
+def _squares(operations: list[Operation], plan: Plans) -> Column:
+    """Arithmetic of one iteration of Newton-Schulz on the matrices of linear layers, X to X + (X X')X + (X X')²X of the smaller side.
+
+    An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
+    """
+    if not plan.optimizer.flops_factor:
+        return 0.0
+    matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
+    small = [(np.minimum(one.m, one.n), np.maximum(one.m, one.n), one.batch) for one in matrices]
+    return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in small)
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -284,7 +304,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp)
-    hop = transfer(total(one.message for one in costs.values()), plan.pp, plan.fast_pp, system, assumed)
+    message = _largest([one.message for one in costs.values()])[0]  # the same after every kind of layer
+    hop = transfer(message, group(plan, "pp", system.tiers), system, assumed)
     each: Column = 0.0
     if assumed.exposed_transfers_only:
         pp_comm = hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
@@ -367,11 +388,14 @@ def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: S
             gathers.append(0.0 * one.forward)
             scatters.append(over("weights", "all-reduce", gradient * dense) + over("experts", "all-reduce", gradient * experts))
             continue
-        gathers.append(over("shards", "all-gather", element * dense) + over("experts", "all-gather", element * experts))
-        scattered = over("shards", "reduce-scatter", gradient * dense) + over("experts", "reduce-scatter", gradient * experts)
+        gathers.append(over("shards", "all-gather", element * dense) + over("expert shards", "all-gather", element * experts))
+        scattered = over("shards", "reduce-scatter", gradient * dense)
+        scattered = scattered + over("expert shards", "reduce-scatter", gradient * experts)
         if np.any(plan.replicas != 1):
             share = gradient * dense * plan.replicas / plan.holders
             scattered = scattered + over("replicas", "all-reduce", share)
+            share = gradient * experts / np.maximum(plan.expert_holders / plan.replicas, 1)
+            scattered = scattered + over("expert replicas", "all-reduce", share)
         scatters.append(scattered)
     forward, backward = [costs[part].forward for part in held], [costs[part].backward for part in held]
     layers, psi = list(held.values()), assumed.dp_contention
@@ -411,11 +435,11 @@ def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Ass
     own = dense / n + experts / n_experts  # parameters this rank updates
     states = plan.recipe.master + plan.optimizer.state
     moved = own * (2 * states + 2 * plan.gradient_bytes + 2 * plan.recipe.width)  # states read and written; gradients read twice
-    link = system.accelerator.host_bandwidth
-    if "optimizer" in words(plan.offload) and link is not None:  # gradients go to the host, weights come back
-        return own * (plan.gradient_bytes + 2 * plan.recipe.width) / link
+    if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
+        return own * (plan.gradient_bytes + 2 * plan.recipe.width) / system.accelerator.host_link
     gpu = system.accelerator
-    arithmetic_seconds = plan.optimizer.flops_factor * own / (assumed.matrix_efficiency * gpu.matrix_flops)
+    squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
+    arithmetic_seconds = plan.optimizer.flops_factor * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
     return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + arithmetic_seconds
 
 
@@ -440,9 +464,7 @@ def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System) 
     Column
         Time in a step [s].
     """
-    link, offloaded = system.accelerator.host_bandwidth, words(plan.offload)
-    if link is None:
-        return 0.0
+    link, offloaded = system.accelerator.host_link, words(plan.offload)
     seconds: Column = 0.0
     for part, n in device.items():
         one = costs[part]
