@@ -100,10 +100,10 @@ def devices_memory(
     found = []
     for i, position in enumerate(stages.position):
         parts = states(held, plan, stages.held[i])
-        kept = _sum(held, stages.work[i], "saved")
+        kept = _sum(held, stages.work[i], "saved") * flight(plan.pp, position, nm, plan.vp)
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
-            kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved") / np.maximum(nm, 1))
-        parts["activations"] = kept * flight(plan.pp, position, nm, plan.vp)
+            kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
+        parts["activations"] = kept
         parts["logits"] = _sum(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
         parts["buffers"] = assumed.buffer_bytes * total(

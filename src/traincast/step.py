@@ -262,7 +262,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:
-    """Arithmetic of one iteration of Newton-Schulz on the matrices of linear layers, X to X + (X X')X + (X X')²X of the smaller side.
+    """Arithmetic of one iteration of Newton-Schulz on the matrices of linear layers: X becomes aX + b(XX')X + c(XX')²X.
 
     An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
     """
