@@ -425,7 +425,9 @@ def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
     axes = STRATEGIES[batch.strategy].axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
     inside = ("ep", "etp", "ulysses") if batch.experts or "ulysses" in batch.given.get("cp_kind", "") else ()
     knobs = [*axes, *inside, "mbs"]
-    knobs = [knob for knob in knobs if np.ndim(getattr(layouts, knob)) and knob != "pp"]
+    order = ORDERS[batch.given.get("order", "tp-cp-dp-pp")]
+    apart = order.index("pp") < order.index("dp")  # stages between the ranks of a stage say in which larger domains those are
+    knobs = [knob for knob in knobs if np.ndim(getattr(layouts, knob)) and (knob != "pp" or apart)]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:
         values, which = np.unique(getattr(layouts, knob), return_inverse=True)

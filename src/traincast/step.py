@@ -313,7 +313,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
     bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
-    dp_comm, _ = _largest([data_parallel(costs, held, plan, nm, system, assumed) for held in stages.held])
+    dp_comm, _ = _largest(
+        [data_parallel(costs, *each, plan, nm, system, assumed) for each in zip(stages.held, stages.work, strict=True)]
+    )
     optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload = _largest([host(costs, device, plan, nm, system) for device in stages.work])[0] if plan.offload != "none" else 0.0
     return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
@@ -349,7 +351,9 @@ def _largest(values: list[Column]) -> tuple[Column, Column]:
     return most, which
 
 
-def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def data_parallel(
+    costs: Costs, held: Counts, work: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions
+) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
     ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
@@ -359,8 +363,8 @@ def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: S
     ----------
     costs : mapping of str to PartCosts
         What each part of the model costs.
-    held : mapping of str to Column
-        Parts whose weights the device has.
+    held, work : mapping of str to Column
+        Parts whose weights the device has, and those that a micro-batch passes.
     plan : Plans
         Plans.
     nm : Column
@@ -398,12 +402,14 @@ def data_parallel(costs: Costs, held: Counts, plan: Plans, nm: Column, system: S
             scattered = scattered + over("expert replicas", "all-reduce", share)
         scatters.append(scattered)
     forward, backward = [costs[part].forward for part in held], [costs[part].backward for part in held]
-    layers, psi = list(held.values()), assumed.dp_contention
+    once, each, psi = list(held.values()), list(work.values()), assumed.dp_contention  # in a step, and for a micro-batch
     if plan.zero == 3:
         both = [g + s for g, s in zip(gathers, scatters, strict=True)]
-        return nm * (layer_by_layer(gathers, forward, layers, psi) + layer_by_layer(both, backward, layers, psi))
-    gathered, scattered = layer_by_layer(gathers, forward, layers, psi), layer_by_layer(scatters, backward, layers, psi)
-    return gathered + (nm * scattered if plan.zero == 2 else scattered)
+        return nm * (layer_by_layer(gathers, forward, each, psi) + layer_by_layer(both, backward, each, psi))
+    gathered = layer_by_layer(gathers, forward, once, psi)
+    if plan.zero == 2:
+        return gathered + nm * layer_by_layer(scatters, backward, each, psi)
+    return gathered + layer_by_layer(scatters, backward, once, psi)
 
 
 def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:

@@ -78,7 +78,7 @@ def linear(
     Operation
         Its input is saved.
     """
-    rows = T / copies if copies != 1 else T  # of each matrix
+    rows = T / copies  # of each matrix
     x, y, w = T * i, T * o, copies * i * o  # elements; each moves once per product
     return Operation(
         name,
@@ -120,7 +120,7 @@ def summa_linear(
         Its collectives are those of one panel.
     """
     o = outputs // m1
-    rows = T / copies if copies != 1 else T  # of each matrix
+    rows = T / copies  # of each matrix
     x, w, y = T * inputs, copies * inputs * o, T * o  # elements that pass through the rank
     moved = E.read(w) + E.E * y * nb + E.read(x)  # every panel adds to the result
     return Operation(

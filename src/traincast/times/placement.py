@@ -121,7 +121,7 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
 
 def _fitting(degree: Column, room: Column) -> Column:
     """Largest divisor of a degree that fits into a room: what is left of a domain stays empty (as `System.domain` leaves it)."""
-    n = np.asarray(degree, np.int64)
+    n = np.maximum(np.asarray(degree, np.int64), 1)
     parts = np.asarray(-(-n // np.maximum(np.floor(room), 1).astype(np.int64)))
     while np.any(odd := n % parts):
         parts = parts + (odd > 0)
