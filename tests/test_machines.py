@@ -75,16 +75,16 @@ def test_what_money_and_power_rest_on(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [  # matrix 16 bits, fp8 [TFLOP/s], HBM [GB/s], [GB], power [W]
+    [  # matrix 16 bits, fp8 [TFLOP/s], HBM [GB/s], what the device reports [GiB], power [W]
         ("v100-sxm-32", (125, None, 900, 32, 300)),  # NVIDIA V100 data sheet
         ("a100-sxm-80", (312, None, 2039, 80, 400)),  # NVIDIA A100 data sheet
         ("a100-pcie-80", (312, None, 1935, 80, 300)),  # NVIDIA A100 data sheet
-        ("h100-sxm-80", (989.4, 1978.9, 3350, 80, 700)),  # NVIDIA H100 data sheet and white paper
-        ("h100-pcie-80", (756, 1513, 2000, 80, 350)),  # NVIDIA H100 data sheet and white paper
-        ("h200-sxm-141", (989.4, 1978.9, 4800, 141, 700)),  # NVIDIA H200 data sheet
+        ("h100-sxm-80", (989.4, 1978.9, 3350, 79.6, 700)),  # NVIDIA H100 data sheet and white paper
+        ("h100-pcie-80", (756, 1513, 2000, 79.6, 350)),  # NVIDIA H100 data sheet and white paper
+        ("h200-sxm-141", (989.4, 1978.9, 4800, 140.4, 700)),  # NVIDIA H200 data sheet
         ("b200-180", (2250, 4500, 8000, 180, 1000)),  # DGX B200 data sheet: 36 PFLOP/s fp8, 1440 GB, 64 TB/s for 8, sparsity halved
         ("gb200-186", (2500, 5000, 8000, 186, 1200)),  # GB200 NVL72 data sheet: 360 PFLOP/s fp8, 13.4 TB for 72, sparsity halved
-        ("gb300-288", (2500, 5000, 8000, 288, 1400)),  # GB300 NVL72 data sheet
+        ("gb300-288", (2500, 5000, 8000, 288e9 / 2**30, 1400)),  # GB300 NVL72 data sheet
         ("mi250x-gcd", (191.5, None, 1638.4, 64, 280)),  # AMD MI250X data sheet: half of 383 TFLOP/s, 3276.8 GB/s, 128 GB
         ("mi300x-192", (1307.4, 2614.9, 5300, 192, 750)),  # AMD MI300X data sheet
         ("mi355x-288", (2516.6, 5033.2, 8000, 288, 1400)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.4 GHz
@@ -96,7 +96,7 @@ def test_what_money_and_power_rest_on(name: str) -> None:
 )
 def test_data_sheets(name: str, expected: tuple[float | None, ...]) -> None:
     held = sheet(name)
-    scales = {"matrix_flops": 1e12, "fp8_flops": 1e12, "hbm_bandwidth": 1e9, "hbm_bytes": 1e9, "power": 1}
+    scales = {"matrix_flops": 1e12, "fp8_flops": 1e12, "hbm_bandwidth": 1e9, "hbm_bytes": 2**30, "power": 1}
     found = [held[path] / scale if path in held else None for path, scale in scales.items()]
     assert found == [value if value is None else pytest.approx(value) for value in expected]
 

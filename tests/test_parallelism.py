@@ -8,7 +8,7 @@ import traincast as tc
 from traincast.assumptions import TYPICAL
 from traincast.operations.layers import layer
 from traincast.plan import Plans
-from traincast.stages import with_load
+from traincast.stages import Stages, with_load
 from traincast.step import PartCosts, data_parallel
 
 LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))
@@ -84,6 +84,7 @@ def test_zero_traffic():
     """ZeRO-1 and -2 move 2 Ψ in a step, ZeRO-3 3 Ψ (arXiv 1910.02054, section 7); ZeRO-2 and -3 for each micro-batch."""
 
     def moved(zero, nm, **knobs):
+        knobs = {"grad_dtype": "16-bit"} | knobs
         return run(system=SLOW, gbs=8 * nm, assumed=EXPOSED, dp=8, zero=zero, **knobs).breakdown["dp_comm"]
 
     assert moved(3, 1) / moved(1, 1) == pytest.approx(3 / 2, rel=1e-3)
@@ -110,8 +111,11 @@ def test_zero_traffic():
 def test_zero_traffic_of_experts(knobs, expected):
     system = replace(SLOW, tiers=(replace(SLOW.tiers[0], size=16), *SLOW.tiers[1:]))
     cost = {"moe": PartCosts(0.0, 0.0, 0.0, weights=5e8, expert_weights=5e8, message=0.0, saved=0.0)}
-    plan = Plans(dp=16.0, fast_dp=16.0, **knobs)
-    seconds = data_parallel(cost, {"moe": 1.0}, {"moe": 1.0}, plan, 1.0, system, EXPOSED)
+    plan, one = (
+        Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
+        Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
+    )
+    seconds = data_parallel(cost, one, plan, 1.0, system, EXPOSED)
     assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(1e9 * expected, rel=1e-12)
 
 
@@ -290,7 +294,7 @@ def test_the_optimizer_by_hand():
 
 
 def test_muon_by_hand():
-    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024); attention's and the MLP's, and the head."""
+    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP, head."""
     e, f, kv, vocab = 4096, 14336, 1024, 128 * 1024
     model = replace(LLAMA, vocab=vocab)
     matrices = [(e, e + 2 * kv), (e, e), (e, 2 * f), (e, f)] * 32 + [(e, vocab)]

@@ -31,6 +31,10 @@ class Assumptions:
     summa_norm_width : {"hidden", "seq"}
         The model dimension whose tp-th part is the row of a SUMMA norm.
         The published results used the sequence length (erratum 1).
+    grad_dtype : {"16-bit", "fp32"}
+        What gradients are accumulated in where a plan leaves it to what is usual.
+    optimizer_barrier : bool
+        Whether the optimizer waits for all stages of a pipeline, as it does to clip by the norm of all gradients.
     joint_backward : bool
         Whether the gradients of a linear layer's input and weights are one kernel, timed under one roof.
     traffic_exposed : float
@@ -82,6 +86,8 @@ class Assumptions:
     all_reduce_passes_in_domain: float = 2.0
     slow_pipeline_links: float = 1.0
     summa_norm_width: Literal["hidden", "seq"] = "hidden"
+    grad_dtype: Literal["16-bit", "fp32"] = "16-bit"
+    optimizer_barrier: bool = False
     joint_backward: bool = True
     traffic_exposed: float = 0
     causal_skipping: float = 1
@@ -119,6 +125,8 @@ TYPICAL: Final = Assumptions(
     launch_seconds=5e-6,  # of a kernel back to back with others: 4.9 to 5.5 us on A100 to B200 (measured)
     matrix_efficiency=0.75,  # ordinary large products: 0.69 to 0.86 of the peak on A100 and H100 (measured)
     vector_efficiency=0.8,
+    grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
+    optimizer_barrier=True,
     joint_backward=False,
     traffic_exposed=0.9,  # arithmetic and traffic of a product add up (measured training runs)
     keeps_attention_output=0,  # the output projection's input is the same tensor
@@ -152,6 +160,11 @@ PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA)
 
 def resolve(assumptions: "str | Assumptions") -> Assumptions:
     """The preset of that name, or the object itself.
+
+    Parameters
+    ----------
+    assumptions : str or Assumptions
+        The name, or the object.
 
     Raises
     ------

@@ -86,7 +86,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
     ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-v, dualpipe"),
     ("precision", "", "", "choice", "precision recipe, such as bf16 or fp8"),
-    ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit or fp32"),
+    ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
     ("optimizer_kind", "", "", "choice", "optimizer, such as adam"),
     ("offload", "", "", "choice", "kept in the host's memory: none, or optimizer, activations, weights joined by +"),
     ("order", "", "", "choice", "order of the axes in which ranks are numbered, innermost first"),

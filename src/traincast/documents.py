@@ -1,5 +1,6 @@
 """Text files into mappings; each way a file can be unreadable becomes one sentence."""
 
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -46,6 +47,27 @@ def catalogue(folder: Literal["models", "systems", "accelerators"]) -> "dict[str
 
     entries = files("traincast").joinpath("catalog", folder).iterdir()
     return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
+
+
+def known(folder: Literal["models", "systems", "accelerators"], name: str) -> dict[str, Any] | None:
+    """Content of a file of the catalogue, the caller's own copy; None where there is none of that name."""
+    return deepcopy(_known(folder, name)) if name in catalogue(folder) else None
+
+
+@cache
+def _known(folder: Literal["models", "systems", "accelerators"], name: str) -> dict[str, Any]:
+    """Content of a file of the catalogue, read once."""
+    return read(catalogue(folder)[name])
+
+
+@cache
+def listed(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[Any, ...]]:
+    """What each file of the catalogue lists on the line of a key, without reading the rest of it; empty where it lists nothing."""
+    found = {}
+    for name, file in catalogue(folder).items():
+        line = next((line for line in _text(file).splitlines() if line.startswith(f"{key}:")), "")
+        found[name] = tuple((_yaml(line) or {}).get(key) or ()) if line else ()
+    return found
 
 
 def _text(file: "Path | Traversable") -> str:

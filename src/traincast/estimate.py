@@ -1,6 +1,6 @@
 """The estimate of a plan: time and memory of one training step, and what they consist of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -9,15 +9,16 @@ import numpy as np
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
 from traincast.errors import InputError, not_whole
+from traincast.frameworks import default_framework
 from traincast.hardware import System
-from traincast.memory import Footprint, memory
+from traincast.memory import Footprint, devices_memory, memory
 from traincast.model import Model
 from traincast.operations.base import total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
 from traincast.space import placements
-from traincast.stages import Stages, stages, with_load
+from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Seconds, Step, Timed, cost_part, step, time_part
 from traincast.units import GIB
 
@@ -129,6 +130,30 @@ class Estimate:
             "memory_by_component_bytes": self.memory,
         }
 
+    def devices(self) -> list[dict[str, Any]]:
+        """What every device of the pipeline holds: its parts of the model, and its memory by component [byte], first to last.
+
+        Raises
+        ------
+        TypeError
+            If the estimate is of columns of plans.
+        """
+        if not isinstance(self.plan, Plan):
+            raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
+        columns = _ready(self.plan, self.model, self.assumptions)
+        all_of_them = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
+        held = {part: Footprint.of(tuple(one.operation for one in timed), columns) for part, timed in self.timed.items()}
+        used = devices_memory(held, columns, every_device(all_of_them), self.gbs, self.assumptions)
+        return [
+            {
+                "stage": one.position,
+                "parts": dict(one.held),
+                "memory_bytes": plain(total(memory.values())),
+                "memory_by_component_bytes": {component: plain(value) for component, value in memory.items()},
+            }
+            for one, memory in zip(all_of_them, used, strict=True)
+        ]
+
     def operations(self) -> list[dict[str, Any]]:
         """Every operation of one micro-batch, once for each kind of layer it is in: FLOPs, bytes and seconds, in execution order.
 
@@ -177,7 +202,7 @@ def check_gbs(gbs: int | None, model: Model) -> int:
 
 
 def estimate(
-    model: Model, system: System, plan: Plan | Plans, gbs: int | None = None, assumptions: str | Assumptions = "paper"
+    model: Model, system: System, plan: Plan | Plans, gbs: int | None = None, assumptions: str | Assumptions | None = None
 ) -> Estimate:
     """Time and memory of one training step.
 
@@ -191,8 +216,9 @@ def estimate(
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: the fastest that fills the fast domains.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
-    assumptions : str or Assumptions
-        Name of a preset (``"paper"``, ``"paper-published"``) or one's own.
+    assumptions : str or Assumptions, optional
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"typical"``) or one's own; ``"paper"`` for models of the paper's
+        kind, without a vocabulary, and ``"typical"`` for others if left out.
 
     Raises
     ------
@@ -207,26 +233,35 @@ def estimate(
     >>> round(est.step_seconds, 3), round(est.memory_bytes / 2**30, 1)
     (41.195, 87.9)
     """
-    gbs, assumed = check_gbs(gbs, model), resolve(assumptions)
+    gbs = check_gbs(gbs, model)
+    assumed = resolve(default_framework(model, None).assumptions if assumptions is None else assumptions)
     require(model, plan, gbs, system.fast_domain)
     if isinstance(plan, Plan) and not plan.placed:
         if system.columns():
             raise InputError(
                 "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
             )
-        every = placements(plan, system.fast_domain)
+        domain = system.domain(plan.gpus)
+        every = placements(plan, domain)
         if every is None:
-            whole = f"no placement of {plan} fills fast domains of {system.fast_domain}"
+            whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
         seconds = _estimate(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
     return _estimate(model, system, plan, gbs, assumed)
 
 
+def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
+    """The plan as columns, with what it leaves to the assumptions and to the model's experts."""
+    columns = plan.columns() if isinstance(plan, Plan) else plan
+    if columns.grad_dtype == "usual":
+        columns = replace(columns, grad_dtype=assumed.grad_dtype)
+    return with_load(columns, model)
+
+
 def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:
     """The engine on one batch, nothing checked."""
-    columns = plan.columns() if isinstance(plan, Plan) else plan
-    columns = with_load(columns, model)
+    columns = _ready(plan, model, assumed)
     whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}
     costs = {part: cost_part(one, columns) for part, one in timed.items()}

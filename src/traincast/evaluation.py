@@ -14,7 +14,7 @@ import numpy as np
 
 from traincast.assumptions import Assumptions
 from traincast.hardware import System
-from traincast.memory import Footprint, memory
+from traincast.memory import Footprint, devices_memory
 from traincast.model import Model
 from traincast.operations.base import total
 from traincast.operations.layers import parts
@@ -105,12 +105,17 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
         Memory of the fullest rank [byte].
     """
     whole = parts(model, space.units, assumed)
-    held = {part: Footprint.of(operations, space.units).take(space.unit) for part, operations in whole.items()}
-    used = total(memory(held, space.layouts, space.stages, gbs, assumed).values())
-    return np.broadcast_to(np.asarray(used), space.unit.shape)
+    held = {part: Footprint.of(operations, space.units) for part, operations in whole.items()}
+    used = np.empty(space.unit.shape)
+    for low in range(0, len(used), BLOCK):
+        rows = slice(low, low + BLOCK)
+        here = {part: one.take(space.unit[rows]) for part, one in held.items()}
+        each = devices_memory(here, space.layouts.take(rows), space.stages.take(rows), gbs, assumed)
+        used[rows] = np.max([np.broadcast_to(total(parts.values()), used[rows].shape) for parts in each], axis=0)
+    return used
 
 
-def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions) -> Evaluation:
+def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0) -> Evaluation:
     """Memory of every layout, and the least time of each that fits on some machine.
 
     Parameters
@@ -119,6 +124,8 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         What is asked; `gbs` is the global batch [sequences].
     system : System
         One machine, or columns of machines with the same fast domain.
+    above : float
+        Layouts that need no more memory than this are left out [byte].
 
     Returns
     -------
@@ -126,7 +133,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         Times of layouts that fit on no machine are not computed.
     """
     held = layout_memory(space, model, gbs, assumed)
-    fitting = np.flatnonzero(held <= np.max(system.accelerator.hbm_bytes))
+    fitting = np.flatnonzero((held <= np.max(system.accelerator.hbm_bytes)) & (held > above))
     shards = Shards.of(space, fitting)
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across

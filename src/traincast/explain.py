@@ -1,22 +1,25 @@
 """Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from traincast.columns import Column
+from traincast.errors import InputError
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
 from traincast.hardware import System
-from traincast.plan import STRATEGIES, Plan, Plans
+from traincast.plan import AXES, STRATEGIES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, divisors, enumerate_space
 from traincast.units import gib, seconds
 
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
+CHANGES: Final = 4  # changes of a plan that are told
+FAR: Final = 2.0  # plans slower by more than this share are not told one by one
 MORE: Final = 1.1  # a hardware figure is tried 10 % better
 NEAREST: Final = 64  # numbers of GPUs tried on either side
 LARGEST_JOB: Final = 1 << 17  # GPUs up to which a size that fits is looked for
@@ -101,7 +104,10 @@ class Explanation:
     def _degrees(self) -> list[str]:
         best, capacity = self.plans[0], _capacity(self.outcomes)
         lines = []
+        slow = [row.degree for row in self.degrees if row.best is not None and _slower(row.best, best) > FAR]
         for row in self.degrees:
+            if row.degree in slow:
+                continue
             if row.best is None:
                 lines.append(f"  {row.degree:>4}: does not fit, needs {gib(row.least_memory)} of {gib(capacity)}")
             elif row.best[0] == best[0]:
@@ -109,6 +115,8 @@ class Explanation:
             else:
                 plan, causes = _compare(row.best, best)
                 lines += [f"  {row.degree:>4}: {plan}", f"        {causes}"]
+        if slow:
+            lines.append(f"  {', '.join(map(str, slow))}: over {1 + FAR:.0f} times as slow")
         return ["Best plan of each tensor-parallel degree (tp × tp2 × cp):", *lines]
 
     def _excluded(self) -> list[str]:
@@ -248,10 +256,9 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
 def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | None]:
     """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
     rows: list[Row] = []  # memory, time, outcome, layout
-    everything = [_unlimited(outcome) for outcome in outcomes]
+    everything = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
     for which, outcome in enumerate(everything):
-        over = np.flatnonzero(outcome.memory > _capacity(outcomes))
-        columns = (outcome.memory[over], outcome.least[over], np.full(len(over), which), outcome.fitting[over])
+        columns = (outcome.memory, outcome.least, np.full(len(outcome.fitting), which), outcome.fitting)
         rows += zip(*(column.tolist() for column in columns), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
@@ -283,16 +290,32 @@ def space_of(outcome: Outcome, gpus: int) -> Space:
     return enumerate_space(one.model, (gpus,), domain, one.gbs, one.space.batch)
 
 
-def _unlimited(outcome: Outcome) -> Outcome:
-    """The same search with unlimited memory."""
+def _leading(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    """Of each strategy the batch of candidates with the best plan; where nothing fits, that with the leanest."""
+
+    def lead(outcome: Outcome) -> tuple[float, float]:
+        held = outcome.evaluation.memory[outcome.layouts]
+        return float(outcome.least.min(initial=np.inf)), float(held.min(initial=np.inf))
+
+    first: dict[str, Outcome] = {}
+    for outcome in outcomes:
+        known = first.setdefault(outcome.evaluation.space.strategy, outcome)
+        if lead(outcome) < lead(known):
+            first[outcome.evaluation.space.strategy] = outcome
+    return tuple(first.values())
+
+
+def _excluded_by_memory(outcome: Outcome) -> Outcome:
+    """The same search with unlimited memory, among the layouts that do not fit."""
     one = outcome.evaluation
     space = space_of(outcome, outcome.gpus)
     system = outcome.system.with_figures({CAPACITY: np.inf})
-    return evaluate(space, one.model, system, one.gbs, one.assumptions).outcomes()[0]
+    return evaluate(space, one.model, system, one.gbs, one.assumptions, float(outcome.system.accelerator.hbm_bytes)).outcomes()[0]
 
 
 def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
+    outcomes = _leading(outcomes)
     one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= LARGEST_JOB:
         held = np.inf
@@ -318,15 +341,96 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
     return [n for n in (below, above) if n is not None]
 
 
-def short_of(est: Estimate) -> str:
-    """By how much a plan misses memory, and what would make it fit."""
+@dataclass(frozen=True)
+class Change:
+    """A change of a plan, and what it gives: memory and time against the plan as it was.
+
+    Parameters
+    ----------
+    said : str
+        The change in words.
+    answer : (Plan, Estimate)
+        The changed plan.
+    """
+
+    said: str
+    answer: Answer
+
+
+def changes(est: Estimate) -> list[Change]:
+    """Single changes of a plan that save memory on the same GPUs, those that fit first, the fastest of them first."""
+    found: list[Change] = []
+    if not isinstance(est.plan, Plan):
+        return found
+    for said, changed in _variations(est.plan):
+        fast = {f"fast_{axis}": None for axis in AXES}
+        try:
+            plan = replace(est.plan, **{**fast, **changed})
+            other = estimate(est.model, est.system, plan, est.gbs, est.assumptions)
+        except InputError:
+            continue
+        if other.memory_bytes < est.memory_bytes:
+            found.append(Change(said, (plan, other)))
+    return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
+
+
+def _variations(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes that may save memory, in words and as knobs."""
+    for word in ("selective", "norms+activation", "full"):
+        if plan.recompute == "none":
+            yield f"recompute {word}", {"recompute": word}
+    for zero in range(plan.zero + 1, 4):
+        yield f"zero {zero}", {"zero": zero}
+    if plan.dp % 2 == 0:
+        kind = "ring" if plan.cp_kind == "none" else plan.cp_kind
+        ways: tuple[tuple[str, dict[str, Any]], ...] = (("tp", {}), ("pp", {}), ("cp", {"cp_kind": kind}), ("tp2", {}))
+        for axis, more in ways:
+            if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
+                yield f"{axis} {getattr(plan, axis) * 2}", {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more}
+    if plan.ep > 1:
+        yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
+    if plan.mbs % 2 == 0:
+        yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
+    for word in ("optimizer", "activations"):
+        if plan.offload == "none":
+            yield f"offload {word}", {"offload": word}
+
+
+def _told(est: Estimate) -> str:
+    """Changes that would make a plan fit, or save most where none does."""
+    found = changes(est)
+    chosen = [one for one in found if one.answer[1].fits] or sorted(found, key=lambda one: float(one.answer[1].memory_bytes))
+    if not chosen:
+        return ""
+    lines = [
+        f"        {one.said}: {gib(float(one.answer[1].memory_bytes))}, {_against(one.answer[1], est)}" for one in chosen[:CHANGES]
+    ]
+    title = "would fit with" if chosen[0].answer[1].fits else "no single change makes it fit; most is saved by"
+    return "\n".join((f"\n    {title}", *lines))
+
+
+def short_of(est: Estimate, advice: bool = False) -> str:
+    """By how much a plan misses memory, and what would make it fit.
+
+    Parameters
+    ----------
+    est : Estimate
+        A plan that does not fit.
+    advice : bool
+        Whether single changes are tried.
+
+    Returns
+    -------
+    str
+        A few lines.
+    """
     capacity = float(est.system.accelerator.hbm_bytes)
     missing = float(est.memory_bytes) - capacity
     more = f"{gib(missing)} more HBM ({_signed(missing / capacity)}) would make it fit"
     short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
     most, name = max((float(value), name) for name, value in est.memory.items())
     lever = f"; {_lever(name, est.plan)} would cut it" if most > missing else ""
-    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}"
+    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
 
 
 def _lever(component: str, plan: Plan | Plans) -> str:
@@ -337,6 +441,11 @@ def _lever(component: str, plan: Plan | Plans) -> str:
     if component == "activations":
         return f"a smaller micro-batch, or more {split}," if np.max(plan.mbs) > 1 else f"more {split}"
     return f"more {split.replace(' or cp', '')} or pp"
+
+
+def _slower(pair: Answer, best: Answer) -> float:
+    """By how much a plan is slower than another, as a share."""
+    return float(pair[1].step_seconds / best[1].step_seconds) - 1
 
 
 def _compare(pair: Answer, best: Answer) -> tuple[str, str]:
@@ -359,6 +468,9 @@ def label(component: str) -> str:
     names = {
         "exposed_memory": "exposed memory traffic",
         "tp_comm": "TP communication",
+        "ep_comm": "EP communication",
+        "optimizer_step": "optimizer step",
+        "offload_comm": "copies to the host",
         "dp_comm": "DP communication",
         "pp_comm": "pipeline transfers",
         "bubble": "pipeline bubble",

@@ -182,7 +182,6 @@ def _check(locks: Mapping[str, Any]) -> None:
 
 
 RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
-MIXED: Final = {"precision": ("bf16",), "grad_dtype": ("fp32",)}
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -198,9 +197,9 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "megatron",
-            "Megatron-Core: sequence parallelism, ring context parallelism, distributed optimizer, interleaved 1F1B, experts",
-            ("1d", "ring"),
-            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",), **MIXED},
+            "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B, experts",
+            ("1d", "ring", "ulysses"),
+            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",)},
         ),
         Framework(
             "torchtitan",
@@ -211,7 +210,6 @@ FRAMEWORKS: Final = {
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),
-                **MIXED,
             },
             hybrid=True,
         ),
@@ -219,18 +217,17 @@ FRAMEWORKS: Final = {
             "deepspeed",
             "DeepSpeed: every stage of ZeRO, Ulysses, 1F1B pipelines with ZeRO-1 at most",
             ("1d", "ulysses"),
-            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), **MIXED},
+            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
             interleaved=False,
         ),
         Framework(
             "any",
-            "every plan that can be estimated, whether or not one framework runs it: all schedules, ZeRO stages and placements",
+            "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every placement",
             ("1d", "ring", "ulysses"),
             {
                 "recompute": RECOMPUTE,
                 "zero": (1, 2, 3),
                 "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
-                **MIXED,
             },
             ordered=False,
         ),

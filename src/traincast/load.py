@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast import huggingface
-from traincast.documents import catalogue, read
+from traincast.documents import catalogue, known, listed, read
 from traincast.errors import InputError, not_whole, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
@@ -75,15 +75,13 @@ def load_system(name_or_path: str | Path) -> System:
 
 def model_names() -> tuple[str, ...]:
     """Names of the catalogue's models, aliases included, in alphabetical order."""
-    documents = {name: read(file) for name, file in catalogue("models").items()}
-    aliases = (alias for document in documents.values() for alias in document.get("aliases", ()))
-    return tuple(sorted((*documents, *aliases)))
+    aliases = listed("models", "aliases")
+    return tuple(sorted((*aliases, *(alias for some in aliases.values() for alias in some))))
 
 
 def system_names() -> tuple[str, ...]:
     """Names of the catalogue's systems, in alphabetical order of machines; other fast domains can be chosen as well."""
-    documents = {name: read(file) for name, file in catalogue("systems").items()}
-    domains = {name: document.get("fast_domains", ()) for name, document in documents.items()}
+    domains = listed("systems", "fast_domains")
     return tuple(full for name, sizes in domains.items() for full in ([f"{name}-nvs{n}" for n in sizes] or [name]))
 
 
@@ -115,8 +113,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if _is_system(name_or_path):
         return schema.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
-        if chip := catalogue("accelerators").get(str(name_or_path).lower()):
-            return schema.accelerator_figures(schema.AcceleratorPart.model_validate(read(chip)))
+        if chip := known("accelerators", str(name_or_path).lower()):
+            return schema.accelerator_figures(schema.AcceleratorPart.model_validate(chip))
         raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
     file = _model_file(name_or_path)
     _model(file, str(name_or_path))  # refuses figures that contradict each other
@@ -197,18 +195,15 @@ def _is_system(name_or_path: str | Path) -> bool:
 
 def _model_document(name: str) -> dict[str, Any] | None:
     """What the catalogue holds on a model, None if nothing."""
-    files, name = catalogue("models"), name.lower()
-    if name in files:
-        return read(files[name])
-    return next((document for document in map(read, files.values()) if name in document.get("aliases", ())), None)
+    name = name.lower()
+    return known("models", next((own for own, aliases in listed("models", "aliases").items() if name in aliases), name))
 
 
 def _system_document(name: str) -> dict[str, Any] | None:
     """What the catalogue holds on a system, the fast domain filled in; None if nothing."""
-    files, name = catalogue("systems"), name.lower()
+    name = name.lower()
     chosen = _CHOSEN_DOMAIN.fullmatch(name)
-    stem = chosen[1] if chosen else name
-    document = read(files[stem]) if stem in files else {}
+    document = known("systems", chosen[1] if chosen else name) or {}
     by_name = document.pop("fast_domains", None) is not None
     if not document or by_name != bool(chosen):
         return None

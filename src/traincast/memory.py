@@ -97,6 +97,8 @@ def devices_memory(
     """Memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
+    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    communicators = assumed.buffer_bytes * total(several(n) for n in groups) if assumed.buffer_bytes else 0.0
     found = []
     for i, position in enumerate(stages.position):
         parts = states(held, plan, stages.held[i])
@@ -106,9 +108,7 @@ def devices_memory(
         parts["activations"] = kept
         parts["logits"] = _sum(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
-        parts["buffers"] = assumed.buffer_bytes * total(
-            several(n) for n in (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
-        )
+        parts["buffers"] = communicators
         parts["workspace"] = _largest(held, stages.held[i], "live")
         in_use = total(parts.values())
         parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use

@@ -15,6 +15,7 @@ from traincast.errors import InputError, unknown
 from traincast.estimate import Estimate
 from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
 from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
+from traincast.plan import Plan, Plans
 from traincast.recipes import OPTIMIZERS, PRECISIONS
 
 Formula = Callable[..., Column]
@@ -247,7 +248,7 @@ def _figures(est: Estimate) -> dict[str, Column]:
     """What the estimate, its model and its system know."""
     model, system = est.model, est.system
     power = system.accelerator.power if system.node_power is None else system.node_power
-    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer", "adam", OPTIMIZERS)
+    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer_kind", "adam", OPTIMIZERS)
     figures = {
         "gbs": est.gbs,
         "seq": model.seq,
@@ -273,6 +274,13 @@ def _recipe(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) ->
     return recipes[name]
 
 
+def _products_again(plan: Plan | Plans) -> str:
+    """The kind of recomputation as far as products are made again: norms and activations have none."""
+    columns = plan if isinstance(plan, Plans) else plan.columns()
+    made = columns.recomputed - {"norms", "activation"}
+    return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(made, plan.recompute)
+
+
 def _utilisation(
     est: Estimate, per_gpu: Column, missing: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, Column] | None, dict[str, Column] | None]:
@@ -284,9 +292,9 @@ def _utilisation(
         missing["mfu"] = missing["hfu"] = (f"the accelerator's {rate} peak",)
         return None, None
     mfu = {name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak)) for name in CONVENTIONS}
-    again = est.plan.recompute
-    if again not in RECOMPUTE:
-        missing["hfu"] = (f"FLOPs of recompute {again}",)
+    again = _products_again(est.plan)
+    if again not in RECOMPUTE or est.plan.recompute_every != 1:
+        missing["hfu"] = (f"FLOPs of recompute {est.plan.recompute}",)
         return mfu, None
     hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, again, name), per_gpu, peak)) for name in CONVENTIONS}
     return mfu, hfu

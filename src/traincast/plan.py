@@ -35,7 +35,7 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
     "zero": get_args(Zero),
     "schedule": get_args(ScheduleName),
     "precision": tuple(PRECISIONS),
-    "grad_dtype": tuple(GRADIENTS),
+    "grad_dtype": ("usual", *GRADIENTS),
     "optimizer_kind": tuple(OPTIMIZERS),
     "offload": ("none", *OFFLOADED),
     "order": get_args(Order),
@@ -151,7 +151,7 @@ class Plan:
     zero: Zero = _knob("zero", 1)
     schedule: ScheduleName = _knob("schedule", "1f1b")
     precision: str = _knob("precision", "bf16")
-    grad_dtype: str = _knob("grad_dtype", "16-bit")
+    grad_dtype: str = _knob("grad_dtype", "usual")
     optimizer_kind: str = _knob("optimizer_kind", "adam")
     offload: str = _knob("offload", "none")
     order: Order = _knob("order", "tp-cp-dp-pp")

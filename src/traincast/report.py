@@ -3,20 +3,21 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.columns import Column
+from traincast.columns import CHOICES, Column
 from traincast.estimate import Estimate
 from traincast.explain import Explanation, label
+from traincast.metrics import Metrics
 from traincast.plan import STRATEGIES, Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
-from traincast.units import gib, rate, seconds
+from traincast.units import GIB, gib, rate, seconds
 
 WIDTH: Final = 80
 BAR: Final = 32
@@ -29,15 +30,17 @@ def console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def print_found(found: Found, explanation: Explanation, elapsed: float, out: Console) -> None:
+def print_found(found: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
     """The best plans, the winner in detail, and why the alternatives lose."""
     header(found, found.gpus, out)
     share = found.feasible / max(found.candidates, 1)
+    out.print(f"search space: {found.framework.name}, {found.framework.about}")
     out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
     if found.best is not None:
-        out.print(ranking(found.plans))
+        out.print(ranking(found.plans, _price(found, measures)))
         out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}\n", style="dim"))
         print_breakdowns(found.best[1], out)
+        print_metrics(measures, out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
     out.print(heading(f"Rejected by a rule, or by memory (of {found.candidates:,} candidates that met the rules)"))
@@ -48,7 +51,8 @@ def header(est: Found | Estimate, gpus: int, out: Console) -> None:
     """What is being answered."""
     model = est.model
     out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {gpus:,} × {est.system.name}", style="bold"))
-    out.print(f"a step: {est.gbs:,} sequences of {model.seq:,} tokens; assumptions: {est.assumptions.name}")
+    batch = f"{est.gbs:,} sequences of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
+    out.print(f"a step: {batch}; assumptions: {est.assumptions.name}")
 
 
 def heading(text: str) -> Text:
@@ -56,18 +60,52 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def ranking(plans: list[tuple[Plan, Estimate]]) -> Table:
-    """The best plans, one a row; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast domain."""
-    table = _table(gap=1)  # twelve columns in 80
-    for name in ("#", "step", "memory", "strategy", "tp", "tp2", "cp", "pp", "dp", "mbs", "panels", "fast"):
-        table.add_column(name, justify="left" if name in {"strategy", "fast"} else "right", no_wrap=True)
+def _price(found: Found, measures: Metrics) -> float | None:
+    """Price of a GPU for an hour [$] where plans are ranked by cost and it is known."""
+    if found.objective != "cost" or measures.cost is None or not measures.gpu_hours:
+        return None
+    return float(measures.cost) / float(measures.gpu_hours)
+
+
+def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
+    """The best plans, one a row, with the knobs and choices that any of them uses.
+
+    `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast domain. With a price [$/h of a GPU] it shows the cost
+    of a million tokens.
+    """
+    table = _table(gap=1)
+    shown = [name for name in RANKED if name in ALWAYS or any(_cell(plan, name) for plan, _ in plans)]
+    for name in ("#", "step", "memory", "strategy"):
+        table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
+    for name in shown:
+        table.add_column(SHORT.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
+    table.add_column("fast", no_wrap=True)
+    if price is not None:
+        table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
-        degrees = {"tp": plan.tp, "tp2": plan.tp2, "cp": plan.cp, "pp": plan.pp, "dp": plan.dp, "mbs": plan.mbs, "nb": plan.panels}
-        second = STRATEGIES[plan.strategy].second
-        unused = {"tp2", "cp", "nb"} - ({second, "nb"} if second == "tp2" else {second})
-        cells = ("" if name in unused else str(degree) for name, degree in degrees.items())
-        table.add_row(str(rank), seconds(float(est.step_seconds)), gib(float(est.memory_bytes)), plan.strategy, *cells, _fast(plan))
+        cells = (_cell(plan, name) for name in shown)
+        told = (str(rank), seconds(float(est.step_seconds)), gib(float(est.memory_bytes)), plan.strategy, *cells, _fast(plan))
+        cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
+        table.add_row(*told, *cost)
     return table
+
+
+ALWAYS: Final = ("tp", "pp", "dp", "mbs")
+RANKED: Final = (
+    *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
+    *("zero", "schedule", "recompute", "offload", "tp_overlap", "order"),
+)
+SHORT: Final = {"tp_overlap": "overlap", "ulysses": "uly", "replicas": "repl", "panels": "panels"}
+USUAL: Final = Plan()
+
+
+def _cell(plan: Plan, name: str) -> str:
+    """A knob or choice of a plan; empty where it is as usual or has no part in the plan."""
+    value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
+    if name == "order":  # the axes that differ
+        value = "" if value == USUAL.order else value.removeprefix("tp-cp-")
+    own = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
+    return str(value) if own.get(name, name in ALWAYS or value not in ("", getattr(USUAL, name))) else ""
 
 
 def _fast(plan: Plan) -> str:
@@ -83,10 +121,64 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     days = est.training_days
     out.print(heading(title if days is None else f"{title}, {_days(days)} in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
+    print_memory(est, out)
+
+
+def print_memory(est: Estimate, out: Console) -> None:
+    """Memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}"))
     out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
+
+
+def print_metrics(measures: Metrics, out: Console) -> None:
+    """Throughput, utilisation by convention, and what the run takes."""
+    lines = []
+    flops = {name: rate(float(value), "FLOP/s") for name, value in measures.flops_per_second_per_gpu.items()}
+    if measures.mfu is None:
+        lines.append(f"{flops['megatron']} per GPU (megatron); MFU: not known, {measures.missing['mfu'][0]} is missing")
+    else:
+        shares = ", ".join(f"{float(value):.1%} ({name})" for name, value in measures.mfu.items() if name != "6n")
+        lines.append(f"{flops['megatron']} per GPU (megatron); MFU {shares}")
+    whole = [
+        f"{float(measures.gpu_hours):,.3g} GPU-hours" if measures.gpu_hours is not None else "",
+        f"${float(measures.cost):,.3g}" if measures.cost is not None else "",
+        f"{float(measures.energy_kwh) / 1000:,.3g} MWh" if measures.energy_kwh is not None else "",
+        f"{float(measures.carbon_kg) / 1000:,.3g} tCO2e" if measures.carbon_kg is not None else "",
+    ]
+    if any(whole):
+        lines.append(f"the whole run: {', '.join(filter(None, whole))}, failures aside")
+    out.print(heading("Utilisation and cost"))
+    paragraphs(lines, out)
+
+
+def print_devices(est: Estimate, out: Console) -> None:
+    """Memory of every stage of the pipeline by component; stages that are alike share a line."""
+    plan = est.plan
+    out.print(Text(f"Plan: {plan}", style="bold"))
+    told = est.devices()
+    named = [name for name in told[0]["memory_by_component_bytes"] if any(one["memory_by_component_bytes"][name] for one in told)]
+    table = _table(gap=1)
+    for name in ("stage", *map(label, named), "all"):
+        table.add_column(name, justify="right", overflow="fold")
+    for first, last in _alike([one["memory_by_component_bytes"] for one in told]):
+        memory = told[first]["memory_by_component_bytes"]
+        stage = str(first) if first == last else f"{first}-{last}"
+        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{told[first]['memory_bytes'] / GIB:.2f}")
+    capacity = float(est.system.accelerator.hbm_bytes)
+    out.print(heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:.1f}"))
+    out.print(table)
+    print_memory(est, out)
+
+
+def _alike(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
+    """First and last of each run of equal rows."""
+    first = 0
+    for i in range(1, len(rows) + 1):
+        if i == len(rows) or rows[i] != rows[first]:
+            yield first, i - 1
+            first = i
 
 
 def _days(days: Column) -> str:
@@ -102,6 +194,8 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True)
     for name, value in parts.items():
+        if not value:
+            continue
         share = float(value) / whole
         table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))
     return table

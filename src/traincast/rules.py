@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.errors import InputError
-from traincast.model import Model
+from traincast.model import Experts, Model
 from traincast.plan import AXES, Plan, Plans
 from traincast.times.pipelines import SCHEDULES, Requirement
 
@@ -47,18 +47,9 @@ def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]
     return lambda model, plan, gbs: plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
 
 
-def _expert_rules(model: Model, plan: Plans) -> dict[str, Any]:
-    """Conditions on experts, by what is broken where they are not met; none for a model without."""
-    one = model.experts
-    if one is None:
-        return {"ep": plan.ep * plan.etp == 1, "shared": True, "ranks": True, "split": True, "sp": True}
-    return {
-        "ep": one.experts % plan.ep == 0,
-        "shared": (one.ffn % plan.etp == 0) & (one.shared_ffn % plan.tp == 0),
-        "ranks": plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0,
-        "split": (plan.etp == 1) | (plan.etp <= plan.tp),
-        "sp": plan.sp | (plan.tp == 1),
-    }
+def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plans, int], Any]:
+    """A condition on models with experts; the others meet it."""
+    return lambda model, plan, gbs: True if model.experts is None else holds(model.experts, plan)
 
 
 EVEN: Final = Rule(
@@ -101,20 +92,20 @@ RULES: Final = (
     Rule(
         "ep does not divide the experts (it is 1 without experts)",
         ("ep", "etp"),
-        lambda model, plan, gbs: _expert_rules(model, plan)["ep"],
+        lambda model, plan, gbs: (1 if model.experts is None else model.experts.experts) % (plan.ep) == 0,
     ),
     Rule(
         "etp does not divide the width of an expert, or tp that of the shared experts",
         ("tp", "etp"),
-        lambda model, plan, gbs: _expert_rules(model, plan)["shared"],
+        _of_experts(lambda one, plan: (one.ffn % plan.etp == 0) & (one.shared_ffn % plan.tp == 0)),
     ),
     Rule(
         "ep and etp do not divide the ranks of a stage, tp × cp × dp",
         ("ep", "etp", "tp", "cp", "dp"),
-        lambda model, plan, gbs: _expert_rules(model, plan)["ranks"],
+        _of_experts(lambda one, plan: plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0),
     ),
-    Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: _expert_rules(model, plan)["split"]),
-    Rule("experts with tp > 1 need sequence parallelism", ("tp",), lambda model, plan, gbs: _expert_rules(model, plan)["sp"]),
+    Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: plan.etp <= plan.tp),
+    Rule("experts with tp > 1 need sequence parallelism", ("tp",), _of_experts(lambda one, plan: plan.sp | (plan.tp == 1))),
     Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0),
     Rule(
         "replicas do not divide the ranks that hold the same weights",

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from traincast.documents import catalogue, read
+from traincast.documents import catalogue, known
 from traincast.errors import MOST, close_to
 from traincast.model import Biased, Experts, Latent, Local, Mlp, Norm, Positions, QkNorm
 from traincast.units import EXAMPLES, parse
@@ -445,10 +445,10 @@ class SystemFile(File):
         """The catalogue's accelerator of that name, where a name is written."""
         if not isinstance(raw, str):
             return raw
-        known = catalogue("accelerators")
-        if raw.lower() not in known:
-            raise ValueError(f"no accelerator of the catalogue; {close_to(raw, known)}")
-        return read(known[raw.lower()])
+        found = known("accelerators", raw.lower())
+        if found is None:
+            raise ValueError(f"no accelerator of the catalogue; {close_to(raw, catalogue('accelerators'))}")
+        return found
 
     @field_validator("network")
     @classmethod

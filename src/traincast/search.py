@@ -194,7 +194,8 @@ def search_each(
     if names is not None:
         wanted = replace(wanted, strategies=names)
     assumed = resolve(wanted.assumptions if assumptions is None else assumptions)
-    batches = wanted.batches(model, {**(locks or {}), **({} if vp is None else {"vp": vp})})
+    usual = {"grad_dtype": assumed.grad_dtype} if (locks or {}).get("grad_dtype", "usual") == "usual" else {}
+    batches = wanted.batches(model, {**(locks or {}), **usual, **({} if vp is None else {"vp": vp})})
     if not batches:
         raise InputError("search", [f"the locks leave nothing of what {wanted.name} can run; framework any has more"])
     numbers = [int(n) for n in gpus]

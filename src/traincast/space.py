@@ -278,7 +278,9 @@ class Shards:
     def of(cls, space: Space, layouts: Ints) -> "Shards":
         """Shards of some rows of `space.layouts`: one row for each shard that some of their candidates have."""
         fills = space.fills
-        unit, degree = np.unique(np.stack((space.unit[layouts], space.degree[layouts])), axis=1)
+        key = np.zeros(int(np.size(space.units.mbs)) * len(fills.count), np.bool_)
+        key[space.unit[layouts] * len(fills.count) + space.degree[layouts]] = True
+        unit, degree = np.divmod(np.flatnonzero(key), len(fills.count))
         fill = fills.of(degree)
         example = np.full((len(space.units.mbs), fills.inner.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
         example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
@@ -422,12 +424,9 @@ def _fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, 
 
 def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
-    axes = STRATEGIES[batch.strategy].axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
-    inside = ("ep", "etp", "ulysses") if batch.experts or "ulysses" in batch.given.get("cp_kind", "") else ()
-    knobs = [*axes, *inside, "mbs"]
-    order = ORDERS[batch.given.get("order", "tp-cp-dp-pp")]
-    apart = order.index("pp") < order.index("dp")  # stages between the ranks of a stage say in which larger domains those are
-    knobs = [knob for knob in knobs if np.ndim(getattr(layouts, knob)) and (knob != "pp" or apart)]
+    # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
+    axes = _seen(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
+    knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:
         values, which = np.unique(getattr(layouts, knob), return_inverse=True)

@@ -163,6 +163,27 @@ def _last(model: Model, several: bool) -> dict[str, int]:
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 
 
+def every_device(all_of_them: Sequence[Device]) -> Stages:
+    """All devices of one pipeline, none left out; `whole` is empty.
+
+    Parameters
+    ----------
+    all_of_them : sequence of Device
+        First to last.
+
+    Returns
+    -------
+    Stages
+        Numbers, not columns.
+    """
+    return Stages(
+        tuple(float(one.position) for one in all_of_them),
+        tuple(one.work for one in all_of_them),
+        tuple(one.held for one in all_of_them),
+        {},
+    )
+
+
 def with_load(plan: Plans, model: Model) -> Plans:
     """The plans with the load of the fullest expert-parallel rank.
 

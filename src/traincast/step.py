@@ -9,10 +9,10 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.operations.base import Collective, Gemm, Operation, Pass, total
+from traincast.operations.base import Axis, Collective, CollectiveKind, Gemm, Operation, Pass, total
 from traincast.plan import Plans, words
 from traincast.stages import Counts, Stages
-from traincast.times.collectives import collective
+from traincast.times.collectives import Line, collective, line
 from traincast.times.overlap import excess, layer_by_layer, panelled
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
@@ -94,13 +94,13 @@ class PartCosts:
     forward, backward : Column
         Time of the pass, t_f and t_b; recomputation counts in backward [s].
     weight : Column
-        The part of t_b that makes the gradient of the weights, which some schedules put off [s].
+        The part of t_b that makes the gradient of the weights, for schedules that put it off [s].
     weights, expert_weights : Column
         Parameters on the rank, those of experts apart.
     message : Column
         Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
     saved : Column
-        Activations kept for backward [byte].
+        Activations kept for backward, where they are offloaded [byte].
     squares, expert_squares : Column
         Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
     """
@@ -251,11 +251,11 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     return PartCosts(
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total for t in timed) + again,
-        weight=total(t.weight for t in timed),
+        weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
-        saved=total(t.operation.saved_bytes for t in timed),
+        saved=total(t.operation.saved_bytes for t in timed) if "activations" in words(plan.offload) else 0.0,
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
     )
@@ -303,7 +303,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     slowest, which = _largest([sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work])
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
-    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp)
+    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
     message = _largest([one.message for one in costs.values()])[0]  # the same after every kind of layer
     hop = transfer(message, group(plan, "pp", system.tiers), system, assumed)
     each: Column = 0.0
@@ -313,9 +313,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
     bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
-    dp_comm, _ = _largest(
-        [data_parallel(costs, *each, plan, nm, system, assumed) for each in zip(stages.held, stages.work, strict=True)]
-    )
+    dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload = _largest([host(costs, device, plan, nm, system) for device in stages.work])[0] if plan.offload != "none" else 0.0
     return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
@@ -351,9 +349,7 @@ def _largest(values: list[Column]) -> tuple[Column, Column]:
     return most, which
 
 
-def data_parallel(
-    costs: Costs, held: Counts, work: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions
-) -> Column:
+def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
     ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
@@ -363,8 +359,8 @@ def data_parallel(
     ----------
     costs : mapping of str to PartCosts
         What each part of the model costs.
-    held, work : mapping of str to Column
-        Parts whose weights the device has, and those that a micro-batch passes.
+    stages : Stages
+        Devices of the pipeline: parts whose weights they have, and parts that a micro-batch passes.
     plan : Plans
         Plans.
     nm : Column
@@ -377,39 +373,57 @@ def data_parallel(
     Returns
     -------
     Column
-        Time in a step [s].
+        Time in a step, of the device where it is longest [s].
     """
+    used = {part: costs[part] for part in dict.fromkeys(part for device in stages.held for part in device)}
+    gather, scatter = _exchanges(used, plan, system, assumed)
+    psi = assumed.dp_contention
 
-    def over(axis: Any, kind: Any, nbytes: Column) -> Column:
-        return collective(kind, nbytes, group(plan, axis, system.tiers), system, assumed) if np.any(nbytes) else 0.0
+    def exposed(traffic: dict[str, Column], direction: str, device: Counts) -> Column:
+        busy = [getattr(used[part], direction) for part in device]
+        return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
 
-    element, gradient = plan.recipe.width * assumed.element_bytes, plan.gradient_bytes / 2 * assumed.element_bytes
-    gathers, scatters = [], []
-    for part in held:
-        one = costs[part]
-        dense, experts = one.weights, one.expert_weights
-        if plan.zero == 0:
-            gathers.append(0.0 * one.forward)
-            scatters.append(over("weights", "all-reduce", gradient * dense) + over("experts", "all-reduce", gradient * experts))
+    both = {part: gather[part] + scatter[part] for part in used}
+    each = []
+    for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
+        if plan.zero == 3:
+            each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)))
             continue
-        gathers.append(over("shards", "all-gather", element * dense) + over("expert shards", "all-gather", element * experts))
-        scattered = over("shards", "reduce-scatter", gradient * dense)
-        scattered = scattered + over("expert shards", "reduce-scatter", gradient * experts)
-        if np.any(plan.replicas != 1):
-            share = gradient * dense * plan.replicas / plan.holders
-            scattered = scattered + over("replicas", "all-reduce", share)
-            share = gradient * experts / np.maximum(plan.expert_holders / plan.replicas, 1)
-            scattered = scattered + over("expert replicas", "all-reduce", share)
-        scatters.append(scattered)
-    forward, backward = [costs[part].forward for part in held], [costs[part].backward for part in held]
-    once, each, psi = list(held.values()), list(work.values()), assumed.dp_contention  # in a step, and for a micro-batch
-    if plan.zero == 3:
-        both = [g + s for g, s in zip(gathers, scatters, strict=True)]
-        return nm * (layer_by_layer(gathers, forward, each, psi) + layer_by_layer(both, backward, each, psi))
-    gathered = layer_by_layer(gathers, forward, once, psi)
-    if plan.zero == 2:
-        return gathered + nm * layer_by_layer(scatters, backward, each, psi)
-    return gathered + layer_by_layer(scatters, backward, once, psi)
+        scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held)
+        each.append(exposed(gather, "forward", held) + scattered)
+    return _largest(each)[0]
+
+
+def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Time to gather the weights, and to reduce the gradients, of one of every part [s]."""
+    byte = assumed.element_bytes / 2
+    element, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
+    whole = plan.zero == 0
+    kind: CollectiveKind = "all-reduce" if whole else "reduce-scatter"
+
+    def over(axis: Axis, kind: CollectiveKind = kind) -> Line:
+        return line(kind, group(plan, axis, system.tiers), system, assumed)
+
+    dense = over("weights" if whole else "shards")
+    several = bool(np.any(plan.replicas != 1))
+    spread = any(np.any(one.expert_weights) for one in used.values())
+    experts = over("experts" if whole else "expert shards") if spread else None
+    replicas = over("replicas", "all-reduce") if several else None
+    expert_replicas = over("expert replicas", "all-reduce") if several and spread else None
+    expert_shards = np.maximum(plan.expert_holders / plan.replicas, 1)
+    gather: dict[str, Column] = {}
+    scatter: dict[str, Column] = {}
+    for part, one in used.items():
+        gather[part] = 0 * one.forward if whole else dense.seconds(element * one.weights)
+        scatter[part] = dense.seconds(gradient * one.weights)
+        if replicas is not None:
+            scatter[part] = scatter[part] + replicas.seconds(gradient * one.weights * plan.replicas / plan.holders)
+        if experts is not None and np.any(one.expert_weights):
+            gather[part] = gather[part] + (0 if whole else 1) * experts.seconds(element * one.expert_weights)
+            scatter[part] = scatter[part] + experts.seconds(gradient * one.expert_weights)
+            if expert_replicas is not None:
+                scatter[part] = scatter[part] + expert_replicas.seconds(gradient * one.expert_weights / expert_shards)
+    return gather, scatter
 
 
 def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:

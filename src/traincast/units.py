@@ -3,6 +3,8 @@
 import re
 from typing import Final
 
+from traincast.errors import InputError
+
 DECIMAL: Final = {  # prefix -> power of ten; micro is written with two characters
     "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
 }  # fmt: skip
@@ -68,6 +70,36 @@ def _unit(spelled: str) -> tuple[str, int, float]:
             per_second = "/s" if per in {"s", "sec"} else "/" + per if per else ""
             return dimension + per_second, DECIMAL.get(prefix, 0), BINARY.get(prefix, 1.0) * size
     return "", 0, 1.0
+
+
+def counted(text: str, name: str, step: int) -> int:
+    """Read a number of things such as ``"16M"`` or ``"15T"``.
+
+    Parameters
+    ----------
+    text : str
+        A number, perhaps with one of k, M, G (or B), T behind it.
+    name : str
+        What it is called, for the message.
+    step : int
+        What a prefix multiplies by: 1000, or 1024 for batches, which are counted in powers of two.
+
+    Returns
+    -------
+    int
+        The number.
+
+    Raises
+    ------
+    InputError
+        If it is no whole number of at least 1.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*)\s*([kKmMgGbBtT]?)\s*", text)
+    power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
+    number = float(match[1].replace("_", "").replace(",", "")) * step ** power[match[2].lower()] if match else 0.0
+    if number < 1 or number != round(number):
+        raise InputError(name, [f"{text!r}: must be a whole number of at least 1, such as 4194304, 4M or 15T"])
+    return int(number)
 
 
 def seconds(value: float) -> str:

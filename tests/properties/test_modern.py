@@ -75,7 +75,7 @@ def run(model, system, choices, numbers):
     return tc.estimate(model, system, tc.Plan(**numbers, **choices), gbs=BATCH, assumptions="typical")
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(cases(rows=3))
 def test_a_plan_alone_equals_its_row_in_a_batch(case):
     model, system, choices, rows = case
@@ -90,7 +90,7 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case):
         assert {name: np.broadcast_to(value, len(rows))[i] for name, value in many.memory.items()} == one.memory
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(cases())
 def test_components_add_up(case):
     model, system, choices, (numbers,) = case
@@ -104,11 +104,11 @@ def test_components_add_up(case):
         assert est.breakdown["dp_comm"] == 0
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(cases(), st.sampled_from(["matrix", "vector", "hbm", "host", 0, 1, -1]), st.floats(1.0, 10.0))
 def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
     model, system, choices, (numbers,) = case
-    # Copies to the host and traffic between ranks hide behind the same arithmetic, each on its own: faster, it may hide less of both.
+    # Copies to the host and traffic between ranks hide behind the same arithmetic, each on its own: faster, it hides less of both.
     assume(choices["offload"] in ("none", "optimizer") or figure in ("host", 0, 1, -1))
     gpu, tiers = system.accelerator, list(system.tiers)
     if isinstance(figure, int):
@@ -157,14 +157,16 @@ def agree(found, top):
 
 
 @pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed"])
-@pytest.mark.parametrize(("name", "gpus"), [("mixtral-8x7b", 64), ("gemma-2-9b", 64), ("mixtral-8x7b", 4096)])
+@pytest.mark.parametrize(("name", "gpus"), [("gemma-2-9b", 64), ("mixtral-8x7b", 4096)])
 def test_a_search_gives_what_the_estimate_gives(name, gpus, framework):
     """Also on three tiers, with experts, replicas, stages that differ, and interleaving."""
-    agree(tc.search(MODELS[name], SYSTEMS["llama3-h100"], gpus, 8192, framework=framework, locks={"mbs": 1}), 2)
+    agree(
+        tc.search(MODELS[name], SYSTEMS["llama3-h100"], gpus, 8192, framework=framework, locks={"mbs": 1, "recompute": "full"}), 3
+    )
 
 
 @pytest.mark.parametrize("order", ["tp-cp-dp-pp", "tp-cp-pp-dp"])
 def test_a_search_places_experts_in_either_order(order):
     """Stages between the ranks of an expert-parallel group move it to another tier."""
     locks = {"order": order, "pp": 4, "mbs": 1, "recompute": "selective"}
-    agree(tc.search(MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks), 300)
+    agree(tc.search(MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks), 100)

@@ -70,12 +70,12 @@ class Sharding(ABC):
         """Weight vectors of a norm."""
         return 2 if self.model.norm == "layernorm" else 1
 
-    @property
+    @cached_property
     def tokens(self) -> Column:
         """Tokens of one micro-batch on the rank, T = b (l/m2)."""
         return self.plan.mbs * (self.model.seq // self.plan.context)
 
-    @property
+    @cached_property
     @abstractmethod
     def boundary(self) -> tuple[Column, Column]:
         """Rows and width of the activation between blocks, on the rank."""
@@ -245,7 +245,7 @@ class OneD(Sharding):
         """Ways the tokens are cut between blocks."""
         return self.plan.tp if self.plan.sp else 1.0
 
-    @property
+    @cached_property
     def boundary(self) -> tuple[Column, Column]:
         """b (l/m2/m1) rows of full width."""
         return self.plan.mbs * (self.model.seq // self.plan.context // self._between), self.model.hidden
@@ -319,7 +319,7 @@ class Summa(Sharding):
 
     sequence_axis: Axis = "tp2"
 
-    @property
+    @cached_property
     def boundary(self) -> tuple[Column, Column]:
         """b (l/m2) rows of width e/m1."""
         return self.tokens, self.model.hidden // self.plan.tp

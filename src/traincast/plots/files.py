@@ -44,7 +44,9 @@ def draw_plan(path: Path, kind: str) -> Figure:
         asked: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {key: asked[key] for key in ("gpus", "assumptions")}
         model, system = load_model(asked["model"]), load_system(asked["system"])
-        found = search(model, system, gbs=asked["global_batch"], strategy=asked["strategies"], vp=asked.get("vp", 1), **names)
+        found = search(
+            model, system, gbs=asked["global_batch"], strategy=asked["strategies"], framework=asked["framework"], **names
+        )
     except FileNotFoundError:
         raise InputError(str(path), ["no such file"]) from None
     except (KeyError, TypeError, ValueError) as error:

@@ -4,6 +4,8 @@ A group has n members, g of them in each fast domain, so it spans n // g domains
 is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from traincast.assumptions import Assumptions
@@ -74,6 +76,30 @@ def collective(
         return all_to_all(V, members, system, assumed, copies)
     if kind == "send":
         return _neighbour(V, members, system)
+    return line(kind, members, system, assumed).seconds(V)
+
+
+class Line(NamedTuple):
+    """Time of a collective as a line over its volume; columns over plans.
+
+    Parameters
+    ----------
+    hops : Column
+        One latency per hop [s].
+    per_byte : Column
+        Time of a byte [s/byte].
+    """
+
+    hops: Column
+    per_byte: Column
+
+    def seconds(self, V: Column) -> Column:
+        """Time for a volume V [byte]; nothing to send costs nothing [s]."""
+        return V * self.per_byte + self.hops * np.sign(V)
+
+
+def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions) -> Line:
+    """Time of a ring collective over its volume; arguments as for `collective`."""
     n, near = members
     fast, *outer = system.tiers
     inside = several(near[0])
@@ -89,7 +115,7 @@ def collective(
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
         a = one_tier + (2.0 - one_tier) * several(n // near[0]) * inside  # 2 passes: reduce-scatter, then all-gather
     c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
-    return a * c * V * per_byte + hops * np.sign(V)  # nothing to send costs nothing
+    return Line(hops, a * c * per_byte)
 
 
 def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:

@@ -252,7 +252,7 @@ class ZeroBubbleV(Schedule):
     def requirements(self) -> tuple[Requirement, ...]:
         """Two chunks, and micro-batches to fill the pipeline with."""
         return (
-            Requirement("zb-v has two chunks on a device, vp = 2", lambda pp, nm, v: v == 2),
+            Requirement("zb-v has two chunks on each of several devices, vp = 2", lambda pp, nm, v: (v == 2) & (pp > 1)),
             Requirement("zb-v needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1),
         )
 

@@ -83,13 +83,18 @@ def _held(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
     names = ORDERS[plan.order]
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in names}
     held = [fast]
+    fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage
     for tier in tiers[1:-1]:
-        room: Column = float(tier.size or 1) / float(tiers[0].size or 1)
+        whole = float(tier.size or 1) / float(tiers[0].size or 1)
+        room: Column = whole
         here = {}
         for axis in names:  # the axis takes what is left of the domain
             here[axis] = _fitting(getattr(plan, axis) / fast[axis], room)
             room = room / here[axis]
         held.append({axis: here[axis] * fast[axis] for axis in names})
+        # Numbered before pp, ranks of a stage have all of the domain: neighbours of an expert need not know how many there are.
+        stage = here["tp"] * here["cp"] * here["dp"] * fast["stage"]
+        held[-1]["stage"] = _fitting(plan.ep * plan.etp, whole * fast["stage"]) if names[-1] == "pp" else stage
     return held
 
 
@@ -106,7 +111,7 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
             inner = _common(plan.holders / plan.replicas, together)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else together / inner
         case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
-            pool = held["tp"] * held["cp"] * held["dp"]  # ranks of one stage
+            pool = held["stage"] if axis in ("etp", "ep") else held["tp"] * held["cp"] * held["dp"]
             etp = _common(plan.etp, pool)
             if axis == "etp":
                 return etp
@@ -125,7 +130,8 @@ def _fitting(degree: Column, room: Column) -> Column:
     parts = np.asarray(-(-n // np.maximum(np.floor(room), 1).astype(np.int64)))
     while np.any(odd := n % parts):
         parts = parts + (odd > 0)
-    return n / parts * 1.0
+    whole: Column = n / parts * 1.0
+    return whole
 
 
 def _common(degree: Column, room: Column) -> Column:

@@ -1,0 +1,44 @@
+"""The command line: `traincast plan | estimate | memory | catalog | reproduce | study | merge | plot`, all with `--json`.
+
+Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
+cannot be written, 130 when interrupted.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from cyclopts import CycloptsError
+
+from traincast.cli import plans, references, studies
+from traincast.cli.common import app, fail
+from traincast.errors import TraincastError
+
+__all__ = ["app", "main", "plans", "references", "studies"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    if arguments is None:
+        _make_standard_output_forgiving()
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except CycloptsError as error:
+        fail(f"{str(error).strip()} (traincast --help)", 2)
+    except TraincastError as error:
+        fail(str(error), error.exit_code)
+    except OSError as error:
+        sys.stdout = None  # what is left unwritten stays so
+        fail(f"cannot write: {error.strerror}", 2)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+
+
+def _make_standard_output_forgiving() -> None:
+    """Characters that its encoding lacks become question marks; a reader that has seen enough ends the program quietly."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)

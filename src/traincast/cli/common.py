@@ -1,0 +1,61 @@
+"""What the commands share: the app, types of arguments, output, and progress."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, NoReturn, get_args
+
+from cyclopts import App, Parameter, Token, convert
+
+from traincast.version import __version__
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert arguments as usual, but never round 4.5 GPUs to 4."""
+    if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
+        raise ValueError("must be a whole number")
+    return convert(kind, tokens)
+
+
+app = App(
+    default_parameter=Parameter(converter=_whole),
+    name="traincast",
+    version=__version__,
+    help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
+    help_format="plaintext",
+    suppress_keyboard_interrupt=False,
+)
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
+    """A progress bar on standard error, silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
+
+    columns: tuple[ProgressColumn | str, ...] = (*Progress.get_default_columns()[:3], "{task.fields[rate]}", TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
+
+        def told(done: int, total: int, candidates: int) -> None:
+            nonlocal decided
+            decided += candidates
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s"
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield told
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """One clear message on standard error, and the exit code."""
+    print(f"traincast: {message}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,90 @@
+"""Commands on what is known: `catalog` and `reproduce`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from traincast.cli.common import Json, app, print_json, progress
+from traincast.errors import InputError, TraincastError
+
+
+@app.command
+def catalog(
+    name: Annotated[str | None, Parameter(help="Model, system or accelerator to show, or a file; all names without it.")] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """List the models, systems and accelerators known by name, or show every figure of one with its source.
+
+    Example: traincast catalog h200-nvs8
+    """
+    from traincast.load import accelerator_names, figures, model_names, system_names
+    from traincast.report import console, print_figures, print_names
+    from traincast.units import quantity
+
+    out = console()
+    if name is None:
+        names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
+        if json:
+            print_json(names)
+            return
+        for kind, known in names.items():
+            print_names(kind.capitalize(), known, out)
+        return
+    found = figures(name)
+    if json:
+        print_json({"name": name, "figures": [{key: getattr(figure, key) for key in _FIGURE} for figure in found]})
+        return
+    print_figures(name, [(f.path, quantity(f.value, f.unit), f"{f.source} ({f.basis})") for f in found], out)
+
+
+_FIGURE = ("path", "value", "unit", "source", "basis")
+
+
+@app.command
+def reproduce(
+    paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")],
+    /,
+    *,
+    figures: Annotated[Path | None, Parameter(help="Draw the paper's figures into this folder as well, as SVG.")] = None,
+    json: Json = False,
+) -> None:
+    """Recompute the published results of a paper, say how far they agree, and draw its figures.
+
+    Example: traincast reproduce 2410.00273 --figures figures
+    """
+    from traincast.reproduce import PAPER_ID, reproduce
+
+    if paper.lower().removeprefix("arxiv:") != PAPER_ID:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
+    result = reproduce()
+    drawn = [] if figures is None else _draw_paper(figures)
+    if json:
+        print_json(result.to_dict() | {"figures": [str(path) for path in drawn]})
+    else:
+        from traincast.report import console, print_reproduction
+
+        print_reproduction(result, console())
+        for path in drawn:
+            print(path)
+    if not result.agrees:
+        raise TraincastError("not every published figure is met")
+
+
+def _draw_paper(folder: Path) -> list[Path]:
+    """Draw the paper's figures into a folder."""
+    from traincast.paper import paper_figures
+    from traincast.plots import save
+
+    if folder.exists() and not folder.is_dir():
+        raise InputError(str(folder), ["is no folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    with progress("figures") as told:
+        for stem, figure in paper_figures():
+            save(figure, folder / f"{stem}.svg")
+            drawn.append(folder / f"{stem}.svg")
+            told(len(drawn), 12, 0)
+    return drawn

@@ -1,0 +1,129 @@
+"""Commands on studies: `study`, `merge`, `plot`."""
+
+import os
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from traincast.cli.common import Json, app, fail, print_json, progress
+from traincast.errors import InputError, not_whole
+
+
+@app.command
+def study(
+    file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(help="Where the table goes: .parquet, .csv or .json.")],
+    workers: Annotated[int, Parameter(help="Local processes.")] = 1,
+    dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
+    mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
+    shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output, and drop parts of another study.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
+
+    Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
+    """
+    from traincast import executors
+    from traincast.studyfile import load_study
+
+    asked, part = load_study(file), executors.Shard.read(shard)
+    if problems := not_whole("workers", workers):
+        raise InputError("study", problems)
+    if dask and mpi:
+        raise InputError("study", ["--dask and --mpi: give one of them"])
+    where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
+    begin = time.perf_counter()
+    try:
+        with where as executor, progress(asked.name) as told:
+            written = executors.run_to(asked, output, force, part, executor, workers, told)
+    except KeyboardInterrupt:
+        told_how = "interrupted; finished chunks are kept: the same command goes on from there"
+        if dask:  # whose own way out could wait for ever
+            print(f"traincast: {told_how}", file=sys.stderr, flush=True)
+            os._exit(130)
+        fail(told_how, 130)
+    _told(asked.name, output, written, time.perf_counter() - begin, json)
+
+
+Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
+
+
+@app.command
+def plot(
+    file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
+    /,
+    *,
+    kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
+    output: Annotated[Path, Parameter(help="Where the figure goes: .svg, .pdf or .png.")],
+    x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
+    y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
+    gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
+    model: Annotated[str | None, Parameter(help="Only rows of this model.")] = None,
+    system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
+    strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
+    gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    json: Json = False,
+) -> None:
+    """Draw a figure of a study or of a plan.
+
+    Example: traincast plot cb.parquet --kind contour --output cb.svg
+    """
+    from traincast.plots import save
+    from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study
+
+    if output.exists() and not force:
+        raise InputError(str(output), ["is there already; --force overwrites it"])
+    if kind in OF_A_PLAN:
+        figure = draw_plan(file, kind)
+    else:
+        figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
+    save(figure, output)
+    if json:
+        print_json({"figure": str(output), "kind": kind})
+    else:
+        print(output)
+
+
+@app.command
+def merge(
+    file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(help="The output that the shards were given.")],
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    json: Json = False,
+) -> None:
+    """Merge the shards of a study into its table.
+
+    Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
+    """
+    from traincast import executors
+    from traincast.results import check_output
+    from traincast.studyfile import load_study
+
+    asked = load_study(file)
+    check_output(output, force)
+    begin = time.perf_counter()
+    executors.Parts.of(asked, output, create=False).write(output, force)
+    _told(asked.name, output, True, time.perf_counter() - begin, json)
+
+
+def _told(name: str, output: Path, written: bool, elapsed: float, as_json: bool) -> None:
+    """Say what a study gave."""
+    from traincast.results import count
+
+    rows, decided = count(output) if written else (None, None)
+    if as_json:
+        print_json({"study": name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed})
+    elif written:
+        print(f"{name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+    else:
+        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
