@@ -92,10 +92,11 @@ def scalar_rate() -> float:
     import numpy as np
 
     import traincast as tc
+    from traincast.frameworks import Batch
     from traincast.space import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
-    space = enumerate_space(model, (2048,), 8, 4096, "summa")
+    space = enumerate_space(model, (2048,), 8, 4096, Batch("summa"))
     layout, fill = space.candidates(np.arange(len(space.counts)))
     every = slice(None, None, max(1, len(fill) // 1000))
     columns = space.plans(layout[every], fill[every])
@@ -110,10 +111,12 @@ def scalar_rate() -> float:
 def one_search(strategy: str) -> float:
     """Seconds of one search, nothing cached, the best ten plans included."""
     import traincast as tc
-    from traincast.space import enumerate_space
+    from traincast.space import _enumerate
+    from traincast.stages import telling_devices
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
-    enumerate_space.cache_clear()
+    _enumerate.cache_clear()
+    telling_devices.cache_clear()
     begin = time.perf_counter()
     _ = tc.search(model, system, 16384, 4096, strategy=strategy).plans
     return time.perf_counter() - begin

@@ -3,6 +3,7 @@
 Run `python docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,26 +14,40 @@ import sympy as sp
 
 from traincast.assumptions import ERRATA, PAPER, Assumptions
 from traincast.columns import COLUMNS
+from traincast.frameworks import FRAMEWORKS
 from traincast.hardware import Accelerator, System, Tier
 from traincast.load import accelerator_names, figures, load_system, system_names
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations import attention, dense
+from traincast.operations.attention import Heads
 from traincast.operations.base import Gemm, Operation, Pass, Vector
+from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
+from traincast.recipes import PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
-from traincast.step import LayerCosts, step
+from traincast.stages import Stages
+from traincast.step import PartCosts, Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
+from traincast.times.placement import Group
 from traincast.times.roofline import arithmetic, exposed_memory
-from traincast.times.schedules import bubble
 
 DOCS = Path(__file__).parent
+LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
 GENERATED = "<!-- Written by docs/generate.py from the code: do not edit. -->\n\n"
 
 
-UFUNCS = {np.maximum: sp.Max, np.minimum: sp.Min, np.sign: sp.sign}
+UFUNCS: dict[Any, Callable[..., Any]] = {
+    np.maximum: sp.Max,
+    np.minimum: sp.Min,
+    np.sign: sp.sign,
+    np.add: operator.add,  # these four where numpy's number stands on the left
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+}
 
 
 def binary(operate: Callable[[Any, Any], Any]) -> Callable[["Symbolic", Any], "Symbolic"]:
@@ -41,12 +56,14 @@ def binary(operate: Callable[[Any, Any], Any]) -> Callable[["Symbolic", Any], "S
 
 
 class Symbolic:
-    """A sympy expression that numpy's maximum, minimum and sign understand, so that the engine's own functions take it."""
+    """A sympy expression that numpy's maximum, minimum, sign and any understand, so that the engine's own functions take it."""
 
     def __init__(self, expression: Any):
         self.expression = sp.sympify(expression)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any) -> "Symbolic":
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc is np.logical_or:  # of np.any
+            return self.expression != 0
         return Symbolic(UFUNCS[ufunc](*map(bare, inputs)))
 
     __add__ = binary(lambda a, b: a + b)
@@ -58,6 +75,9 @@ class Symbolic:
     __truediv__ = binary(lambda a, b: a / b)
     __rtruediv__ = binary(lambda a, b: b / a)
     __floordiv__ = binary(lambda a, b: sp.floor(a / b))
+
+    def __neg__(self) -> "Symbolic":
+        return Symbolic(-self.expression)
 
 
 def bare(value: Any) -> Any:
@@ -108,16 +128,17 @@ SYMBOLS = (
     ("`B_f`, `B_s`", "byte/s", "effective bandwidth of the fast and the slow tier"),
     ("`l_f`, `l_s`", "s", "latency of the fast and the slow tier"),
     ("`nics`", "", "NICs per GPU"),
+    ("`u`", "", "part of a cp group that exchanges heads in a hybrid with a ring"),
 )
-E, b, h, l, q, m1, m2, nb, T, i, o, n, r, w = symbols("E b h l q m_1 m_2 n_b T i o n r w")
+E, b, h, l, q, m1, m2, nb, T, i, o, n, r, w, u = symbols("E b h l q m_1 m_2 n_b T i o n r w u")
 
 
 def counts(operations: Iterable[Operation]) -> str:
     """Forward and backward counts of operations."""
     rows = []
     for op in operations:
-        for way, work in (("forward", op.forward), ("backward", op.backward)):
-            kept = (mathml(op.weight_bytes), mathml(op.saved_bytes)) if way == "forward" else ("", "")
+        for way, work in (("forward", op.forward), ("backward", op.whole_backward)):
+            kept = (mathml(E * op.weights), mathml(op.saved_bytes)) if way == "forward" else ("", "")
             rows.append((f"<code>{op.name.split('.')[-1]}</code>" if way == "forward" else "", way, mathml(work.flops("matrix")),
                          mathml(work.flops("vector")), mathml(work.nbytes), *kept))  # fmt: skip
     return table(("operation", "", "matrix FLOP", "vector FLOP", "bytes moved", "weights", "saved"), rows)
@@ -125,38 +146,48 @@ def counts(operations: Iterable[Operation]) -> str:
 
 def communication(work: Pass, axes: tuple[str, ...]) -> str:
     """What a pass communicates."""
-    told = [f"<div>{one.kind} {mathml(one.nbytes)} over {one.over}</div>" for one in work.collectives if one.over in axes]
-    return "".join(told) + ("per panel" if told and work.panels is not None else "")
+    told = [
+        f"<div>{one.kind} {mathml(one.nbytes)} over {one.over}</div>" for one in work.collectives if one.over in (*axes, "ulysses")
+    ]
+    times = "per panel" if work.panels is not None else "per round" if work.rounds is not None else ""
+    return "".join(told) + (times if told else "")
 
 
 def vocabulary() -> str:
     """Counts of every kind of operation on shapes local to the rank."""
+    sizes, local = Sizes(E), Heads(b, h, h, l / m2, l, q, q)
     elementwise = [dense.bias("bias", E, T, o), dense.activation("gelu", E, n), dense.dropout("dropout", E, Symbolic(1), n)]
     parts = {
-        "Linear layer, x[T, i] w[i, o]": [dense.linear("linear", E, T, i, o)],
-        "Linear layer as a SUMMA product of full widths i and o": [dense.summa_linear("summa_linear", E, T, i, o, m1, m2, nb)],
+        "Linear layer, x[T, i] w[i, o]": [dense.linear("linear", sizes, T, i, o)],
+        "Linear layer as a SUMMA product of full widths i and o": [dense.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)],
         "Elementwise": elementwise,
         "Norm of r rows of width w": [dense.norm("norm", E, r, w)],
-        "Fused attention, h local heads, l/m2 queries": [attention.flash(E, b, h, l / m2, l, q, "cp")],
-        "Unfused attention": list(attention.unfused(E, Symbolic(1), b, h, l / m2, l, q, "cp", recompute=False)),
+        "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
+        "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
         "Attention as SUMMA products, all h heads": list(attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)),
     }
     return "\n".join(f"### {title}\n\n{counts(operations)}" for title, operations in parts.items())
 
 
 def sharded(strategy: str) -> str:
-    """What the operations of a layer hold and communicate under one strategy."""
+    """What the operations of a layer hold and communicate under one strategy; of ring and Ulysses what differs from context."""
+    rows, known = operations_of(strategy), [] if strategy in FRAMEWORKS["paper"].strategies else operations_of("context")
+    return table(("operation", "weights", "saved", "communicated forward", "backward"), [row for row in rows if row not in known])
+
+
+def operations_of(strategy: str) -> list[tuple[str, ...]]:
+    """Rows of the table of a strategy."""
     e, f = symbols("e f")
     model = Model(name="symbolic", layers=1, hidden=e, heads=h, ffn=f, seq=l)  # type: ignore[arg-type]
-    second = {"summa": {"tp2": m2, "panels": nb}, "context": {"cp": m2}}.get(strategy, {})
+    inner = {"ulysses": m2, "hybrid": u}
+    second = {"1d": {}, "summa": {"tp2": m2, "panels": nb}}.get(strategy, {"cp": m2, "ulysses": inner.get(strategy, 1)})
     plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy].choices)  # type: ignore[arg-type]
     operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
-    rows = [
-        (f"<code>{op.name}</code>", mathml(op.weight_bytes), mathml(op.saved_bytes),
-         communication(op.forward, STRATEGIES[strategy].axes), communication(op.backward, STRATEGIES[strategy].axes))
+    return [
+        (f"<code>{op.name}</code>", mathml(E * op.weights), mathml(op.saved_bytes),
+         communication(op.forward, STRATEGIES[strategy].axes), communication(op.whole_backward, STRATEGIES[strategy].axes))
         for op in operations
     ]  # fmt: skip
-    return table(("operation", "weights", "saved", "communicated forward", "backward"), rows)
 
 
 def machine() -> System:
@@ -170,46 +201,71 @@ def machine() -> System:
 
 def times() -> str:
     """Roofline, collectives, overlap."""
-    system, (V, g, x, t, nl, F, Fv, D, tc) = machine(), symbols("V g x t n_l F_m F_v D t_c")
+    system, (V, g, x, t, F, Fv, D, tc) = machine(), symbols("V g x t F_m F_v D t_c")
+    nl = Symbolic(LAYERS)
     launch, matrix, vector = symbols("t_launch eta_m eta_v")
     assumed = replace(PAPER, launch_seconds=launch, matrix_efficiency=matrix, vector_efficiency=vector)  # type: ignore[arg-type]
     work = Pass((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
-        formula("t_c", arithmetic(work, system.accelerator, assumed)),
-        formula("exposed memory time", exposed_memory(work, tc, system.accelerator)),
+        formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),
+        formula("exposed memory time", exposed_memory(work, tc, system.accelerator, assumed)),
         "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
         "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective ones.\n\n",
-        *(formula(kind, collective(kind, V, n, g, system, PAPER)) for kind in ("all-gather", "all-reduce", "broadcast")),  # type: ignore[arg-type]
+        *(
+            formula(kind, collective(kind, V, Group(n, (g,)), system, PAPER))
+            for kind in ("all-gather", "all-reduce", "broadcast", "all-to-all")
+        ),  # type: ignore[arg-type]
         "\nReduce-scatter costs what all-gather costs, reduce what broadcast costs. One message over one link:\n\n",
         formula("point to point, slow", point_to_point(V, system.slow)),
         "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per layer hides behind a "
-        "layer's time t.\n\n",
+        "layer's time t, of n_l layers.\n\n",
         formula("SUMMA product", panelled(x, nb, w)),
-        formula("collective per layer", layer_by_layer(x, t, nl)),
+        formula("collective per layer", per_layer(x, t, nl)),
     ]
     return "".join(lines)
 
 
+def per_layer(x: Symbolic, t: Symbolic, layers: Symbolic) -> Symbolic:
+    """Exposed time of a collective per layer, for layers of one kind: what it cannot hide of each, and all of the first."""
+    exposed = sp.Max(0, bare(x) - sp.Max(0, bare(x) - bare(t)))  # what hides behind a layer, which is the shorter of the two
+    return Symbolic(bare(layer_by_layer([x], [t], [layers])).subs(exposed, sp.Min(bare(x), bare(t))))
+
+
 def training_step() -> str:
     """The step and the memory of a rank."""
-    tf, tb, W, s, M, L, gbs, dp, pp, tpp, tdp = symbols("t_f t_b W s M L gbs dp pp t_pp t_dp")
-    t, nm, nl, AG, RS, v = symbols("t nm nl AG RS v")
-    plan = Plans(pp=pp, dp=dp, cp=m2, vp=v, mbs=b, fast_pp=tpp, fast_dp=tdp, cp_kind="all-gather")  # type: ignore[arg-type]
-    time = step(LayerCosts(tf, tb, W, M), plan, L, gbs, machine(), PAPER)  # type: ignore[arg-type]
-    held = memory(Footprint(W, s), plan, L, gbs, PAPER)  # type: ignore[arg-type]
+    tf, tb, W, s, M, L, gbs, dp, pp, tpp = symbols("t_f t_b W s M L gbs dp pp t_pp")
+    S, longest, p, AG, RS, v = symbols("S T_max p AG RS v")
+    nl = Symbolic(LAYERS)
+    plan = Plans(pp=pp, vp=v, mbs=b, fast_pp=tpp)  # type: ignore[arg-type]
+
+    def stepped(costs: dict[str, PartCosts], work: dict[str, Any], whole: dict[str, Any]) -> Step:
+        return step(costs, plan, Stages((0.0,), (work,), (work,), whole), gbs / dp, machine(), PAPER)
+
+    def part(forward: Any, backward: Any = 0.0, message: Any = 0.0) -> PartCosts:
+        return PartCosts(forward, backward, 0.0, W, 0.0, message, s)  # type: ignore[arg-type]
+
+    time = stepped({"layer": part(tf, tb, M)}, {"layer": L / pp}, {"layer": L})
+    passes = {"slowest": part(longest, message=M), "all": part(S)}
+    waiting = stepped(passes, {"slowest": 1.0}, {"all": 1.0})
+    transfers = bare(time.pp_comm * dp * b / gbs)  # of one micro-batch
+    held = {"layer": Footprint(W, 0.0, s, 0.0, 0.0)}  # type: ignore[arg-type]
+    whole = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
+    kept = memory(held, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), whole, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
-        "t_f and t_b are a layer's forward and backward time for one micro-batch, W its weights, s what it saves and M the message "
-        "to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. m2 stands "
-        "for cp, and is 1 but for 2-D context.\n\n",
-        formula("layers", time.busy),
+        "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what it saves and M the "
+        "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. "
+        "m2 stands for cp, and is 1 but for context parallelism. Elements have 16 bits, the optimizer is Adam, the schedule 1F1B."
+        "\n\n",
+        formula("layers", Symbolic(sp.factor(bare(time.busy)))),
         formula("pipeline transfers", time.pp_comm),
-        formula("bubble", bubble(t, pp, nm, v)),
-        "<p>with t the time of layers and transfers together and nm the micro-batches of a replica.</p>\n",
-        formula("data parallel", layer_by_layer(AG, tf, nl) + layer_by_layer(RS, tb, nl)),
-        "<p>with AG the all-gather and RS the reduce-scatter of W over the dp·m2 ranks that hold the same weights, and nl the "
-        "layers of a stage.</p>\n",
-        *(formula(name, value) for name, value in held.items()),
+        formula("bubble", Symbolic(bare(waiting.bubble).subs(transfers, bare(p)))),
+        "<p>with S the time of all stages for one micro-batch, T_max that of the slowest, and p the pipeline transfers of one "
+        "micro-batch.</p>\n",
+        formula("data parallel", per_layer(AG, tf, nl) + per_layer(RS, tb, nl)),
+        "<p>with AG the all-gather and RS the reduce-scatter of a layer's weights and gradients over the dp·m2 ranks that hold the "
+        "same, and n_l the layers of a stage.</p>\n",
+        *(formula(name, value) for name, value in kept.items() if bare(value) != 0),
     ]
     return "".join(lines)
 
@@ -222,7 +278,9 @@ def formulas() -> str:
         "Source of all of them: arXiv 2410.00273, with its [errata](errata.md) corrected. "
         "The symbols are listed in the [nomenclature](nomenclature.md).\n\n"
     )
-    strategies = "\n".join(f"### {name}\n\n{sharded(name)}" for name in STRATEGIES)
+    paper = FRAMEWORKS["paper"].strategies
+    titles = {name: name if name in paper else f"{name}: what differs from context" for name in STRATEGIES}
+    strategies = "\n".join(f"### {title}\n\n{sharded(name)}" for name, title in titles.items())
     parts = {
         "Operations on local shapes": ("operations.dense", "operations.attention", vocabulary()),
         "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": ("operations.sharding", strategies),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.plan import STRATEGIES
+from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -30,11 +30,11 @@ def system(hbm_bytes, domain=4, inner="links", outer="network"):
 
 
 @cache
-def everything(gpus=GPUS, strategies=tuple(STRATEGIES)):
+def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
     """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
     rows = []
     for which, strategy in enumerate(strategies):
-        space = enumerate_space(MODEL, (gpus,), 4, GBS, strategy)
+        space = enumerate_space(MODEL, (gpus,), 4, GBS, Batch(strategy))
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)
@@ -282,7 +282,11 @@ def test_text_names_what_was_found():
         assert ("(+" if change > 0 else "(-") in lines[at]
     assert "compute" in lines[0]
     assert "matrix FLOP/s -" in lines[1]
+    slow = [row.degree for row in said.degrees if row.best and row.best[1].step_seconds > 3 * said.plans[0][1].step_seconds]
+    assert f"  {', '.join(map(str, slow))}: over 3 times as slow" in lines
     for row in said.degrees:
+        if row.degree in slow:
+            continue
         line = next(line for line in lines if line.startswith(f"  {row.degree:>4}: "))
         if row.best is None:
             assert f"needs {row.least_memory / 2**30:.1f} GiB of {TIGHT / 2**30:.1f} GiB" in line

@@ -33,8 +33,9 @@ DEEPSEEK_V3 = llama(
     experts=Experts(experts=256, topk=8, ffn=2048, shared_ffn=2048, first_dense=3),
     mtp=1,
 )
-# PaLM 540B (arXiv 2204.02311, table 1 and section 2): heads of 256, one of keys and values, parallel layers with one norm, tied.
-PALM = llama(118, 18432, 48, 1, 73728, 256000, 2048, head_dim=256, norms=1, tied=True)
+# PaLM 540B (arXiv 2204.02311, table 1 and section 2): heads of 256, one of keys and values, tied. The one norm of its parallel
+# layers is counted as two: 4e-6 of its parameters.
+PALM = llama(118, 18432, 48, 1, 73728, 256000, 2048, head_dim=256, tied=True)
 NEMOTRON_15B = replace(llama(32, 6144, 48, 8, 24576, 256000, 4096), mlp="relu2")
 NEMOTRON_340B = replace(llama(96, 18432, 96, 8, 73728, 256000, 4096), mlp="relu2")
 

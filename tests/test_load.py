@@ -435,7 +435,7 @@ def test_a_system_of_three_tiers_with_all_its_figures(write: Callable[..., Path]
     assert (system.gpus, system.price, system.node_power, system.pue) == (4096, 2.5, 1200, 1.2)
     assert (system.carbon, system.failure_hours, system.storage_bandwidth) == (480, 50_000, 1e9)
     assert system.sources["carbon"] == "the grid (measured)"
-    assert system.sources["accelerator.hbm_bytes"] == "NVIDIA H100 data sheet (spec)"
+    assert system.sources["accelerator.hbm_bytes"] == "nvidia-smi of an H100 SXM: 81559 MiB; the data sheet says 80 GB (measured)"
     assert load_system(write(SYSTEM)).price is None
 
 

@@ -156,7 +156,7 @@ def test_bytes_of_a_parameter(precision):
     held = {"part": Footprint(1e9, 0.0, 0.0, 0.0, 0.0)}
     for (optimizer, moments), grad, zero, replicas in product(MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
-        found = states(held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0})
+        found = states(held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, TYPICAL)
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
@@ -178,14 +178,14 @@ def test_bytes_of_a_parameter(precision):
 )
 def test_published_bytes_of_a_parameter(precision, optimizer, grad, expected):
     plan = Plans(zero=0, precision=precision, optimizer_kind=optimizer, grad_dtype=grad)
-    found = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0})
+    found = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, TYPICAL)
     assert sum(found.values()) == 11e9 * expected
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_as_published(zero, gigabytes):
     """7.5 B parameters on 64 ranks (arXiv 1910.02054, figure 1)."""
-    found = states({"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0})
+    found = states({"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, TYPICAL)
     assert sum(found.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
@@ -194,7 +194,7 @@ def test_zero_as_published(zero, gigabytes):
 def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders, replicas):
     """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy each."""
     plan = Plans(tp=4.0, dp=16.0, zero=1, replicas=float(replicas), grad_dtype="fp32", **knobs)
-    found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0})
+    found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, TYPICAL)
     assert found == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
 
 

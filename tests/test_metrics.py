@@ -105,32 +105,36 @@ def test_what_is_not_known_is_none_and_named(est):
     )
 
 
-class Planned:
-    """A plan with choices that `Plan` may not have."""
-
-    def __init__(self, **choices):
-        self.gpus, self.recompute = PLAN.gpus, "none"
-        self.__dict__.update(choices)
-
-
 def test_utilisation_is_of_the_peak_at_the_runs_precision(est):
     half = tc.metrics(est).mfu["megatron"]
-    assert tc.metrics(replace(est, plan=Planned(precision="fp8"))).mfu["megatron"] == pytest.approx(half / 2)
-    found = tc.metrics(replace(est, plan=Planned(precision="nvfp4")))
+    assert tc.metrics(replace(est, plan=replace(PLAN, precision="fp8"))).mfu["megatron"] == pytest.approx(half / 2)
+    found = tc.metrics(replace(est, plan=replace(PLAN, precision="nvfp4")))
     assert found.mfu is None
     assert found.missing["mfu"] == found.missing["hfu"] == ("the accelerator's fp4 peak",)
     with pytest.raises(tc.InputError, match="unknown precision 'bf17'"):
-        tc.metrics(replace(est, plan=Planned(precision="bf17")))
+        tc.metrics(replace(est, plan=replace(PLAN.columns(), precision="bf17")))
 
 
 def test_hardware_utilisation_counts_what_is_computed_again(est):
     for again in ("selective", "full"):
-        found = tc.metrics(replace(est, plan=Planned(recompute=again)))
+        found = tc.metrics(replace(est, plan=replace(PLAN, recompute=again)))
         ratio = hardware_flops_per_token(MODEL, again) / model_flops_per_token(MODEL)
         assert found.hfu["megatron"] / found.mfu["megatron"] == pytest.approx(ratio)
-    found = tc.metrics(replace(est, plan=Planned(recompute="half of it")))
-    assert found.hfu is None
-    assert found.missing["hfu"] == ("FLOPs of recompute half of it",)
+    for nothing in ("norms", "norms+activation"):  # no product among them
+        assert tc.metrics(replace(est, plan=replace(PLAN, recompute=nothing))).hfu == tc.metrics(est).mfu
+    for choices in ({"recompute": "mlp"}, {"recompute": "full", "recompute_every": 2}):
+        found = tc.metrics(replace(est, plan=replace(PLAN, **choices)))
+        assert found.hfu is None
+        assert found.missing["hfu"] == (f"FLOPs of recompute {choices['recompute']}",)
+
+
+def test_checkpoints_are_of_what_precision_and_optimizer_keep(est):
+    """Bytes per parameter: weights, master copy and states, without gradients."""
+    kept = {("bf16", "adam"): 2 + 4 + 8, ("bf16-pure", "adam-bf16"): 2 + 4, ("bf16", "sgd"): 2 + 4 + 4, ("fp32", "adam"): 4 + 8}
+    for (precision, optimizer), each in kept.items():
+        plan = replace(PLAN, precision=precision, optimizer_kind=optimizer)
+        assert tc.metrics(replace(est, plan=plan)).checkpoint_bytes == each * MODEL.parameters, plan
+        assert tc.metrics(replace(est, plan=plan.columns())).checkpoint_bytes == each * MODEL.parameters, plan
 
 
 def test_columns_are_what_single_plans_are():

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from traincast.columns import CHOICES, COLUMNS, KNOBS
 from traincast.errors import InputError
+from traincast.load import load_system
 from traincast.plan import AXES, STRATEGIES, Plan, Plans
+from traincast.times.placement import group
 
 WHOLE = "must be a whole number of at least 1"
 PLACES = tuple(f"fast_{axis}" for axis in AXES)
@@ -33,10 +35,15 @@ def plans(draw, placed=None):
         knobs |= {"tp2": draw(degrees), "panels": draw(degrees), "attention": draw(st.sampled_from(["flash", "summa"]))}
     else:
         knobs["attention"] = draw(st.sampled_from(["flash", "unfused"]))
-        if knobs["attention"] == "unfused":
-            knobs["recompute"] = draw(st.sampled_from(["none", "selective"]))
-    if strategy == "context":
+        knobs["recompute"] = draw(st.sampled_from(["none", "selective", "full", "norms+activation"]))
+    if STRATEGIES[strategy].second == "cp":
         knobs["cp"] = draw(degrees)
+    if strategy == "ulysses":
+        knobs["ulysses"] = knobs["cp"]  # set for us in any case
+    if strategy == "hybrid":
+        knobs["ulysses"] = draw(degrees)
+    knobs |= {knob: draw(degrees) for knob in draw(st.sampled_from([(), ("ep", "etp"), ("replicas",)]))}
+    knobs |= draw(st.sampled_from([{}, {"zero": 3}, {"sp": False, "tp_overlap": True}, {"precision": "fp8", "grad_dtype": "fp32"}]))
     places = {True: degrees, False: st.none(), None: degrees | st.none()}[placed]
     return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy].choices)
 
@@ -59,14 +66,26 @@ def test_only_the_placement_may_be_left_open(knob):
     ("choice", "allowed"),
     [
         ("tp_kind", "1d, summa"),
-        ("cp_kind", "none, all-gather"),
+        ("cp_kind", "none, all-gather, ring, ulysses, hybrid"),
         ("attention", "flash, unfused, summa"),
-        ("recompute", "none, selective"),
+        ("schedule", "gpipe, 1f1b, zb-h1, zb-h2, zb-v, dualpipe"),
+        ("grad_dtype", "usual, 16-bit, fp32"),
+        ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
+        (
+            "recompute",
+            "none, full, selective, attention, activation, norms, mlp, experts, or several of them but none and full joined by +",
+        ),
+        ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
     ],
 )
 @pytest.mark.parametrize("value", ["", "Flash", None, 1], ids=repr)
 def test_a_choice_is_one_of_those_there_are(choice, allowed, value):
     assert f"{choice} = {value!r}: must be one of {allowed}" in problems(**{choice: value})
+
+
+@pytest.mark.parametrize("value", [-1, 4, "1", None, 1.5])
+def test_zero_has_four_stages(value):
+    assert problems(zero=value) == [f"zero = {value!r}: must be one of 0, 1, 2, 3"]
 
 
 def test_all_mistakes_at_once():
@@ -81,22 +100,31 @@ def test_all_mistakes_at_once():
 
 
 CONTRADICTIONS = {
-    "cp > 1: needs cp_kind all-gather": {"cp": 2},
+    "vp > 1: needs pp > 1": {"vp": 2},
+    "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": {"cp": 2},
+    "ulysses > 1: needs cp_kind ulysses or hybrid": {"ulysses": 2},
     "tp2 > 1: needs tp_kind summa": {"tp2": 2},
     "panels > 1: needs tp_kind summa": {"panels": 2},
     "tp_kind summa: cannot be combined with context parallelism": {"tp_kind": "summa", "cp_kind": "all-gather"},
     "attention summa: needs tp_kind summa": {"attention": "summa"},
-    "recompute selective: needs attention unfused (flash attention always recomputes)": {"recompute": "selective"},
+    "recompute_every > 1: needs recompute full": {"recompute_every": 2, "recompute": "selective"},
+    "replicas > 1: needs zero above 0": {"replicas": 2, "zero": 0},
+    "layout: holds layers of chunks, whole numbers of at least 0": {"layout": (3, -1)},
+}
+OF_SCHEDULES = {
+    "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": {"vp": 2, "pp": 2, "schedule": "zb-h1"},
+    "schedule zb-v: needs vp = 2": {"pp": 2, "schedule": "zb-v"},
 }
 
 
-@pytest.mark.parametrize(("said", "knobs"), CONTRADICTIONS.items())
+@pytest.mark.parametrize(("said", "knobs"), (CONTRADICTIONS | OF_SCHEDULES).items())
 def test_contradictions(said, knobs):
     assert problems(**knobs) == [said]
 
 
 def test_contradictions_come_together():
-    knobs = {"cp": 2, "tp2": 2, "panels": 2, "attention": "summa", "recompute": "selective"}
+    knobs = {"cp": 2, "tp2": 2, "panels": 2, "attention": "summa", "ulysses": 2, "vp": 2, "recompute_every": 2}
+    knobs |= {"replicas": 2, "zero": 0, "layout": (3, -1)}
     assert problems(**knobs) == [said for said in CONTRADICTIONS if not said.startswith("tp_kind summa")]
 
 
@@ -107,6 +135,12 @@ def test_contradictions_come_together():
         {"tp2": 2, "panels": 2, "tp_kind": "summa"},
         {"attention": "summa", "tp_kind": "summa"},
         {"recompute": "selective", "attention": "unfused"},
+        {"recompute": "selective"},  # flash attention may be made again as a whole
+        {"cp": 4, "cp_kind": "ulysses", "ulysses": 4},
+        {"cp": 4, "cp_kind": "hybrid", "ulysses": 2},
+        {"vp": 2, "pp": 2, "schedule": "zb-v"},
+        {"recompute": "norms+activation"},
+        {"pp": 2, "layout": (3, 4)},
         {"cp_kind": "all-gather"},  # context parallelism of degree 1
         {"fast_tp": 8},  # more than tp: a rule for a machine to say, not the plan
     ],
@@ -128,6 +162,8 @@ def test_what_is_no_contradiction(knobs):
         (Plan(tp=2, cp=4, cp_kind="all-gather"), "context tp=2 cp=4"),
         (Plan(tp=2, attention="unfused", recompute="selective"), "1d tp=2 attention=unfused recompute=selective"),
         (Plan(tp_kind="summa", attention="summa"), "summa attention=summa"),
+        (Plan(cp=4, cp_kind="hybrid", ulysses=2, zero=3), "hybrid cp=4 ulysses=2 zero=3"),
+        (Plan(cp=4, cp_kind="ulysses", precision="fp8"), "ulysses cp=4 ulysses=4 precision=fp8"),
     ],
     ids=str,
 )
@@ -135,18 +171,21 @@ def test_text_is_the_strategy_and_what_differs_from_the_default(plan, text):
     assert str(plan) == text
 
 
+def parsed(word):
+    """A word of a plan's text as its value."""
+    return int(word) if word.isdigit() else {"True": True, "False": False}.get(word, word)
+
+
 @given(plans())
 def test_text_says_all_knobs_but_those_of_no_effect(plan):
     """Put together again from its text, a plan is the same up to who is alone in a domain that others share."""
     strategy, *words = str(plan).split()
     knobs = dict(word.split("=") for word in words)
-    again = Plan(
-        **{knob: int(value) if value.isdigit() else value for knob, value in knobs.items()}, **STRATEGIES[strategy].choices
-    )
+    again = Plan(**{knob: parsed(value) for knob, value in knobs.items()}, **STRATEGIES[strategy].choices)
     shared = any((getattr(plan, place) or 1) > 1 for place in PLACES)
     assert again == (replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan)
     assert plan.knobs() == {
-        knob: int(value) if value.isdigit() else value
+        knob: parsed(value)
         for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].choices.items() if v != getattr(Plan(), k)}).items()
     }
 
@@ -167,13 +206,17 @@ def test_equal_plans_are_one_in_a_set():
 
 def test_the_column_table_has_every_knob_and_no_other():
     named = {field.name for field in fields(Plan)}
-    assert named == {field.name for field in fields(Plans)} == {*KNOBS, *CHOICES}
+    assert named == {*KNOBS, *CHOICES, "layout"}  # of numbers as many as chunks: no column
+    assert {field.name for field in fields(Plans)} == named | {"load"}  # which follows from the model's experts
     for field in fields(Plan):
-        assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
+        if field.name != "layout":
+            assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
 
 
 def test_defaults_of_plan_and_plans_agree():
-    assert Plan().columns() == Plans()
+    """But that formulas need to know in what gradients are accumulated, which a plan may leave to the assumptions."""
+    assert Plan().columns() == Plans(grad_dtype="usual")
+    assert Plan(grad_dtype="16-bit").columns() == Plans()
 
 
 @given(plans(placed=True))
@@ -206,8 +249,9 @@ def test_rows_of_columns_are_the_plans_they_are_made_of(many, data):
 
 def test_groups_and_context():
     columns = Plans(tp=4.0, tp2=np.array([1.0, 2.0]), fast_tp2=np.array([1.0, 2.0]), tp_kind="summa")
-    assert columns.group("tp") == (4.0, 1.0)
-    degree, fast = columns.group("tp2")
+    tiers = load_system("h200-nvs8").tiers
+    assert group(columns, "tp", tiers) == (4.0, (1.0,))
+    degree, (fast,) = group(columns, "tp2", tiers)
     assert degree.tolist() == fast.tolist() == [1.0, 2.0]
     assert columns.context.tolist() == [1.0, 2.0]  # m2: tp2 of SUMMA, cp of context
     assert Plans(cp=8.0, cp_kind="all-gather").context == 8.0

@@ -177,6 +177,8 @@ def test_optima_draw_the_table(scaling, every):
     compute = next(bars for bars in split.containers if bars.get_label() == "compute")
     shares = (100 * rows["compute"] / rows["step_seconds"]).fill_null(0)
     np.testing.assert_allclose([bar.get_height() for bar in compute], shares)
+    spent = [name for name, info in COLUMNS.items() if info.kind == "time" and rows[name].sum() > 0]
+    assert [bars.get_label() for bars in split.containers] == spent == ["compute", "exposed_memory", "dp_comm"]  # no other there is
     fitting = rows["step_seconds"].is_not_null().to_numpy()
     tops = [bar.get_y() + bar.get_height() for bar in split.containers[-1]]
     np.testing.assert_allclose(tops, np.where(fitting, 100, 0))
@@ -267,7 +269,10 @@ def test_memory_waterfall_adds_up(found, every):
     ax = every["memory"].axes[0]
     bars = ax.patches
     assert bars[-2].get_y() + bars[-2].get_height() == pytest.approx(bars[-1].get_height()) == pytest.approx(est.memory_bytes / GIB)
-    assert [bar.get_height() for bar in bars[:-1]] == pytest.approx([value / GIB for value in est.memory.values()])
+    held = {name: value for name, value in est.memory.items() if value}  # what there is none of has no bar
+    assert list(held) == ["weights", "gradients", "optimizer", "activations"]
+    assert [bar.get_height() for bar in bars[:-1]] == pytest.approx([value / GIB for value in held.values()])
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == [*held, "total"]
     tight = plots.memory_waterfall(tc.estimate(MODEL, machine(1e9), found.best[0]))
     assert any("too little" in text for text in words(tight))
 

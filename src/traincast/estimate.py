@@ -80,7 +80,7 @@ class Estimate:
             "optimizer_step": self.step.optimizer,
             "offload_comm": self.step.offload,
         }
-        return {component: plain(value) for component, value in seconds.items()}
+        return _in_rows(seconds, self.step.seconds)
 
     def _busy(self, which: str, repeats: Column) -> Seconds:
         """Time of the slowest device by what it is spent on: its passes, or those made again."""
@@ -180,6 +180,11 @@ class Estimate:
         return rows
 
 
+def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
+    """Components as columns in the rows of their sum, also those that are the same everywhere."""
+    return {component: plain(np.broadcast_to(value, np.shape(whole))) for component, value in components.items()}
+
+
 Answer: TypeAlias = tuple[Plan, Estimate]
 
 
@@ -268,5 +273,5 @@ def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assume
     held = {part: Footprint.of(operations, columns) for part, operations in whole.items()}
     where = stages(model, columns)
     time = step(costs, columns, where, gbs, system, assumed)
-    used = {component: plain(value) for component, value in memory(held, columns, where, gbs, assumed).items()}
-    return Estimate(model, system, plan, gbs, assumed, timed, where, time, used)
+    used = memory(held, columns, where, gbs, assumed)
+    return Estimate(model, system, plan, gbs, assumed, timed, where, time, _in_rows(used, total(used.values())))

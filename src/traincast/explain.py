@@ -140,7 +140,9 @@ class Explanation:
         head = f"{one.model.name} on {gpus:,} × {one.system.name}"
         if self.miss is None:
             reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
-            lines = [f"{head}: no plan uses exactly so many GPUs. Rejected:", *reasons]
+            held = ", ".join(f"{name} = {value}" for name, value in one.space.batch.locks)
+            lines = [f"{head}: no plan uses exactly so many GPUs{f' with {held}' if held else ''}."]
+            lines += ["Rejected:", *reasons] if reasons else []
             if self.possible:
                 lines.append(f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}.")
             return lines

@@ -90,6 +90,8 @@ class Framework:
         Whether expert parallelism, replicas (HSDP), uneven stages and virtual stages are searched.
     ordered : bool
         Whether only the framework's own order of ranks is searched.
+    pipeline_zero : int
+        Highest stage of ZeRO it runs together with a pipeline.
     assumptions : str
         Preset that suits it.
     """
@@ -103,6 +105,7 @@ class Framework:
     uneven: bool = True
     ordered: bool = True
     interleaved: bool = True
+    pipeline_zero: int = 3
     assumptions: str = "typical"
 
     def batches(self, model: Model, locks: Mapping[str, Any] | None = None) -> list[Batch]:
@@ -139,6 +142,11 @@ class Framework:
             if (above and locks.get(above[0][0]) == 1) or ("vp" in knobs and vp != knobs["vp"]):
                 continue
             own = set(STRATEGIES[strategy].choices)
+            held = dict(knobs)
+            if chosen.get("zero", 1) > self.pipeline_zero:
+                if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
+                    continue
+                held, vp = held | {"pp": 1}, 1
             found.append(
                 Batch(
                     strategy,
@@ -149,7 +157,7 @@ class Framework:
                     self.uneven,
                     self.ordered,
                     above,
-                    tuple(knobs.items()),
+                    tuple(held.items()),
                 )
             )
         return found
@@ -212,6 +220,7 @@ FRAMEWORKS: Final = {
                 "tp_overlap": (False, True),
             },
             hybrid=True,
+            pipeline_zero=2,
         ),
         Framework(
             "deepspeed",
@@ -219,6 +228,7 @@ FRAMEWORKS: Final = {
             ("1d", "ulysses"),
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
             interleaved=False,
+            pipeline_zero=1,
         ),
         Framework(
             "any",

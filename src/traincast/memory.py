@@ -101,7 +101,7 @@ def devices_memory(
     communicators = assumed.buffer_bytes * total(several(n) for n in groups) if assumed.buffer_bytes else 0.0
     found = []
     for i, position in enumerate(stages.position):
-        parts = states(held, plan, stages.held[i])
+        parts = states(held, plan, stages.held[i], assumed)
         kept = _sum(held, stages.work[i], "saved") * flight(plan.pp, position, nm, plan.vp)
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
             kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
@@ -116,7 +116,7 @@ def devices_memory(
     return found
 
 
-def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts) -> dict[str, Column]:
+def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
     """Weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
 
     Parameters
@@ -127,19 +127,21 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts) -> dict[s
         Plans in the same rows.
     counts : mapping of str to Column
         Parts of the device.
+    assumed : Assumptions
+        Size of an element of 16 bits.
 
     Returns
     -------
     dict of str to Column
         ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
     """
-    recipe, offloaded = plan.recipe, words(plan.offload)
+    recipe, offloaded, byte = plan.recipe, words(plan.offload), assumed.element_bytes / 2
     dense, experts = _sum(held, counts, "weights"), _sum(held, counts, "expert_weights")
     n = plan.holders / plan.replicas  # ranks that share one copy
     n_experts = np.maximum(plan.expert_holders / plan.replicas, 1)
 
     def kept(each: float, sharded: bool) -> Column:
-        return each * (dense / n + experts / n_experts if sharded else dense + experts)
+        return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)
 
     weights = kept(2 * recipe.width + recipe.copies, plan.zero >= 3)
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
@@ -155,7 +157,7 @@ def _gathered(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assume
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0
     largest = _largest(held, counts, "weights") + _largest(held, counts, "expert_weights")
-    return 2 * plan.recipe.width * assumed.gathered_layers * largest
+    return plan.recipe.width * assumed.element_bytes * assumed.gathered_layers * largest
 
 
 def _sum(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:

@@ -225,7 +225,8 @@ class Plan:
         return {name: value for name, value in values.items() if value != default[name] and value is not None and name not in alone}
 
     def __str__(self) -> str:
-        shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"].choices}
+        told = {*STRATEGIES["1d"].choices, "grad_dtype"}  # by the strategy, and by the assumptions
+        shown = {name: value for name, value in self.knobs().items() if name not in told}
         return " ".join((self.strategy, *(f"{name}={value}" for name, value in shown.items())))
 
 

@@ -66,12 +66,12 @@ RULES: Final = (
     Rule(
         "tp and ulysses together do not divide the attention heads",
         ("tp", "ulysses", "heads"),
-        lambda model, plan, gbs: model.heads % (plan.tp * plan.ulysses) == 0,
+        lambda model, plan, gbs: (plan.ulysses == 1) | (model.heads % (plan.tp * plan.ulysses) == 0),
     ),
     Rule(
         "tp neither divides the heads of keys and values nor is a multiple of them",
         ("tp", "groups"),
-        lambda model, plan, gbs: (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0),
+        lambda model, plan, gbs: (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0),
     ),
     Rule("tp does not divide the hidden width", ("tp", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp == 0),
     Rule("tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0),

@@ -234,7 +234,7 @@ def stages(model: Model, plan: Plans) -> Stages:
     pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
     key, row = np.unique(pp.ravel() * MOST_CHUNKS + v.ravel(), return_inverse=True)
     pairs = [(int(one // MOST_CHUNKS), int(one % MOST_CHUNKS)) for one in key]
-    telling = [telling_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs]
+    telling = [telling_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs] or [(Device(0, {}, {}),)]  # no rows
     most = max(map(len, telling))
     padded = [[*some, *[some[0]] * (most - len(some))] for some in telling]
     names = [*map(str, model.kinds), *ENDS]

@@ -184,7 +184,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     Seconds
         Columns over plans.
     """
-    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * work.nbytes / 1.0
+    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * assumed.launch_seconds
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def told(one: Collective) -> Column:
@@ -315,7 +315,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
-    offload = _largest([host(costs, device, plan, nm, system) for device in stages.work])[0] if plan.offload != "none" else 0.0
+    offload: Column = 0.0
+    if plan.offload != "none":
+        offload, _ = _largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
     return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
 
 
@@ -452,18 +454,18 @@ def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Ass
     dense, experts = sum_of(costs, held, "weights"), sum_of(costs, held, "expert_weights")
     n = plan.holders / plan.replicas if plan.zero else 1.0
     n_experts = np.maximum(plan.expert_holders / plan.replicas, 1) if plan.zero else 1.0
-    own = dense / n + experts / n_experts  # parameters this rank updates
+    own, byte = dense / n + experts / n_experts, assumed.element_bytes / 2  # parameters this rank updates; 16 bits have two bytes
     states = plan.recipe.master + plan.optimizer.state
-    moved = own * (2 * states + 2 * plan.gradient_bytes + 2 * plan.recipe.width)  # states read and written; gradients read twice
+    moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
     if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
-        return own * (plan.gradient_bytes + 2 * plan.recipe.width) / system.accelerator.host_link
+        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / system.accelerator.host_link
     gpu = system.accelerator
     squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
     arithmetic_seconds = plan.optimizer.flops_factor * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
     return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + arithmetic_seconds
 
 
-def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System) -> Column:
+def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
 
     Parameters
@@ -478,6 +480,8 @@ def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System) 
         Micro-batches of a replica.
     system : System
         The machine.
+    assumed : Assumptions
+        Size of an element of 16 bits.
 
     Returns
     -------
@@ -492,6 +496,6 @@ def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System) 
         if "activations" in offloaded:
             copied = copied + one.saved / link
         if "weights" in offloaded:
-            copied = copied + 2 * plan.recipe.width * (one.weights + one.expert_weights) / link
+            copied = copied + plan.recipe.width * assumed.element_bytes * (one.weights + one.expert_weights) / link
         seconds = seconds + n * (excess(copied - one.forward) + excess(copied - one.backward))
     return nm * seconds

@@ -14,7 +14,7 @@ from traincast.model import Model
 from traincast.operations.layers import layer
 from traincast.plan import Plans
 from traincast.reproduce import reproduce
-from traincast.step import time_layer
+from traincast.step import time_part
 
 OPERATION = {
     "fc1": "mlp.fc1", "fc1-bias": "mlp.fc1_bias", "act1": "mlp.gelu", "dpr1": "mlp.inner_dropout", "fc2": "mlp.fc2",
@@ -32,7 +32,7 @@ CASE = ("variant", "system", "nvs", "strategy", "attention", "b", "l", "e", "f",
 
 @cache
 def timed(case):
-    """Operations of one golden case by name, with the ratio of matrix to vector peak."""
+    """Operations of one golden case by name, with the ratio of matrix to vector peak and the size of an element."""
     row = dict(zip(CASE, case, strict=True))
     model = Model(name="golden", layers=1, hidden=int(row["e"]), ffn=int(row["f"]), heads=int(row["h"]), seq=int(row["l"]))
     tp_kind, cp_kind, second = STRATEGY[row["strategy"]]
@@ -48,19 +48,20 @@ def timed(case):
     assumed = PRESETS["paper-published" if row["variant"] == "published" else "paper"]
     system = tc.load_system(f"{row['system'].lower()}-nvs{row['nvs']}")
     gpu = system.accelerator
-    operations = time_layer(layer(model, plan, assumed), plan, system, assumed)
-    return {one.operation.name: one for one in operations}, gpu.matrix_flops / gpu.vector_flops
+    operations = time_part(layer(model, plan, assumed), plan, system, assumed)
+    return {one.operation.name: one for one in operations}, gpu.matrix_flops / gpu.vector_flops, assumed.element_bytes
 
 
-def figures(one, ratio):
+def figures(one, ratio, element_bytes):
     """An operation's figures under the names of the golden file.
 
     The file counts the vector work of fused attention in matrix FLOPs, and the time of recomputation only in t_bwd_s.
     """
     op, weight = one.operation, ratio if one.operation.name == "attention.flash" else 1.0
     again = one.again.total if one.again else 0.0
-    result = {"weight_bytes": op.weight_bytes, "weight_grad_bytes": op.weight_bytes, "activation_bytes": op.saved_bytes}
-    for way, work, time, extra in (("fwd", op.forward, one.forward, 0.0), ("bwd", op.backward, one.backward, again)):
+    held = op.weights * element_bytes
+    result = {"weight_bytes": held, "weight_grad_bytes": held, "activation_bytes": op.saved_bytes}
+    for way, work, time, extra in (("fwd", op.forward, one.forward, 0.0), ("bwd", op.whole_backward, one.backward, again)):
         result |= {
             f"flops_{way}": work.flops("matrix") + weight * work.flops("vector"),
             f"t_{way}_s": time.total + extra,
@@ -74,8 +75,8 @@ def figures(one, ratio):
 def test_operations(golden_operations):
     wrong = []
     for row in golden_operations:
-        operations, ratio = timed(tuple(row[name] for name in CASE))
-        got = figures(operations[OPERATION[row["op"]]], ratio)
+        operations, *scale = timed(tuple(row[name] for name in CASE))
+        got = figures(operations[OPERATION[row["op"]]], *scale)
         wrong += [
             (row["strategy"], row["op"], name, value, row[name])
             for name, value in got.items()

@@ -6,11 +6,12 @@ import pint
 import pytest
 
 import traincast as tc
-from traincast.assumptions import PAPER
+from traincast.assumptions import PAPER, TYPICAL
 from traincast.memory import Footprint, memory
-from traincast.operations.layers import layer
+from traincast.operations.layers import layer, parts
 from traincast.plan import STRATEGIES, Plans
-from traincast.step import cost_layer, step, time_layer
+from traincast.stages import stages, with_load
+from traincast.step import cost_part, step, time_part
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -53,32 +54,82 @@ def plan(request):
     return Plans(**degrees, **STRATEGIES[strategy].choices, attention=attention, recompute=recompute)
 
 
+def stepped(model, plan, system, assumed):
+    """A step of a model with one kind of layer."""
+    costs = {"dense": cost_part(time_part(layer(model, plan, assumed), plan, system, assumed), plan)}
+    return step(costs, plan, stages(model, plan), 4096, system, assumed)
+
+
 def test_counts(gpt, plan, assumed):
     for op in layer(gpt, plan, assumed):
-        for work in (op.forward, op.backward):
+        for work in (op.forward, op.backward, op.whole_backward):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE
             assert all(one.nbytes.units == BYTE for one in work.collectives)
-        for held in (op.weight_bytes, op.saved_bytes):
-            assert held == 0 or held.units == BYTE
+        assert isinstance(op.weights, float | int)  # a number of parameters, no unit
+        assert op.saved_bytes == 0 or op.saved_bytes.units == BYTE
 
 
 def test_times_and_memory(gpt, plan, assumed, system):
     operations = layer(gpt, plan, assumed)
-    timed = time_layer(operations, plan, system, assumed)
-    for one in timed:
+    for one in time_part(operations, plan, system, assumed):
         assert all((one.forward.total.check("[time]"), one.backward.total.check("[time]")))
-    time = step(cost_layer(timed), plan, gpt.layers, 4096, system, assumed)
+    time = stepped(gpt, plan, system, assumed)
     for field in fields(time):
-        assert getattr(time, field.name).check("[time]"), field.name
-    held = memory(Footprint.of(operations), plan, gpt.layers, 4096, assumed)
-    assert all(value.units == BYTE for value in held.values())
+        value = getattr(time, field.name)
+        if field.name == "slowest":
+            assert value == 0  # all stages are the same
+        elif field.name in ("optimizer", "offload"):
+            assert value == 0 or value.check("[time]")
+        else:
+            assert value.check("[time]"), field.name
+    assert time.seconds.check("[time]")
+    held = memory({"dense": Footprint.of(operations, plan)}, plan, stages(gpt, plan), 4096, assumed)
+    for name in ("weights", "gradients", "optimizer", "activations"):
+        assert held[name].units == BYTE, name
+    assert all(value == 0 or value.units == BYTE for value in held.values())
+    assert sum(held.values()).units == BYTE
 
 
 def test_the_units_change_no_number(gpt, plan, assumed, system):
-    with_units = step(
-        cost_layer(time_layer(layer(gpt, plan, assumed), plan, system, assumed)), plan, gpt.layers, 4096, system, assumed
-    )
-    bare = tc.load_system("h200-nvs8")
-    without = step(cost_layer(time_layer(layer(gpt, plan, PAPER), plan, bare, PAPER)), plan, gpt.layers, 4096, bare, PAPER)
+    with_units = stepped(gpt, plan, system, assumed)
+    without = stepped(gpt, plan, tc.load_system("h200-nvs8"), PAPER)
     assert with_units.seconds.to(SECOND).magnitude == pytest.approx(without.seconds, rel=1e-12)
+
+
+MODERN = {
+    "dense, ZeRO-3": ("llama-3-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
+    "experts, offload": ("mixtral-8x7b", {"ep": 4.0, "offload": "optimizer+activations+weights", "precision": "fp8"}),
+    "latent attention": ("deepseek-v3", {"ep": 8.0, "schedule": "dualpipe", "tp": 1.0, "fast_tp": 1.0, "pp": 2.0}),
+    "hybrid, Muon": ("llama-3-8b", {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"}),
+}
+
+
+@pytest.mark.parametrize(("name", "choices"), MODERN.values(), ids=MODERN)
+def test_a_modern_model_with_all_its_parts(name, choices, system):
+    """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
+    model = tc.load_model(name)
+    sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
+    assumed = replace(TYPICAL, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
+    bare = replace(TYPICAL, context_bytes=1e9, buffer_bytes=1e7)
+    with_host = replace(
+        system,
+        accelerator=replace(system.accelerator, host_bandwidth=50e9 * BYTE / SECOND, fp8_flops=2e15 / SECOND),
+    )
+    plain = tc.load_system("h200-nvs8")
+    plain = replace(plain, accelerator=replace(plain.accelerator, host_bandwidth=50e9, fp8_flops=2e15))
+    degrees = {"tp": 2.0, "fast_tp": 2.0, "pp": 2.0, "dp": 8.0, "fast_dp": 2.0}
+    plan = with_load(Plans(**degrees | choices), model)
+    found = []
+    for machine, assumptions in ((with_host, assumed), (plain, bare)):
+        whole = parts(model, plan, assumptions)
+        costs = {part: cost_part(time_part(ops, plan, machine, assumptions), plan) for part, ops in whole.items()}
+        held = {part: Footprint.of(ops, plan) for part, ops in whole.items()}
+        where = stages(model, plan)
+        found.append((step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions)))
+    (time, bytes_held), (time_bare, bytes_bare) = found
+    assert time.seconds.check("[time]")
+    assert time.seconds.to(SECOND).magnitude == pytest.approx(time_bare.seconds, rel=1e-12)
+    for component, value in bytes_held.items():
+        assert value == 0 or value.units == BYTE, component
+        assert (value / BYTE).to("") == pytest.approx(bytes_bare[component], rel=1e-12) if value else bytes_bare[component] == 0

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.assumptions import PAPER, PRESETS
 from traincast.evaluation import evaluate, rank
+from traincast.frameworks import Batch
 from traincast.memory import Footprint
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
 from traincast.space import enumerate_space
-from traincast.step import time_layer
+from traincast.step import time_part
 from traincast.times.collectives import collective
+from traincast.times.placement import Group
 
 GPT = tc.load_model("gpt3-1t")
 GPUS, BATCH = 512, 1024
@@ -25,7 +27,7 @@ KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 
 def candidates_of(strategy, domain):
     """Columns of every candidate of a space."""
-    space = enumerate_space(GPT, (GPUS,), domain, BATCH, strategy)
+    space = enumerate_space(GPT, (GPUS,), domain, BATCH, Batch(strategy))
     return space.plans(*space.candidates(np.arange(len(space.counts))))
 
 
@@ -57,7 +59,8 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_search_gives_what_the_estimate_gives(strategy):
-    found = tc.search(GPT, SYSTEMS["h200-nvs8"], GPUS, BATCH, strategy=strategy, top=50)
+    found = tc.search(GPT, SYSTEMS["h200-nvs8"], GPUS, BATCH, strategy=strategy, top=50, framework="paper")
+    assert len(found.plans) == 50
     ranked = rank(found.outcomes, 50)
     assert [est.step_seconds for _, est in found.plans] == ranked.seconds.tolist()
     assert [est.memory_bytes for _, est in found.plans] == ranked.memory.tolist()
@@ -87,7 +90,7 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
 def test_memory_grows_with_the_micro_batch(case):
     system, assumed, plan = case
     plans = [replace(plan, mbs=mbs) for mbs in (1, 2, 4, 8, 16) if BATCH % (plan.dp * mbs) == 0]
-    saved = [Footprint.of(layer(GPT, one.columns(), assumed)).saved for one in plans]
+    saved = [Footprint.of(layer(GPT, one.columns(), assumed), one.columns()).saved for one in plans]
     assert saved == sorted(saved)
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
@@ -106,7 +109,7 @@ def _valid(plans):
 def test_a_single_gpu_communicates_nothing(strategy):
     choices = STRATEGIES[strategy].choices
     plan = Plans(mbs=1.0, panels=4.0 if strategy == "summa" else 1.0, **choices)
-    timed = time_layer(layer(GPT, plan, PAPER), plan, SYSTEMS["h200-nvs8"], PAPER)
+    timed = time_part(layer(GPT, plan, PAPER), plan, SYSTEMS["h200-nvs8"], PAPER)
     assert all(one.forward.comm == 0 and one.backward.comm == 0 for one in timed)
     est = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(**choices), gbs=1)
     assert (est.breakdown["dp_comm"], est.breakdown["pp_comm"], est.breakdown["bubble"]) == (0, 0, 0)
@@ -127,15 +130,15 @@ def test_collectives(kind, nbytes, log_members, log_fast, name):
     system = SYSTEMS[name]
 
     def time(volume, members=n, fast=g):
-        return float(collective(kind, volume, members, fast, system, PAPER))
+        return float(collective(kind, volume, Group(members, (fast,)), system, PAPER))
 
     assert time(nbytes) >= 0
     assert time(nbytes, 1.0, 1.0) == 0  # nobody to talk to
     assert time(0.0) == 0  # nothing to say
     assert time(2 * nbytes) >= time(nbytes)
     if kind == "all-reduce":  # reduce-scatter and all-gather, their hops paid once
-        gather = float(collective("all-gather", nbytes, n, g, system, PAPER))
-        hops = gather - float(collective("all-gather", nbytes, n, g, _without_latency(system), PAPER))
+        gather = float(collective("all-gather", nbytes, Group(n, (g,)), system, PAPER))
+        hops = gather - float(collective("all-gather", nbytes, Group(n, (g,)), _without_latency(system), PAPER))
         assert time(nbytes) == pytest.approx(2 * gather - hops, rel=1e-9, abs=1e-15)
 
 
@@ -148,24 +151,29 @@ def _without_latency(system):
 def test_matrix_work_and_weights_are_conserved(strategy, ranks):
     """Cut over any number of ranks, the ranks together do the same multiplications and hold the same matrices."""
     m1, m2 = ranks
-    second = {"summa": "tp2", "context": "cp"}.get(strategy)
-    knobs = {"tp": float(m1)} | ({second: float(m2)} if second else {})
+    second = STRATEGIES[strategy].second
+    knobs = {"tp": float(m1)} | ({second: float(m2)} if second else {}) | ({"ulysses": float(m2)} if strategy == "ulysses" else {})
     count = m1 * (m2 if second else 1)
     whole = {op.name: op for op in layer(GPT, Plans(**STRATEGIES[strategy].choices), PAPER)}
     part = {op.name: op for op in layer(GPT, Plans(**knobs, **STRATEGIES[strategy].choices), PAPER)}
     for name in ("mlp.fc1", "mlp.fc2", "attention.qkv", "attention.proj"):
-        copies = m2 if strategy == "context" else 1  # context parallelism keeps the weights on every one of its ranks
-        assert part[name].weight_bytes * count == pytest.approx(whole[name].weight_bytes * copies, rel=1e-12)
-        for way in ("forward", "backward"):
+        copies = m2 if second == "cp" else 1  # context parallelism keeps the weights on every one of its ranks
+        assert part[name].weights * count == pytest.approx(whole[name].weights * copies, rel=1e-12)
+        for way in ("forward", "backward", "weight"):
             got = getattr(part[name], way).flops("matrix") * count
             # each result saves one addition per sum: cutting the sum over ranks changes the count by that little
             assert got == pytest.approx(getattr(whole[name], way).flops("matrix"), rel=1e-3)
 
 
 def test_parameters_are_the_weights_that_ranks_hold(gpt):
-    held = Footprint.of(layer(gpt, Plans(), PAPER)).weights * gpt.layers / PAPER.element_bytes
+    held = Footprint.of(layer(gpt, Plans(), PAPER), Plans()).weights * gpt.layers
     assert gpt.parameters == held
     assert gpt.parameters == pytest.approx(1e12, rel=0.01)  # its name: a trillion
+
+
+def searched(machine, gpus, strategy):
+    """A search of the paper's kind for each number of GPUs, also for strategies that the paper does not have."""
+    return tc.search_each(GPT, machine, gpus, BATCH, strategy=strategy, top=5, framework="paper")
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -182,12 +190,12 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
     choices = {path: base.figures()[path] * np.array([0.5, 1.0, 3.0]) for path in paths}
     machines = base.with_figures({path: draw.choice(values, 12) for path, values in choices.items()})
     gpus = (64, 256)
-    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, strategy), GPT, machines, BATCH, PAPER)
+    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, Batch(strategy)), GPT, machines, BATCH, PAPER)
     fitted = 0
     for machine in range(12):
         outcomes = evaluation.outcomes(machine)
         ranking = rank(outcomes, 5)
-        for job, found in enumerate(tc.search_each(GPT, machines.take(machine), gpus, BATCH, strategy=strategy, top=5)):
+        for job, found in enumerate(searched(machines.take(machine), gpus, strategy)):
             mine = ranking.outcome == job
             assert ranking.seconds[mine].tolist() == [est.step_seconds for _, est in found.plans]
             assert ranking.memory[mine].tolist() == [est.memory_bytes for _, est in found.plans]

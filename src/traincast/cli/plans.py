@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
@@ -84,12 +84,16 @@ def _locks() -> Any:
     kinds = get_type_hints(Plan)
     locked = [one for one in fields(Plan) if one.name in (*SEARCHED, "recompute_every") or one.name in Plan().choices()]
     return make_dataclass(
-        "Locks", [(one.name, kinds[one.name] | None, field(default=None, metadata=one.metadata)) for one in locked], frozen=True
+        "Locks",
+        [(one.name, kinds[one.name] | None, field(default=None, metadata=one.metadata)) for one in locked],
+        frozen=True,
+        kw_only=True,
+        namespace={"__module__": __name__},  # else it counts as one of the standard library
     )
 
 
 Locks = _locks()
-ASKED: Final = Asked()
+ASKED, UNLOCKED = Asked(), Locks()
 
 
 @app.command
@@ -110,7 +114,7 @@ def plan(
         Literal["time", "throughput", "cost", "memory"], Parameter(help="What is best; all but memory rank as time does.")
     ] = "time",
     top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
-    locks: Annotated[Locks | None, Parameter(name="*")] = None,  # type: ignore[valid-type]
+    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,  # type: ignore[valid-type]
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -122,7 +126,7 @@ def plan(
     from traincast.search import search
 
     wanted, machine = asked.model(model), load_system(system)
-    held = {name: value for name, value in vars(locks).items() if value is not None} if locks else {}
+    held = {name: value for name, value in vars(locks).items() if value is not None}
     begin = time.perf_counter()
     batch = asked.batch(wanted)
     found = search(wanted, machine, gpus, batch, assumptions, strategy, top, framework=framework, locks=held, objective=objective)

@@ -225,8 +225,9 @@ class Sharding(ABC):
         return gathered(moved, self.sequence_axis)
 
     def exchange_heads(self) -> Operation | None:
-        """All-to-all of queries, keys, values and results of a hybrid of ring and Ulysses; it does not hide behind attention."""
-        if self.plan.cp_kind != "hybrid":
+        """All-to-all of queries, keys, values and results where it is no part of fused attention, as a hybrid's with a ring."""
+        kind = self.plan.cp_kind
+        if kind != "hybrid" and (kind != "ulysses" or self.plan.attention == "flash"):
             return None
         at = self.heads()
         own = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)

@@ -123,7 +123,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     """
     _single(est, "memory waterfall")
     figure, (ax,) = panels(1, width=COLUMN)
-    held = {name: float(in_unit(name, value)) for name, value in est.memory.items()}
+    held = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
     capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(in_unit("memory_bytes", est.memory_bytes))
     under = 0.0

@@ -148,7 +148,8 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
         ax.tick_params(labelsize=7, width=0.6)
     _configurations(grid, rows, knobs)
     _memory(middle, rows, capacity)
-    _time_split(bottom, rows)
+    spent = [name for name in TIMES if (rows[name].fill_null(0) > 0).any()]
+    _time_split(bottom, rows, spent)
     for place in np.flatnonzero(rows["step_seconds"].is_null()):
         for ax in (grid, middle, bottom):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
@@ -156,7 +157,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     bottom.set_xlim(-0.5, len(rows) - 0.5)
     bottom.set_xlabel(label("gpus"))
     grid.set_title(f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}, batch of {rows['gbs'][0]} sequences")
-    handles = [Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n)) for n in TIMES]
+    handles = [Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n)) for n in spent]
     if rows["step_seconds"].null_count():
         handles.append(Patch(label="does not fit", **INFEASIBLE))
     figure.legend(handles=handles, ncols=4, loc="outside lower center")
@@ -199,10 +200,10 @@ def _memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     ax.set_ylim(0, limit * 1.18)
 
 
-def _time_split(ax: Axes, rows: pl.DataFrame) -> None:
+def _time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
     """Shares of the step time, one on top of the other."""
     under = np.zeros(len(rows))
-    for name in TIMES:
+    for name in names:
         share = 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy()
         colour, hatch = COMPONENTS[name]
         ax.bar(

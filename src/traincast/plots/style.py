@@ -22,16 +22,19 @@ from traincast.results import beside, check_output
 from traincast.units import GIB
 
 P = ParamSpec("P")
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (  # Okabe and Ito's palette; its yellow vanishes on white
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999",
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN = (  # Okabe and Ito's palette and two more
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999", "#F0E442", "#7A5230",
 )  # fmt: skip
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":", "-.")
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
-    "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "tp_comm": (ORANGE, ""), "dp_comm": (GREEN, "\\\\\\"),
-    "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
+    "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "recomputation": (VERMILION, "---"), "tp_comm": (ORANGE, ""),
+    "ep_comm": (BROWN, "+++"), "dp_comm": (GREEN, "\\\\\\"), "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
+    "optimizer_step": (BLACK, ""), "offload_comm": (YELLOW, "ooo"),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""), "activations": (GREEN, "\\\\\\"),
+    "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"), "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"),
+    "reserved": (GREY, "xxx"),
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]

@@ -4,6 +4,7 @@ A group has n members, g of them in each fast domain, so it spans n // g domains
 is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
 """
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System, Tier
-from traincast.operations.base import CollectiveKind
+from traincast.operations.base import CollectiveKind, total
 from traincast.times.placement import Group
 
 
@@ -140,8 +141,7 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         Tier after tier, with a latency for each partner; 0 for a group of one [s].
     """
     n, near = members
-    spans = (1.0, *near, n)
-    seconds = 0 * V
+    spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
@@ -149,17 +149,15 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         if i and assumed.node_copies:
             sent = sent * np.minimum(copies, domains) / copies
         ports = tier.ports if i else 1.0
-        seconds = seconds + sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V)
-    return seconds
+        seconds.append(sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
+    return total(seconds)
 
 
 def _neighbour(V: Column, members: Group, system: System) -> Column:
     """Time to pass a block to the neighbour in a ring: over the outermost tier that the ring crosses."""
     n, near = members
-    seconds = 0 * V
-    for tier, within, beyond in zip(system.tiers, (1.0, *near), (*near, n), strict=True):
-        seconds = np.maximum(seconds, several(beyond // within) * point_to_point(V, tier))
-    return seconds
+    spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
+    return reduce(np.maximum, (several(beyond // within) * point_to_point(V, tier) for tier, within, beyond in spans))
 
 
 def point_to_point(V: Column, tier: Tier) -> Column:
