@@ -72,6 +72,19 @@ class Accelerator:
             raise InputError("precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"])
         return peak
 
+    @property
+    def host_link(self) -> Column:
+        """Bandwidth to the host's memory, one direction [byte/s].
+
+        Raises
+        ------
+        InputError
+            If it is not known.
+        """
+        if self.host_bandwidth is None:
+            raise InputError("offload", [f"{self.name} has no host_bandwidth; give it to offload to the host's memory"])
+        return self.host_bandwidth
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:

@@ -55,10 +55,9 @@ class Footprint:
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
         live = 0 * saved
-        if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3)
-            message = total(op.saved_bytes for op in operations if op.passed_on)
-            if np.any(message):
-                saved, live = saved - (saved - message) / plan.recompute_every, saved - message
+        if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
+            live = live + total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
+            saved = saved - live / plan.recompute_every
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
@@ -103,14 +102,14 @@ def devices_memory(
     found = []
     for i, position in enumerate(stages.position):
         parts = states(held, plan, stages.held[i], assumed)
-        kept = _sum(held, stages.work[i], "saved")
+        kept = _sum(held, stages.work[i], "saved") * flight(plan.pp, position, nm, plan.vp)
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
-            kept = np.minimum(kept, 2 * _largest(held, stages.work[i], "saved") / np.maximum(nm, 1))
-        parts["activations"] = kept * flight(plan.pp, position, nm, plan.vp)
-        parts["logits"] = _sum(held, {part: n for part, n in stages.work[i].items() if part in ("head", "mtp")}, "peak")
+            kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
+        parts["activations"] = kept
+        parts["logits"] = _sum(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
         parts["buffers"] = communicators
-        parts["workspace"] = _largest(held, stages.work[i], "live")
+        parts["workspace"] = _largest(held, stages.held[i], "live")
         in_use = total(parts.values())
         parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
         found.append(parts)

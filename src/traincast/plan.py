@@ -282,8 +282,8 @@ class Plans:
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes of an accumulated gradient; 16 bits until `ready` says what is usual."""
-        return GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype]
+        """Bytes of an accumulated gradient, at least those of a weight; 16 bits until `ready` says what is usual."""
+        return max(GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype], 2 * self.recipe.width)
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """The plans with what they leave to the assumptions."""

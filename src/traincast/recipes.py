@@ -58,7 +58,7 @@ class Optimizer:
     state : float
         Bytes of states per parameter.
     flops_factor : float
-        Products of the size of a parameter's matrix times its smaller side, per parameter (Muon's orthogonalisation), else 0.
+        Iterations that multiply a parameter's matrix by its own square (Muon's orthogonalisation), else 0.
     about : str
         In one line.
     """

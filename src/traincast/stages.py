@@ -132,10 +132,13 @@ def devices(
     held[0].update(_first(model))
     held[-1].update(_last(model, several=chunks > 1))
     own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
-    if (
-        schedule == "dualpipe"
-    ):  # each device is stage i of one direction and stage pp - 1 - i of the other, for half the micro-batches
-        both = [own[i] + own[pp - 1 - i] for i in range(pp)]
+    if schedule == "dualpipe":  # each device is stage i of one direction, pp - 1 - i of the other, for half the micro-batches
+        own = [own[i] + own[pp - 1 - i] for i in range(pp)]
+    for one in own:
+        if one["embedding"]:  # the device has the matrix already
+            del one["tied"]
+    if schedule == "dualpipe":
+        both = own
         return tuple(Device(i, {part: n / 2 for part, n in both[i].items()}, dict(both[i])) for i in range(pp))
     return tuple(Device(i, dict(own[i]), dict(own[i])) for i in range(pp))
 
@@ -155,7 +158,7 @@ def _first(model: Model) -> dict[str, int]:
 def _last(model: Model, several: bool) -> dict[str, int]:
     """Parts after the last layer."""
     ends = {} if model.vocab is None and model.patch is None else {"head": 1}
-    if model.tied and model.vocab is not None and several:
+    if (model.tied or model.mtp) and model.vocab is not None and several:  # a copy of the embedding's weights
         ends["tied"] = 1
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 

@@ -9,7 +9,7 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.operations.base import Axis, Collective, CollectiveKind, Operation, Pass, total
+from traincast.operations.base import Axis, Collective, CollectiveKind, Gemm, Operation, Pass, total
 from traincast.plan import Plans, words
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Line, collective, line
@@ -101,6 +101,8 @@ class PartCosts:
         Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
     saved : Column
         Activations kept for backward, where they are offloaded [byte].
+    squares, expert_squares : Column
+        Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
     """
 
     forward: Column
@@ -110,6 +112,8 @@ class PartCosts:
     expert_weights: Column
     message: Column
     saved: Column
+    squares: Column = 0.0
+    expert_squares: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """All columns in one `shape`, without a copy; a number stays one where it is 0."""
@@ -212,8 +216,10 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     else:
         apart = time_pass(op.weight, plan, system, assumed)
         backward, weight = time_pass(op.backward, plan, system, assumed) + apart, apart.total
-    again = op.recompute or "full" in plan.recomputed
-    return TimedOperation(op, forward, backward, weight, forward if again else None)
+    again = forward
+    if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
+        again = Seconds(forward.compute, forward.memory, 0 * forward.comm)  # the layer that follows gathers in any case
+    return TimedOperation(op, forward, backward, weight, again if op.recompute else None)
 
 
 def _products(work: Pass) -> Column:
@@ -250,7 +256,21 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
         saved=total(t.operation.saved_bytes for t in timed) if "activations" in words(plan.offload) else 0.0,
+        squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
+        expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
     )
+
+
+def _squares(operations: list[Operation], plan: Plans) -> Column:
+    """Arithmetic of one iteration of Newton-Schulz on the matrices of linear layers: X becomes aX + b(XX')X + c(XX')²X.
+
+    An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
+    """
+    if not plan.optimizer.flops_factor:
+        return 0.0
+    matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
+    small = [(np.minimum(one.m, one.n), np.maximum(one.m, one.n), one.batch) for one in matrices]
+    return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in small)
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -284,7 +304,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    hop = transfer(total(one.message for one in costs.values()), plan.pp, plan.fast_pp, system, assumed)
+    message = _largest([one.message for one in costs.values()])[0]  # the same after every kind of layer
+    hop = transfer(message, group(plan, "pp", system.tiers), system, assumed)
     each: Column = 0.0
     if assumed.exposed_transfers_only:
         pp_comm = hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
@@ -292,7 +313,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
     bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
-    dp_comm = data_parallel(costs, stages.held, plan, nm, system, assumed)
+    dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = _largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
@@ -330,7 +351,7 @@ def _largest(values: list[Column]) -> tuple[Column, Column]:
     return most, which
 
 
-def data_parallel(costs: Costs, held: tuple[Counts, ...], plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
     ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
@@ -340,8 +361,8 @@ def data_parallel(costs: Costs, held: tuple[Counts, ...], plan: Plans, nm: Colum
     ----------
     costs : mapping of str to PartCosts
         What each part of the model costs.
-    held : tuple of mapping of str to Column
-        Parts whose weights each device has.
+    stages : Stages
+        Devices of the pipeline: parts whose weights they have, and parts that a micro-batch passes.
     plan : Plans
         Plans.
     nm : Column
@@ -356,7 +377,7 @@ def data_parallel(costs: Costs, held: tuple[Counts, ...], plan: Plans, nm: Colum
     Column
         Time in a step, of the device where it is longest [s].
     """
-    used = {part: costs[part] for part in dict.fromkeys(part for device in held for part in device)}
+    used = {part: costs[part] for part in dict.fromkeys(part for device in stages.held for part in device)}
     gather, scatter = _exchanges(used, plan, system, assumed)
     psi = assumed.dp_contention
 
@@ -366,12 +387,12 @@ def data_parallel(costs: Costs, held: tuple[Counts, ...], plan: Plans, nm: Colum
 
     both = {part: gather[part] + scatter[part] for part in used}
     each = []
-    for device in held:
+    for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
         if plan.zero == 3:
-            each.append(nm * (exposed(gather, "forward", device) + exposed(both, "backward", device)))
+            each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)))
             continue
-        scattered = exposed(scatter, "backward", device)
-        each.append(exposed(gather, "forward", device) + (nm * scattered if plan.zero == 2 else scattered))
+        scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held)
+        each.append(exposed(gather, "forward", held) + scattered)
     return _largest(each)[0]
 
 
@@ -386,8 +407,12 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
         return line(kind, group(plan, axis, system.tiers), system, assumed)
 
     dense = over("weights" if whole else "shards")
-    experts = over("experts") if any(np.any(one.expert_weights) for one in used.values()) else None
-    replicas = over("replicas", "all-reduce") if np.any(plan.replicas != 1) else None
+    several = bool(np.any(plan.replicas != 1))
+    spread = any(np.any(one.expert_weights) for one in used.values())
+    experts = over("experts" if whole else "expert shards") if spread else None
+    replicas = over("replicas", "all-reduce") if several else None
+    expert_replicas = over("expert replicas", "all-reduce") if several and spread else None
+    expert_shards = np.maximum(plan.expert_holders / plan.replicas, 1)
     gather: dict[str, Column] = {}
     scatter: dict[str, Column] = {}
     for part, one in used.items():
@@ -398,6 +423,8 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
         if experts is not None and np.any(one.expert_weights):
             gather[part] = gather[part] + (0 if whole else 1) * experts.seconds(element * one.expert_weights)
             scatter[part] = scatter[part] + experts.seconds(gradient * one.expert_weights)
+            if expert_replicas is not None:
+                scatter[part] = scatter[part] + expert_replicas.seconds(gradient * one.expert_weights / expert_shards)
     return gather, scatter
 
 
@@ -430,11 +457,11 @@ def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Ass
     own, byte = dense / n + experts / n_experts, assumed.element_bytes / 2  # parameters this rank updates; 16 bits have two bytes
     states = plan.recipe.master + plan.optimizer.state
     moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
-    link = system.accelerator.host_bandwidth
-    if "optimizer" in words(plan.offload) and link is not None:  # gradients go to the host, weights come back
-        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / link
+    if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
+        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / system.accelerator.host_link
     gpu = system.accelerator
-    arithmetic_seconds = plan.optimizer.flops_factor * own / (assumed.matrix_efficiency * gpu.matrix_flops)
+    squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
+    arithmetic_seconds = plan.optimizer.flops_factor * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
     return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + arithmetic_seconds
 
 
@@ -461,9 +488,7 @@ def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, 
     Column
         Time in a step [s].
     """
-    link, offloaded = system.accelerator.host_bandwidth, words(plan.offload)
-    if link is None:
-        return 0.0
+    link, offloaded = system.accelerator.host_link, words(plan.offload)
     seconds: Column = 0.0
     for part, n in device.items():
         one = costs[part]

@@ -10,7 +10,22 @@ from typing import Literal
 from traincast.columns import Column
 
 Unit = Literal["matrix", "vector"]
-Axis = Literal["tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas", "experts"]
+Axis = Literal[
+    "tp",
+    "tp2",
+    "cp",
+    "dp",
+    "pp",
+    "ep",
+    "etp",
+    "ulysses",
+    "weights",
+    "shards",
+    "replicas",
+    "experts",
+    "expert shards",
+    "expert replicas",
+]
 CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
 
 

@@ -120,7 +120,9 @@ def loss(rank: Sharding, logits: Column) -> Operation:
 
 
 def tied(model: Model, rank: Sharding) -> Iterator[Operation]:
-    """The last stage's copy of the embedding's weights, where the head shares them with another stage.
+    """The last stage's copy of the embedding's weights, where head or multi-token prediction share them with another stage.
+
+    A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).
 
     Parameters
     ----------
@@ -153,6 +155,6 @@ def mtp(model: Model, rank: Sharding) -> Iterator[Operation]:
     Operation
         In execution order (arXiv 2412.19437, section 2.2).
     """
-    yield rank.norm("mtp.state_norm", gather=False)
+    yield rank.norm("mtp.state_norm")
     yield rank.norm("mtp.embedding_norm")
     yield rank.linear_in("mtp.join", 2 * model.hidden, model.hidden)

@@ -35,10 +35,11 @@ def experts(model: Model, rank: Sharding) -> Iterator[Operation]:
     if one is None:
         raise TypeError(f"{model.name} has no experts")
     n, width = rank.boundary
-    yield _router(model, one, rank, n)
+    router = _router(model, one, rank, n)
+    yield replace(router, saved_bytes=0 * router.saved_bytes) if one.shared_ffn else router  # shared experts keep the same input
     yield _sent("experts.permute", rank, n * one.topk, width, one.topk, 2, 3)
     yield from _products(model, one, rank, n * one.topk * rank.plan.etp * rank.plan.load)
-    yield _sent("experts.unpermute", rank, n * one.topk, width, one.topk, 3, 3)
+    yield replace(_sent("experts.unpermute", rank, n * one.topk, width, one.topk, 3, 3), module="")  # as fc2, it ends the block
     if one.shared_ffn:
         gate = model.hidden if one.shared_gate else 0
         yield from (
@@ -77,7 +78,7 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     inner = second.saved_bytes / rank.E  # elements of the activation on the rank
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
-        yield _bias("experts.fc1_bias", rank, rows, wide, local)
+        yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
     yield replace(dense.activation(f"experts.{model.mlp}", rank.E, inner, 2 if model.gated else 1), saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
     if "mlp" in model.biases:
@@ -85,6 +86,5 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
 
 
 def _bias(name: str, rank: Sharding, rows: Column, width: Column, local: Column) -> Operation:
-    """Bias of every local expert, of a width that the ranks of an expert share, added to all rows."""
-    cut = width / rank.plan.etp
-    return replace(dense.bias(name, rank.E, rows, cut), weights=local * cut, experts=True)
+    """Bias of every local expert, of a width on the rank, added to all rows."""
+    return replace(dense.bias(name, rank.E, rows, width), weights=local * width, experts=True)

@@ -38,7 +38,7 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     if model.vocab is not None or model.patch is not None:
         whole["embedding"] = tuple(ends.embedding(model, rank))
         whole["head"] = tuple(ends.head(model, rank))
-    if model.vocab is not None and model.tied:
+    if model.vocab is not None and (model.tied or model.mtp):
         whole["tied"] = tuple(ends.tied(model, rank))
     if model.mtp:
         inner = layer(model, plan, assumptions, model.last_kind)
@@ -88,8 +88,9 @@ def _block_end(model: Model, rank: Sharding, block: str, gather: bool) -> Iterat
     if rank.assumptions.residuals:  # read twice and written once; backward adds to the norm's gradient
         yield moved(f"{block}.residual", rank.E, 3 * rows * width, rows * width)
     for extra in range(model.norms // 2 - 1):
-        yield rank.norm(f"{block}.post_norm{extra or ''}", gather=False)
-    yield replace(rank.norm(f"{block}.norm", gather), passed_on=block == "mlp")
+        yield rank.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
+    # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have no such layer.
+    yield replace(rank.norm(f"{block}.norm", gather, returned=gather or block == "mlp"), passed_on=block == "mlp")
 
 
 def attention(model: Model, rank: Sharding, local: bool = False) -> Iterator[Operation]:
@@ -167,7 +168,7 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
         yield replace(rank.narrow("attention.q_down", e, one.q_rank), saved_by="norms")
         yield norm("attention.q_norm", rank.E, rows, one.q_rank, rank.handed_on(one.q_rank), vectors=1)
     yield rank.linear_in("attention.q_up", one.q_rank or e, h * q)
-    yield replace(rank.narrow("attention.kv_down", e, down), saved_by="norms")
+    yield replace(rank.narrow("attention.kv_down", e, down), saved_bytes=0 * rank.E)  # the queries' projection keeps the same input
     yield norm("attention.kv_norm", rank.E, rows, one.kv_rank, rank.handed_on(down), vectors=1)
     yield rank.linear_in("attention.kv_up", one.kv_rank, h * up)
     turned = rank.tokens * rank.cut(h) * one.rope_dim + rank.tokens * one.rope_dim  # of queries, and of the one key all heads share
@@ -176,6 +177,6 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
 
 def _again(op: Operation, modules: frozenset[str]) -> Operation:
     """The operation where modules are made again in backward: it may be one of them, and what it saves may be made by one."""
-    if op.module in modules:
+    if op.module in modules or "full" in modules:
         op = replace(op, recompute=True)
     return replace(op, saved_bytes=0 * op.saved_bytes) if op.saved_by in modules else op

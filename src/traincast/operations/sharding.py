@@ -139,8 +139,11 @@ class Sharding(ABC):
         """Communication that hands a narrow result of the rank's own tokens to the next linear layer."""
 
     @abstractmethod
-    def norm(self, name: str, gather: bool = True) -> Operation:
-        """Norm of the activation between blocks, with the communication that hands it to the next linear layer (if `gather`)."""
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
+        """Norm of the activation between blocks, with the communication that hands it to the next linear layer (if `gather`).
+
+        Backward stands for the gradient handed to the last linear layer of the block that follows (if `returned`).
+        """
 
     @abstractmethod
     def outer_bias(self, name: str) -> tuple[Column, Column]:
@@ -291,10 +294,10 @@ class OneD(Sharding):
         """As a row-parallel layer's result, and its gradient gathered."""
         return self._scatter(width), self._gather(width)
 
-    def norm(self, name: str, gather: bool = True) -> Operation:
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
         """Norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden) if gather else ()
-        backward = self._scatter(self.model.hidden) if gather and self.plan.sp else ()
+        backward = self._scatter(self.model.hidden) if returned and self.plan.sp else ()
         return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.vectors)
 
     def outer_bias(self, name: str) -> tuple[Column, Column]:
@@ -346,7 +349,7 @@ class Summa(Sharding):
         comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
         return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
 
-    def norm(self, name: str, gather: bool = True) -> Operation:
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
         """Norm of rows cut over m1: moments forward, their gradients and the weights' backward, are all-reduced."""
         r, w = self.boundary
         cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l

@@ -46,7 +46,7 @@ def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
     axis : Axis
         Which group: an axis of the plan; ``"cp"`` is what ``"ulysses"`` leaves of it; ``"weights"`` holds the same weights,
         ``"shards"`` shares one copy of them and ``"replicas"`` holds the same share; ``"ep"``, ``"etp"``, ``"experts"`` are those
-        of the experts, the last holding the same ones.
+        of the experts, the last holding the same ones, with ``"expert shards"`` and ``"expert replicas"`` of it.
     tiers : sequence of Tier
         The network, innermost first.
 
@@ -70,6 +70,10 @@ def _members(plan: Plans, axis: Axis) -> Column:
             return plan.holders / plan.replicas
         case "experts":
             return plan.expert_holders
+        case "expert shards":
+            return np.maximum(plan.expert_holders / plan.replicas, 1)
+        case "expert replicas":
+            return np.minimum(plan.expert_holders, plan.replicas)
     degree: Column = getattr(plan, axis)
     return degree
 
@@ -85,12 +89,12 @@ def _held(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
         room: Column = whole
         here = {}
         for axis in names:  # the axis takes what is left of the domain
-            here[axis] = _common(getattr(plan, axis) / fast[axis], room)
+            here[axis] = _fitting(getattr(plan, axis) / fast[axis], room)
             room = room / here[axis]
         held.append({axis: here[axis] * fast[axis] for axis in names})
-        # Numbered before pp, ranks of a stage have all of the domain; what is beyond their number no group of them asks for.
-        stage = whole if names[-1] == "pp" else here["tp"] * here["cp"] * here["dp"]
-        held[-1]["stage"] = stage * fast["stage"]
+        # Numbered before pp, ranks of a stage have all of the domain: neighbours of an expert need not know how many there are.
+        stage = here["tp"] * here["cp"] * here["dp"] * fast["stage"]
+        held[-1]["stage"] = _fitting(plan.ep * plan.etp, whole * fast["stage"]) if names[-1] == "pp" else stage
     return held
 
 
@@ -106,14 +110,28 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
             together = held["dp"] * held["cp"]
             inner = _common(plan.holders / plan.replicas, together)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else together / inner
-        case "etp" | "ep" | "experts":
-            pool = held["stage"]
+        case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
+            pool = held["stage"] if axis in ("etp", "ep") else held["tp"] * held["cp"] * held["dp"]
             etp = _common(plan.etp, pool)
             if axis == "etp":
                 return etp
             ep = _common(plan.ep, pool / etp)
-            return ep if axis == "ep" else pool / etp / ep
+            if axis == "ep":
+                return ep
+            alike = pool / etp / ep  # holders of the same experts, those that share a copy neighbours
+            shards = _common(_members(plan, "expert shards"), alike)
+            return {"experts": alike, "expert shards": shards}.get(axis, alike / shards)
     return held[axis]
+
+
+def _fitting(degree: Column, room: Column) -> Column:
+    """Largest divisor of a degree that fits into a room: what is left of a domain stays empty (as `System.domain` leaves it)."""
+    n = np.maximum(np.asarray(degree, np.int64), 1)
+    parts = np.asarray(-(-n // np.maximum(np.floor(room), 1).astype(np.int64)))
+    while np.any(odd := n % parts):
+        parts = parts + (odd > 0)
+    whole: Column = n / parts * 1.0
+    return whole
 
 
 def _common(degree: Column, room: Column) -> Column:

@@ -6,21 +6,22 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
 from traincast.times.collectives import point_to_point, several
+from traincast.times.placement import Group
 
 
-def transfer(message: Column, pp: Column, fast_pp: Column, system: System, assumed: Assumptions) -> Column:
+def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
     """Time of activations or gradients passed to the next stage (arXiv 2410.00273, one training step: pipeline).
 
-    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains; this is the average link.
+    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains, some of them larger domains as well; this is the average link.
 
     Parameters
     ----------
     message : Column
         Activation of one micro-batch [byte].
-    pp, fast_pp : Column
-        Stages, and those in one fast domain.
+    stages : Group
+        Stages, and those in one domain of each tier.
     system : System
-        Supplies both tiers.
+        Supplies the tiers.
     assumed : Assumptions
         Whether slow links of a pipeline with several stages per fast domain are paid.
 
@@ -29,8 +30,9 @@ def transfer(message: Column, pp: Column, fast_pp: Column, system: System, assum
     Column
         Time; 0 for one stage [s].
     """
-    slow, fast = point_to_point(message, system.slow), point_to_point(message, system.fast)
-    crossing = pp // fast_pp - 1
-    priced = 1 - (1 - assumed.slow_pipeline_links) * several(fast_pp)  # erratum 2: the published model left some out
-    links = crossing * slow * priced + (pp - 1 - crossing) * fast
+    pp, near = stages
+    priced = 1 - (1 - assumed.slow_pipeline_links) * several(near[0])  # erratum 2: the published model left some out
+    links = (pp - pp // near[0]) * point_to_point(message, system.fast)
+    for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
+        links = links + (pp // within - pp // beyond) * point_to_point(message, tier) * priced
     return links / np.maximum(pp - 1, 1)

@@ -1,0 +1,172 @@
+"""What holds for every plan of today's models: columns agree with numbers, better hardware never hurts, parts add up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.evaluation import rank
+from traincast.plan import Plans
+from traincast.rules import check
+
+MODELS = {name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")}
+MODELS = {name: replace(model, seq=4096) for name, model in MODELS.items()}
+SYSTEMS = {name: tc.load_system(name) for name in ("dgx-h100", "llama3-h100", "frontier", "gb200-nvl72")}
+BATCH = 128
+CHOICES = {
+    "sp": [True, True, False],
+    "tp_overlap": [False, True],
+    "attention": ["flash", "unfused"],
+    "recompute": ["none", "selective", "norms+activation", "mlp", "experts", "full"],
+    "zero": [0, 1, 2, 3],
+    "schedule": ["1f1b", "gpipe", "zb-h1", "dualpipe"],
+    "precision": ["bf16", "bf16-pure", "fp16"],
+    "grad_dtype": ["16-bit", "fp32"],
+    "optimizer_kind": ["adam", "muon"],
+    "offload": ["none", "none", "optimizer", "activations+weights"],
+    "order": ["tp-cp-dp-pp", "tp-cp-pp-dp"],
+    "cp_kind": ["none", "ring", "ulysses", "hybrid", "all-gather"],
+}
+
+
+@st.composite
+def knobs(draw, model, system, choices):
+    """Numbers of a plan, each group placed as ranks are numbered."""
+
+    def power(most):
+        return 2 ** draw(st.integers(0, most))
+
+    found = {"tp": power(3), "cp": power(2) if choices["cp_kind"] != "none" else 1, "dp": power(4), "pp": power(2), "mbs": power(1)}
+    stage = found["tp"] * found["cp"] * found["dp"]
+    if model.experts:
+        found["etp"] = min(power(1), found["tp"])
+        found["ep"] = min(power(3), stage // found["etp"])
+    if choices["cp_kind"] in ("ulysses", "hybrid"):
+        found["ulysses"] = found["cp"] if choices["cp_kind"] == "ulysses" else min(power(1), found["cp"])
+    if choices["zero"]:
+        found["replicas"] = min(power(2), found["dp"] * found["cp"])
+    if choices["schedule"] == "1f1b" and found["pp"] > 1:
+        found["vp"] = power(1)
+    if choices["recompute"] == "full":
+        found["recompute_every"] = power(1)
+    room = 8 if system.fast_domain >= 8 else system.fast_domain
+    for axis in ("tp", "cp", "dp", "pp") if choices["order"] == "tp-cp-dp-pp" else ("tp", "cp", "pp", "dp"):
+        found[f"fast_{axis}"] = int(np.gcd(found[axis], room))
+        room //= found[f"fast_{axis}"]
+    plan = Plans(**{name: float(value) for name, value in found.items()}, **choices)
+    assume(not check(model, plan, BATCH, system.fast_domain))
+    return found
+
+
+@st.composite
+def cases(draw, rows=1):
+    """A model, a system, choices, and numbers of several plans."""
+    model, system = MODELS[draw(st.sampled_from(sorted(MODELS)))], SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))]
+    choices = {name: draw(st.sampled_from(values)) for name, values in CHOICES.items()}
+    if choices["recompute"] == "experts" and not model.experts:
+        choices["recompute"] = "none"
+    return model, system, choices, [draw(knobs(model, system, choices)) for _ in range(rows)]
+
+
+def run(model, system, choices, numbers):
+    return tc.estimate(model, system, tc.Plan(**numbers, **choices), gbs=BATCH, assumptions="typical")
+
+
+@settings(max_examples=50)
+@given(cases(rows=3))
+def test_a_plan_alone_equals_its_row_in_a_batch(case):
+    model, system, choices, rows = case
+    names = sorted(set().union(*rows))
+    columns = {name: np.array([float(row.get(name, 1)) for row in rows]) for name in names}
+    many = tc.estimate(model, system, Plans(**columns, **choices), gbs=BATCH, assumptions="typical")
+    for i, numbers in enumerate(rows):
+        one = run(model, system, choices, numbers)
+        assert np.broadcast_to(many.step_seconds, len(rows))[i] == one.step_seconds  # to the last bit
+        assert np.broadcast_to(many.memory_bytes, len(rows))[i] == one.memory_bytes
+        assert {name: np.broadcast_to(value, len(rows))[i] for name, value in many.breakdown.items()} == one.breakdown
+        assert {name: np.broadcast_to(value, len(rows))[i] for name, value in many.memory.items()} == one.memory
+
+
+@settings(max_examples=50)
+@given(cases())
+def test_components_add_up(case):
+    model, system, choices, (numbers,) = case
+    est = run(model, system, choices, numbers)
+    assert sum(est.breakdown.values()) == pytest.approx(est.step_seconds, rel=1e-9)
+    assert all(value >= 0 for value in (*est.breakdown.values(), *est.memory.values()))
+    for axes, component in ((("pp",), "bubble"), (("pp",), "pp_comm"), (("tp", "cp"), "tp_comm"), (("ep", "etp"), "ep_comm")):
+        if all(numbers.get(axis, 1) == 1 for axis in axes):
+            assert est.breakdown[component] == 0, component
+    if numbers["dp"] * numbers["cp"] == 1 and (not model.experts or numbers["tp"] == 1):
+        assert est.breakdown["dp_comm"] == 0
+
+
+@settings(max_examples=50)
+@given(cases(), st.sampled_from(["matrix", "vector", "hbm", "host", 0, 1, -1]), st.floats(1.0, 10.0))
+def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
+    model, system, choices, (numbers,) = case
+    # Copies to the host and traffic between ranks hide behind the same arithmetic, each on its own: faster, it hides less of both.
+    assume(choices["offload"] in ("none", "optimizer") or figure in ("host", 0, 1, -1))
+    gpu, tiers = system.accelerator, list(system.tiers)
+    if isinstance(figure, int):
+        tiers[figure] = replace(tiers[figure], bandwidth=tiers[figure].bandwidth * factor)
+        better = replace(system, tiers=tuple(tiers))
+    else:
+        name = {"matrix": "matrix_flops", "vector": "vector_flops", "hbm": "hbm_bandwidth", "host": "host_bandwidth"}[figure]
+        better = replace(system, accelerator=replace(gpu, **{name: getattr(gpu, name) * factor}))
+    before, after = (run(model, one, choices, numbers).step_seconds for one in (system, better))
+    assert after <= before * (1 + 1e-9)
+
+
+@settings(max_examples=40)
+@given(cases())
+def test_sharding_states_never_takes_more_memory(case):
+    model, system, choices, (numbers,) = case
+    held = []
+    for zero in (1, 2, 3) if "replicas" in numbers else (0, 1, 2, 3):
+        est = run(model, system, choices | {"zero": zero}, numbers)
+        held.append(sum(est.memory[part] for part in ("weights", "gradients", "optimizer")))
+    assert held == sorted(held, reverse=True)
+
+
+@settings(max_examples=40)
+@given(cases(), st.floats(1.0, 4.0))
+def test_uneven_experts_cost_time_and_memory_only_where_they_are_spread(case, factor):
+    model, system, choices, (numbers,) = case
+    assume(model.experts is not None)
+    even, uneven = (run(one, system, choices, numbers) for one in (model, model.with_load(factor)))
+    if numbers["ep"] == 1 or factor == 1:
+        assert (uneven.step_seconds, uneven.memory_bytes) == (even.step_seconds, even.memory_bytes)
+    else:
+        assert uneven.breakdown["compute"] >= even.breakdown["compute"]
+        assert uneven.memory_bytes >= even.memory_bytes
+        assert uneven.breakdown["ep_comm"] == pytest.approx(even.breakdown["ep_comm"], rel=1e-9)
+
+
+def agree(found, top):
+    """What a search found of each batch of candidates is what the estimate says of each plan."""
+    for outcome in found.outcomes:
+        ranked = rank([outcome], top)
+        for i, (seconds, memory) in enumerate(zip(ranked.seconds, ranked.memory, strict=True)):
+            one = outcome.evaluation
+            est = tc.estimate(one.model, one.system, ranked.plans.row(i), one.gbs, one.assumptions)
+            assert (est.step_seconds, est.memory_bytes) == (seconds, memory), est.plan
+
+
+@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed"])
+@pytest.mark.parametrize(("name", "gpus"), [("gemma-2-9b", 64), ("mixtral-8x7b", 4096)])
+def test_a_search_gives_what_the_estimate_gives(name, gpus, framework):
+    """Also on three tiers, with experts, replicas, stages that differ, and interleaving."""
+    agree(
+        tc.search(MODELS[name], SYSTEMS["llama3-h100"], gpus, 8192, framework=framework, locks={"mbs": 1, "recompute": "full"}), 3
+    )
+
+
+@pytest.mark.parametrize("order", ["tp-cp-dp-pp", "tp-cp-pp-dp"])
+def test_a_search_places_experts_in_either_order(order):
+    """Stages between the ranks of an expert-parallel group move it to another tier."""
+    locks = {"order": order, "pp": 4, "mbs": 1, "recompute": "selective"}
+    agree(tc.search(MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks), 100)

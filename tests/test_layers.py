@@ -1,0 +1,189 @@
+"""Parameters and products of whole models, over any number of ranks, against published counts and counts by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+import traincast as tc
+from traincast.assumptions import TYPICAL
+from traincast.flops import forward_flops
+from traincast.operations.layers import layer, parts
+from traincast.plan import Plans
+from traincast.stages import devices
+
+EXACT = replace(TYPICAL, vocab_multiple=1)  # without padding of the vocabulary
+MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not None]
+BIG = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "gemma-2-9b")
+
+
+def held(model, plan, experts):
+    """Parameters of the one rank of a pipeline of one stage: those of experts, or the others."""
+    (device,) = devices(model, 1, 1)
+    whole = parts(model, plan, EXACT)
+    return sum(n * sum(op.weights for op in whole[part] if op.experts == experts) for part, n in device.held.items())
+
+
+def products(model, plan, assumed=EXACT, way="forward", only=""):
+    """FLOPs of matrix products of one rank and micro-batch."""
+    (device,) = devices(model, 1, 1)
+    whole = parts(model, plan, assumed)
+    passes = [(n, getattr(op, way)) for part, n in device.work.items() for op in whole[part] if only in op.name]
+    return sum(n * (work.flops("matrix") + work.flops("low")) for n, work in passes)
+
+
+def moe_layers(model):
+    """Layers with experts, that of multi-token prediction included."""
+    return sum(kind.moe for kind in (*model.pattern, *[model.pattern[-1]] * model.mtp))
+
+
+@pytest.mark.parametrize("name", tc.model_names())
+def test_operations_hold_the_parameters_of_the_model(name):
+    model = tc.load_model(name)
+    assert held(model, Plans(), False) + held(model, Plans(), True) == model.parameters + model.mtp_parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("llama-3-8b", 8_030_261_248),  # safetensors index of meta-llama/Meta-Llama-3-8B
+        ("llama-3-70b", 70_553_706_496),  # of Meta-Llama-3-70B
+        ("mixtral-8x7b", 46_702_792_704),  # of mistralai/Mixtral-8x7B-v0.1
+        ("qwen2.5-7b", 7_615_616_512),  # of Qwen/Qwen2.5-7B
+        ("gemma-2-9b", 9_241_705_984),  # of google/gemma-2-9b
+        ("qwen3-30b-a3b", 30_532_122_624),  # of Qwen/Qwen3-30B-A3B
+    ],
+)
+def test_published_counts_of_parameters(name, published):
+    model = tc.load_model(name)
+    assert held(model, Plans(), False) + held(model, Plans(), True) == published
+
+
+def replicated(model, tp):
+    """Parameters outside experts that every tensor rank has, and what it has more: Megatron-Core's column- and row-parallel layers.
+
+    Norms, biases of row-parallel layers, routers, down-projections of latent attention and tables of positions are on every rank;
+    heads of keys and values are where there are fewer of them than ranks.
+    """
+    e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
+    layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
+    own = vectors * e * (1 + 3 * model.mtp)  # final norm; mtp norms the state, the embedding and the result
+    own += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
+    for kind in layers:
+        own += model.norms * vectors * e + (e if "proj" in model.biases else 0)
+        if model.latent is not None:
+            one = model.latent
+            own += e * (one.kv_rank + one.rope_dim) + one.kv_rank + ((e + 1) * one.q_rank if one.q_rank else 0)
+        own += 2 * model.head_width if model.qk_norm == "head" else 0
+        if kind.moe:
+            one = model.experts
+            own += one.experts * (e + one.router_bias) + e * one.shared_gate
+            own += e if one.shared_ffn and "mlp" in model.biases else 0
+        elif "mlp" in model.biases:
+            own += e
+    heads = 0
+    if model.latent is None and tp > model.groups:  # every rank has one whole head of keys, and one of values
+        width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (model.head_width if model.qk_norm == "full" else 0)
+        heads = (tp - model.groups) * width * len(layers)
+    return own, heads
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8, 16])
+@pytest.mark.parametrize("name", MODELS)
+def test_tensor_ranks_together_hold_the_model(name, tp):
+    model = tc.load_model(name)
+    widths = [model.heads, model.ffn, model.experts.shared_ffn if model.experts else 0]
+    if any(width % tp for width in widths):
+        pytest.skip("does not divide")
+    own, heads = replicated(model, tp)
+    padding = (-model.vocab % tp) * model.hidden * (1 if model.tied else 2)
+    whole = held(model, Plans(), False)
+    assert held(model, Plans(tp=float(tp)), False) * tp == whole + (tp - 1) * own + heads + padding
+
+
+@pytest.mark.parametrize("ep", [1, 4, 8])
+@pytest.mark.parametrize("etp", [1, 2, 4])
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "llama-4-scout"])
+def test_expert_ranks_together_hold_the_experts(name, ep, etp):
+    model = tc.load_model(name)
+    rank = held(model, Plans(tp=4.0, dp=8.0, ep=float(ep), etp=float(etp)), True)
+    again = moe_layers(model) * model.experts.experts * model.hidden if "mlp" in model.biases else 0  # biases of row-parallel fc2
+    assert rank * ep * etp == pytest.approx(held(model, Plans(), True) + (etp - 1) * again, rel=1e-12)
+
+
+def test_fewer_heads_of_keys_than_tensor_ranks():
+    """Llama 3 70B, 8 heads of keys and values of width 128, on 16 ranks: each holds a whole one of both, 8192 x 128 each."""
+    model = tc.load_model("llama-3-70b")
+    (qkv,) = (op for op in layer(model, Plans(tp=16.0), EXACT) if op.name == "attention.qkv")
+    assert qkv.weights == 8192 * (64 * 128 // 16 + 2 * 128)
+
+
+@pytest.mark.parametrize(("convention", "skipping"), [("megatron", 1.0), ("megatron-full", 0.0)])
+@pytest.mark.parametrize("name", BIG)
+def test_products_are_twice_the_active_weights_and_attention(name, convention, skipping):
+    model = tc.load_model(name)
+    router = 2 * model.hidden * model.experts.experts * moe_layers(model) if model.experts else 0  # Megatron-LM leaves it out
+    expected = sum(forward_flops(model, convention)) + router
+    found = products(model, Plans(), replace(EXACT, causal_skipping=skipping)) / model.seq
+    assert found == pytest.approx(expected, rel=1e-3)  # a sum of k products has k - 1 additions
+
+
+def test_products_of_llama_3_by_hand():
+    """Per token 2 FLOP for each weight of the 32 layers and the head; 2 products of 32 heads of 128 with (s + 1)/2 keys."""
+    model, e, f, s = tc.load_model("llama-3-8b"), 4096, 14336, 8192
+    weights = 32 * (e * (4096 + 2 * 1024) + 4096 * e + 3 * e * f) + 128256 * e
+    by_hand = 2 * weights + 32 * 2 * (2 * 32 * 128) * (s + 1) / 2
+    assert products(model, Plans()) / s == pytest.approx(by_hand, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_backward_is_twice_forward_but_for_attention(name):
+    """Fused attention makes the scores again: 5 products for 2 (arXiv 2307.08691, section 3.1)."""
+    model = tc.load_model(name)
+    attention = [products(model, Plans(), way=way, only="attention.flash") for way in ("forward", "whole_backward")]
+    everything = [products(model, Plans(), way=way) for way in ("forward", "whole_backward")]
+    # of its 5 products 3 are queries by keys, 2 scores by values
+    q, v = model.head_width, model.value_width
+    assert attention[1] / attention[0] == pytest.approx((3 * q + 2 * v) / (q + v), rel=1e-2)
+    left = 2 * (everything[0] - attention[0])
+    assert everything[1] - attention[1] == pytest.approx(left, rel=3e-3)  # 128 rows an expert: 127 additions for 128 products
+
+
+@pytest.mark.parametrize("cut", [{"tp": 4.0}, {"cp": 4.0, "cp_kind": "ring"}, {"cp": 4.0, "ulysses": 4.0, "cp_kind": "ulysses"}])
+@pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "gemma-2-9b"])
+def test_ranks_share_the_work(name, cut):
+    model = tc.load_model(name)
+    assert 4 * products(model, Plans(**cut), way="forward") == pytest.approx(products(model, Plans()), rel=1e-3)
+
+
+@pytest.mark.parametrize(("ep", "etp"), [(8, 1), (2, 4), (4, 2)])
+def test_expert_parallelism_moves_work_without_changing_it(ep, etp):
+    """Balanced, a rank works on n K rows of its experts whatever ep is; etp ranks share the width of etp times as many rows."""
+    model = tc.load_model("mixtral-8x7b")
+    found = products(model, Plans(tp=4.0, dp=2.0, ep=float(ep), etp=float(etp)), only="experts.fc")
+    rows = model.seq / 4 * 2
+    assert found == pytest.approx(32 * 2 * rows * 3 * 4096 * 14336, rel=1e-3)
+
+
+def test_a_window_and_a_causal_mask():
+    """Gemma 2: 8192 tokens, a window of 4096 in every other layer; pairs of query and key counted one by one."""
+    model, l, w = tc.load_model("gemma-2-9b"), 8192, 4096
+    near, far = (layer(model, Plans(), EXACT, kind) for kind in model.kinds)
+    pairs = sum(min(i + 1, w) for i in range(l)), sum(i + 1 for i in range(l))
+    for operations, count in zip((near, far), pairs, strict=True):
+        (flash,) = (op for op in operations if op.name == "attention.flash")
+        assert flash.forward.flops("matrix") == pytest.approx(16 * 2 * 2 * 256 * count, rel=3e-3)
+    assert model.kinds[0].local
+    full = replace(model, causal=False, local=None)
+    (unmasked,) = (op for op in layer(full, Plans(), EXACT) if op.name == "attention.flash")
+    assert unmasked.forward.flops("matrix") == pytest.approx(16 * 2 * 2 * 256 * l * l, rel=3e-3)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("deepseek-v3", 1), ("llama-3-8b", 0)])
+def test_multi_token_prediction_and_ties(name, layers):
+    """DeepSeek-V3: the module adds a layer, 2 e² and three norms, no head and no embedding (arXiv 2412.19437, section 2.2)."""
+    model = tc.load_model(name)
+    whole = parts(model, Plans(), EXACT)
+    assert ("mtp" in whole) == bool(layers)
+    if layers:
+        inner = sum(op.weights for op in layer(model, Plans(), EXACT, model.pattern[-1]))
+        assert sum(op.weights for op in whole["mtp"]) == inner + 2 * 7168**2 + 3 * 7168

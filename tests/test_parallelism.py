@@ -1,0 +1,313 @@
+"""What each way to cut the work costs and saves: traffic counted by hand, limits, and what modules and hosts trade for memory."""
+
+from dataclasses import replace
+
+import pytest
+
+import traincast as tc
+from traincast.assumptions import TYPICAL
+from traincast.operations.layers import layer
+from traincast.plan import Plans
+from traincast.stages import Stages, with_load
+from traincast.step import PartCosts, data_parallel
+
+LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))
+DGX = tc.load_system("dgx-h100")
+SLOW = replace(  # a network so slow, and without latency, that time is traffic
+    DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
+)
+EXPOSED = replace(TYPICAL, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1)
+
+
+def run(model=LLAMA, system=DGX, gbs=64, assumed=TYPICAL, **knobs):
+    return tc.estimate(model, system, tc.Plan(**knobs), gbs=gbs, assumptions=assumed)
+
+
+def traffic(operations, over, way="forward"):
+    """Bytes that ranks of a group pass on for each of their n - 1 partners: an all-reduce passes twice."""
+    passes = [getattr(op, way).collectives for op in operations]
+    return sum(one.nbytes * (2 if one.kind == "all-reduce" else 1) for comms in passes for one in comms if one.over == over)
+
+
+def test_a_degree_of_one_costs_nothing():
+    alone = run(gbs=8)
+    for component in ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "bubble", "offload_comm", "recomputation"):
+        assert alone.breakdown[component] == 0, component
+    for choices in ({"cp_kind": "ring"}, {"cp_kind": "ulysses"}, {"cp_kind": "hybrid"}, {"cp_kind": "all-gather"}, {"sp": False}):
+        assert run(gbs=8, **choices).step_seconds == alone.step_seconds, choices
+    plan = {"tp": 2, "dp": 4}
+    assert run(**plan, replicas=1).step_seconds == run(**plan).step_seconds
+    assert run(MIXTRAL, **plan, ep=1, etp=1).breakdown["ep_comm"] == 0
+
+
+def test_sequence_parallelism_moves_the_same_bytes():
+    """A reduce-scatter and an all-gather in place of an all-reduce (arXiv 2205.05198, section 4.2.2); 4 all-reduces of a layer."""
+    with_sp, without = (layer(LLAMA, Plans(tp=4.0, sp=sp), TYPICAL) for sp in (True, False))
+    one = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
+    assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * one
+    assert traffic(without, "tp", "backward") == 2 * 2 * one
+    # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section 4.2.2)
+    assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
+    gathered = layer(LLAMA, Plans(tp=4.0), replace(TYPICAL, keeps_gathered=1))
+    assert traffic(gathered, "tp", "backward") == 2 * 2 * one
+
+
+def test_tensor_traffic_of_latent_attention():
+    """DeepSeek-V3, dense layer: narrow results are gathered in place of the hidden state before attention.
+
+    Forward 1536 + 576 wide, the projection's result, the MLP's input and result. Backward the gradients of these, the narrow inputs
+    of the projections up once more and their gradients (1536 + 512), the MLP's input once more.
+    """
+    model, T = tc.load_model("deepseek-v3"), 2 * tc.load_model("deepseek-v3").seq
+    dense = layer(model, Plans(tp=4.0), TYPICAL, model.kinds[0])
+    assert traffic(dense, "tp") == T * (1536 + 576 + 3 * 7168)
+    assert traffic(dense, "tp", "backward") == T * (3 * 7168 + 7168 + 2 * (1536 + 512))
+
+
+@pytest.mark.parametrize(("model", "expected"), [(MIXTRAL, 2), (DEEPSEEK, 4)])
+def test_tensor_traffic_around_experts(model, expected):
+    """Tokens go to experts from where they are: only attention, and shared experts, gather and scatter."""
+    operations = layer(model, Plans(tp=2.0, dp=2.0, ep=2.0), TYPICAL, model.kinds[-1])
+    narrow = 0 if model.latent is None else 512 + 64
+    assert traffic(operations, "tp") == 2 * model.seq * (expected * model.hidden + narrow)
+
+
+def test_expert_traffic():
+    """n K rows of the hidden width leave and come back, forward and backward: 4 all-to-alls of a layer."""
+    operations = layer(MIXTRAL, Plans(tp=2.0, dp=4.0, ep=8.0), TYPICAL)
+    sent = 2 * MIXTRAL.seq / 2 * 2 * 4096
+    for way in ("forward", "backward"):
+        assert traffic(operations, "ep", way) == 2 * sent
+
+
+def test_zero_traffic():
+    """ZeRO-1 and -2 move 2 Ψ in a step, ZeRO-3 3 Ψ (arXiv 1910.02054, section 7); ZeRO-2 and -3 for each micro-batch."""
+
+    def moved(zero, nm, **knobs):
+        knobs = {"grad_dtype": "16-bit"} | knobs
+        return run(system=SLOW, gbs=8 * nm, assumed=EXPOSED, dp=8, zero=zero, **knobs).breakdown["dp_comm"]
+
+    assert moved(3, 1) / moved(1, 1) == pytest.approx(3 / 2, rel=1e-3)
+    assert moved(2, 1) == moved(1, 1)
+    assert moved(0, 1) == pytest.approx(moved(1, 1), rel=1e-3)  # an all-reduce
+    assert moved(2, 4) / moved(1, 4) == pytest.approx((1 + 4) / 2, rel=1e-3)
+    assert moved(3, 4) / moved(1, 4) == pytest.approx(4 * 3 / 2, rel=1e-3)
+    assert moved(1, 4, grad_dtype="fp32") / moved(1, 4) == pytest.approx((1 + 2) / 2, rel=1e-3)
+    # HSDP in one node, 2 copies of 4 shards: 2 (3/4) Ψ, and Ψ/4 all-reduced over 2: 2 (1/2) Ψ/4
+    assert moved(1, 1, replicas=2) / moved(1, 1) == pytest.approx((2 * 3 / 4 + 1 / 4) / (2 * 7 / 8), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "expected"),
+    [  # 16 ranks with 1 GB of other weights and 1 GB of experts each; gradients of 16 bits; one node of 16
+        ({"ep": 4.0}, 2 * 15 / 16 + 2 * 3 / 4),  # an expert is on 4 ranks
+        ({"ep": 16.0}, 2 * 15 / 16),  # on one
+        # HSDP: 2 copies, 8 shards of each; an expert on 2 shards of each copy: Ψ/8 and Ψ/2 all-reduced over 2
+        ({"ep": 4.0, "replicas": 2.0}, (2 * 7 / 8 + 1 / 8) + (2 * 1 / 2 + 1 / 2)),
+        # 8 copies of 2 shards; the 4 holders of an expert shard nothing, and all-reduce
+        ({"ep": 4.0, "replicas": 8.0}, (2 * 1 / 2 + 2 * 7 / 8 / 2) + 2 * 3 / 4),
+    ],
+)
+def test_zero_traffic_of_experts(knobs, expected):
+    system = replace(SLOW, tiers=(replace(SLOW.tiers[0], size=16), *SLOW.tiers[1:]))
+    cost = {"moe": PartCosts(0.0, 0.0, 0.0, weights=5e8, expert_weights=5e8, message=0.0, saved=0.0)}
+    plan, one = (
+        Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
+        Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
+    )
+    seconds = data_parallel(cost, one, plan, 1.0, system, EXPOSED)
+    assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(1e9 * expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_context_traffic(cp):
+    """Llama 3 8B, 8 heads of keys and values of 128: all-gather and ring move the same keys and values; Ulysses exchanges heads."""
+    T, kv, q = 2 * LLAMA.seq, 2 * 1024, 4096
+    gather = layer(LLAMA, Plans(cp=float(cp), cp_kind="all-gather"), TYPICAL)
+    assert traffic(gather, "cp") == T * kv
+    assert traffic(gather, "cp", "backward") == 2 * T * kv
+    ring = layer(LLAMA, Plans(cp=float(cp), cp_kind="ring"), TYPICAL)
+    (flash,) = (op for op in ring if op.name == "attention.flash")
+    assert traffic(ring, "cp") * cp == T * kv  # of one round; cp - 1 of them
+    assert flash.forward.rounds == cp - 1
+    ulysses = layer(LLAMA, Plans(cp=float(cp), ulysses=float(cp), cp_kind="ulysses"), TYPICAL)
+    assert traffic(ulysses, "ulysses") == T / cp * (2 * q + kv)  # queries, keys and values there, the result back
+
+
+def test_a_ring_hides_what_an_all_gather_shows():
+    """In one node: what is passed round hides behind attention; both move the same bytes."""
+    for cp in (2, 4, 8):
+        ring, gather = (run(cp=cp, cp_kind=kind, gbs=8).breakdown["tp_comm"] for kind in ("ring", "all-gather"))
+        assert 0 <= ring <= gather
+        shown = [
+            run(system=SLOW, cp=cp, cp_kind=kind, gbs=8, assumed=EXPOSED).breakdown["tp_comm"] for kind in ("ring", "all-gather")
+        ]
+        assert shown[0] == pytest.approx(shown[1], rel=1e-3)
+
+
+def test_context_parallelism_refuses_what_it_cannot_cut():
+    with pytest.raises(tc.InputError, match="tp and ulysses together do not divide the attention heads"):
+        run(tp=8, cp=8, cp_kind="ulysses")
+    with pytest.raises(tc.InputError, match="ulysses does not divide cp"):
+        run(cp=4, ulysses=8, cp_kind="hybrid", gbs=8)
+    with pytest.raises(tc.InputError, match="cp > 1: needs cp_kind"):
+        tc.Plan(cp=2)
+    with pytest.raises(tc.InputError, match="ulysses > 1: needs cp_kind"):
+        tc.Plan(cp=2, ulysses=2, cp_kind="ring")
+    assert tc.Plan(cp=4, cp_kind="ulysses").ulysses == 4
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"ep": 3, "dp": 3}, "ep does not divide the experts"),
+        ({"ep": 8, "dp": 4}, "ep and etp do not divide the ranks of a stage"),
+        ({"etp": 4, "tp": 2, "dp": 8}, "etp is above tp"),
+        ({"tp": 2, "sp": False}, "experts with tp > 1 need sequence parallelism"),
+    ],
+)
+def test_experts_refuse_what_they_cannot_cut(knobs, reason):
+    with pytest.raises(tc.InputError, match=reason):
+        run(MIXTRAL, gbs=48, **knobs)
+    with pytest.raises(tc.InputError, match=r"it is 1 without experts"):
+        run(ep=2, dp=2)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 3.0])
+def test_imbalance_multiplies_work_and_memory_of_experts(factor):
+    uneven = MIXTRAL.with_load(factor)
+    for ep, load in ((1.0, 1.0), (4.0, factor)):
+        plans = (Plans(dp=8.0, ep=ep), with_load(Plans(dp=8.0, ep=ep), uneven))
+        even, found = (
+            {op.name: op for op in layer(model, plan, TYPICAL)} for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
+        )
+        for name, op in found.items():
+            grown = load if name in ("experts.fc1", "experts.swiglu", "experts.fc2") else 1
+            assert op.saved_bytes == pytest.approx(grown * even[name].saved_bytes, rel=1e-12), name
+            assert op.forward.flops("matrix") == pytest.approx(grown * even[name].forward.flops("matrix"), rel=1e-12), name
+            assert op.weights == even[name].weights
+
+
+def test_measured_loads_and_capacity():
+    """Tokens 8 1 1 1 1 1 1 2 over 4 ranks: the first has 9 of 16, 2.25 times the mean; a capacity of 1.25 drops the rest."""
+    measured = MIXTRAL.with_load((8, 1, 1, 1, 1, 1, 1, 2))
+    knobs = {"dp": 8, "ep": 4}
+    assert run(measured, **knobs).step_seconds == run(MIXTRAL.with_load(2.25), **knobs).step_seconds
+    capped = replace(measured, experts=replace(measured.experts, capacity=1.25))
+    assert run(capped, **knobs).step_seconds == run(MIXTRAL.with_load(1.25), **knobs).step_seconds
+    assert run(capped, **knobs).step_seconds < run(measured, **knobs).step_seconds
+
+
+def test_masks_save_time():
+    gemma = tc.load_model("gemma-2-9b")
+    assert run(gemma, dp=8).step_seconds < run(replace(gemma, local=None), dp=8).step_seconds
+    assert run(dp=8).step_seconds < run(replace(LLAMA, causal=False), dp=8).step_seconds
+    unskipped = replace(TYPICAL, causal_skipping=0)
+    assert run(dp=8, assumed=unskipped).step_seconds == run(replace(LLAMA, causal=False), dp=8).step_seconds
+
+
+@pytest.mark.parametrize("recompute", ["selective", "activation", "norms", "mlp", "norms+activation", "full"])
+@pytest.mark.parametrize("tp", [1, 8])
+def test_recomputation_trades_time_for_memory(recompute, tp):
+    plain, again = (run(tp=tp, dp=8 // tp, recompute=choice) for choice in ("none", recompute))
+    assert again.memory_bytes < plain.memory_bytes
+    assert again.step_seconds > plain.step_seconds
+    assert again.step_seconds - plain.step_seconds == pytest.approx(again.breakdown["recomputation"], rel=1e-2)
+
+
+def test_experts_are_made_again():
+    plain, again = (run(MIXTRAL, dp=8, ep=8, recompute=choice) for choice in ("none", "experts"))
+    assert again.memory_bytes < plain.memory_bytes
+    assert again.step_seconds > plain.step_seconds
+
+
+def test_norms_made_again_are_not_gathered_again():
+    """The layer behind gathers its input in backward in any case; what is made again is local."""
+    again = run(tp=8, recompute="norms")
+    (norm,) = (row for row in again.operations() if row["operation"] == "mlp.norm")
+    assert norm["again_seconds"] == pytest.approx(norm["forward_seconds"] - norm["forward_comm_seconds"], rel=1e-9)
+    assert norm["forward_comm_seconds"] > 0
+
+
+def test_full_recomputation_leaves_out_the_ends():
+    """Layers once more, but not embedding and head (arXiv 2104.04473, equation 3)."""
+    full, layers = run(dp=8, recompute="full"), {"dense"}
+    assert {row["part"] for row in full.operations() if row["again_seconds"]} == layers
+    once = sum(row["forward_seconds"] for row in full.operations() if row["part"] in layers)
+    assert full.breakdown["recomputation"] == pytest.approx(32 * 8 * once, rel=1e-9)
+
+
+def test_recomputing_some_layers_lies_between():
+    """Every n-th layer: 1/n of the time, 1/n of what is saved of memory."""
+    plain, full, *some = (run(dp=8, **one) for one in ({}, *({"recompute": "full", "recompute_every": n} for n in (1, 2, 4))))
+    for n, found in zip((2, 4), some, strict=True):
+        assert found.breakdown["recomputation"] == pytest.approx(full.breakdown["recomputation"] / n, rel=1e-12)
+        less = plain.memory["activations"] - full.memory["activations"]
+        assert found.memory["activations"] == pytest.approx(plain.memory["activations"] - less / n, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("choice", "value"),
+    [
+        ("recompute", "everything"),
+        ("recompute", "full+norms"),
+        ("recompute", "none+attention"),
+        ("offload", "none+optimizer"),
+        ("offload", "gradients"),
+        ("zero", 4),
+        ("precision", "int8"),
+        ("grad_dtype", "fp8"),
+        ("optimizer_kind", "sophia"),
+        ("schedule", "zb"),
+        ("order", "pp-tp"),
+    ],
+)
+def test_unknown_words_are_refused(choice, value):
+    with pytest.raises(tc.InputError, match=f"{choice} = "):
+        tc.Plan(**{choice: value})
+    with pytest.raises(tc.InputError, match="recompute_every > 1: needs recompute full"):
+        tc.Plan(recompute_every=2)
+
+
+@pytest.mark.parametrize("what", ["optimizer", "activations", "weights", "optimizer+activations+weights"])
+def test_offload_trades_time_for_memory(what):
+    narrow = replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=1e9))
+    plain, moved = (run(system=narrow, dp=2, offload=choice) for choice in ("none", what))
+    assert moved.memory_bytes < plain.memory_bytes
+    assert moved.step_seconds > plain.step_seconds
+    wide = run(dp=2, offload=what)
+    assert wide.step_seconds < moved.step_seconds
+    without = replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=None))
+    with pytest.raises(tc.InputError, match="host_bandwidth"):
+        run(system=without, dp=2, offload=what)
+
+
+def test_the_optimizer_by_hand():
+    """States of 12 bytes and the master copy read and written, fp32 gradients read for clipping and for the step, weights written.
+
+    8.03 B parameters over 8 ranks: 2 x 12 + 2 x 4 + 2 bytes each.
+    """
+    model = replace(LLAMA, vocab=128 * 1024)
+    found = run(model, dp=8, grad_dtype="fp32").breakdown["optimizer_step"]
+    assert found == pytest.approx(model.parameters / 8 * 34 / DGX.accelerator.hbm_bandwidth, rel=1e-12)
+    assert run(model, dp=8, grad_dtype="fp32", zero=0).breakdown["optimizer_step"] == pytest.approx(8 * found, rel=1e-12)
+
+
+def test_muon_by_hand():
+    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP, head."""
+    e, f, kv, vocab = 4096, 14336, 1024, 128 * 1024
+    model = replace(LLAMA, vocab=vocab)
+    matrices = [(e, e + 2 * kv), (e, e), (e, 2 * f), (e, f)] * 32 + [(e, vocab)]
+    work = sum(5 * (4 * m**2 * n + 2 * m**3) for m, n in matrices) / 8
+    gpu = DGX.accelerator
+    moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
+    found = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
+    assert found == pytest.approx(work / (TYPICAL.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12)
+
+
+def test_kinds_of_layers_send_one_message():
+    """DeepSeek-V2-Lite's dense and expert layers hand on the same activation: b s e of 16 bits."""
+    est = run(DEEPSEEK, pp=2, gbs=8, assumed=EXPOSED, fast_pp=2)
+    fast = DGX.tiers[0]
+    hop = fast.latency + 2 * DEEPSEEK.seq * DEEPSEEK.hidden / (fast.bandwidth * fast.efficiency)
+    assert est.breakdown["pp_comm"] == pytest.approx(8 * 2 * hop, rel=1e-12)

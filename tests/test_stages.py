@@ -1,0 +1,188 @@
+"""Which parts of a model a device of the pipeline holds."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.plan import Plans
+from traincast.stages import devices, split, stages, telling_devices, with_load
+from traincast.times.pipelines import SCHEDULES
+
+LLAMA = tc.load_model("llama-3-8b")
+
+
+@pytest.mark.parametrize(
+    ("layers", "chunks", "expected"),
+    [
+        (
+            126,
+            16,
+            (7, *(8,) * 14, 7),
+        ),  # Llama 3 405B: one layer less on the first and on the last (arXiv 2407.21783, section 3.3.2)
+        (61, 16, (3, 3, *(4,) * 13, 3)),  # 13 of 16 have 4: not the ends
+        (32, 4, (8, 8, 8, 8)),
+        (30, 4, (7, 8, 8, 7)),
+        (5, 4, (1, 1, 2, 1)),
+        (3, 3, (1, 1, 1)),
+        (7, 1, (7,)),
+        (2, 4, (0, 1, 1, 0)),
+    ],
+)
+def test_split(layers, chunks, expected):
+    assert split(layers, chunks) == expected
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_split_is_even_and_complete(layers, chunks):
+    cut = split(layers, chunks)
+    assert (len(cut), sum(cut)) == (chunks, layers)
+    assert max(cut) - min(cut) <= 1
+    assert cut[-1] == min(cut)  # the head's
+    assert cut[0] == min(cut) or layers % chunks == chunks - 1  # the embedding's
+
+
+def test_ends():
+    first, middle, last = devices(replace(LLAMA, layers=12), 3, 1)
+    assert first.held == {"dense": 4, "embedding": 1}
+    assert middle.held == {"dense": 4}
+    assert last.held == {"dense": 4, "head": 1}
+    assert devices(LLAMA, 1, 1)[0].held == {"dense": 32, "embedding": 1, "head": 1}
+    assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].held == {"dense": 128}  # arXiv 2410.00273 counts no ends
+
+
+def test_tied_weights_are_held_twice_only_where_the_ends_part():
+    tied = replace(LLAMA, tied=True)
+    assert devices(tied, 1, 1)[0].held == {"dense": 32, "embedding": 1, "head": 1}
+    assert [one.held.get("tied", 0) for one in devices(tied, 4, 1)] == [0, 0, 0, 1]
+    assert [one.held.get("tied", 0) for one in devices(tied, 4, 2)] == [0, 0, 0, 1]
+    # zb-v lays both ends on the first device (arXiv 2401.10241, section 6), dualpipe on the first and the last
+    assert [one.held.get("tied", 0) for one in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
+    assert [one.held.get("tied", 0) for one in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
+    assert all("tied" not in one.held for one in devices(LLAMA, 4, 1))
+
+
+def test_multi_token_prediction_needs_the_embedding():
+    """The module looks up its next token: on another device than the first it takes a copy of the embedding.
+
+    DeepSeek-V3 lays both ends on one rank and has none (arXiv 2412.19437, section 3.2.3).
+    """
+    model = tc.load_model("deepseek-v3")
+    last = devices(model, 16, 1)[-1]
+    assert last.held == {"moe": 3, "head": 1, "mtp": 1, "tied": 1}
+    ends = devices(model, 16, 1, "dualpipe")[0]
+    assert ends.held == {"dense": 3, "moe": 3, "embedding": 1, "head": 1, "mtp": 1}
+
+
+def test_interleaved_and_folded_chunks():
+    """8 chunks of 4 devices: 1F1B deals them round, zb-v lays them there and back; ends where they fall."""
+    model, cut = replace(LLAMA, layers=12), (1, 1, 1, 2, 2, 2, 2, 1)
+    assert split(12, 8) == cut
+    dealt = [one.held["dense"] for one in devices(model, 4, 2)]
+    assert dealt == [cut[i] + cut[i + 4] for i in range(4)]
+    folded = devices(model, 4, 2, "zb-v")
+    assert [one.held["dense"] for one in folded] == [cut[i] + cut[7 - i] for i in range(4)]
+    assert folded[0].held == {"dense": 2, "embedding": 1, "head": 1}
+
+
+def test_both_ways():
+    """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437, table 2)."""
+    model = replace(LLAMA, layers=10)  # 2, 3, 3, 2
+    first, second, third, last = devices(model, 4, 1, "dualpipe")
+    assert first.held == last.held == {"dense": 4, "embedding": 1, "head": 1}
+    assert second.held == third.held == {"dense": 6}
+    assert first.work == {"dense": 2, "embedding": 0.5, "head": 0.5}
+
+
+def test_kinds_of_layers_where_they_stand():
+    """DeepSeek-V3: the first 3 of 61 layers are dense; Gemma 2: every other layer is local."""
+    first, second, *_ = devices(tc.load_model("deepseek-v3"), 16, 1)
+    assert first.held == {"dense": 3, "embedding": 1}
+    assert second.held == {"moe": 3}
+    gemma = devices(tc.load_model("gemma-2-9b"), 2, 1)  # 42 layers, the first local, tied
+    assert gemma[0].held == {"local dense": 11, "dense": 10, "embedding": 1}
+    assert gemma[1].held == {"local dense": 10, "dense": 11, "head": 1, "tied": 1}
+
+
+def test_a_layout_of_ones_own():
+    model = replace(LLAMA, layers=10)
+    assert [one.held.get("dense", 0) for one in devices(model, 4, 1, layout=(1, 4, 5, 0))] == [1, 4, 5, 0]
+    assert [one.held["dense"] for one in devices(model, 2, 2, layout=(1, 2, 3, 4))] == [4, 6]
+    for wrong in ((5, 5), (1, 4, 5, 1), (1, 4, 5, 0, 0)):
+        with pytest.raises(tc.InputError, match="4 numbers of layers that add up to 10"):
+            devices(model, 4, 1, layout=wrong)
+    system, plan = tc.load_system("dgx-h100"), tc.Plan(pp=4, tp=8, layout=(1, 4, 5, 0))
+    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=()), gbs=16, assumptions="typical")
+    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout=(1, 2, 9, 0)), gbs=16, assumptions="typical")
+    assert uneven.step_seconds > even.step_seconds
+    assert uneven.memory["weights"] > even.memory["weights"]
+
+
+MODELS = ("llama-3-8b", "deepseek-v3", "gemma-2-9b", "llama-4-maverick", "mixtral-8x7b")
+
+
+@settings(max_examples=80)
+@given(st.data(), st.sampled_from(MODELS), st.sampled_from(sorted(SCHEDULES)), st.sampled_from([1, 2, 4, 6, 8, 16]))
+def test_few_devices_tell_for_all(data, name, schedule, pp):
+    """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in every schedule."""
+    model = tc.load_model(name)
+    if schedule == "dualpipe" and pp == 1:
+        pp = 2
+    v = 2 if schedule == "zb-v" else data.draw(st.sampled_from([1, 2])) if schedule == "1f1b" and pp > 1 else 1
+    every, telling = devices(model, pp, v, schedule), telling_devices(model, pp, v, schedule, ())
+    assert all(one in every for one in telling)
+    parts = sorted(set().union(*(one.held for one in every)))
+    cost = dict(zip(parts, data.draw(st.lists(st.floats(0, 1e3), min_size=len(parts), max_size=len(parts))), strict=True))
+    flight = SCHEDULES[schedule].in_flight
+
+    def work(one):
+        return sum(n * cost[part] for part, n in one.work.items())
+
+    def full(one, nm=64):
+        return sum(n * cost[part] for part, n in one.held.items()) + work(one) * flight(pp, one.position, nm, v)
+
+    assert max(map(work, telling)) == pytest.approx(max(map(work, every)), rel=1e-12)
+    assert max(map(full, telling)) == pytest.approx(max(map(full, every)), rel=1e-12)
+
+
+@given(st.sampled_from(MODELS), st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2]))
+def test_devices_together_hold_the_model(name, pp, v):
+    model = tc.load_model(name)
+    v = 1 if pp == 1 else v
+    held = sum((Counter(dict(one.held)) for one in devices(model, pp, v)), Counter())
+    assert {part: n for part, n in held.items() if part in set(map(str, model.kinds))} == Counter(map(str, model.pattern))
+    assert (held["embedding"], held["head"]) == (1, 1)
+
+
+def test_columns_of_plans_are_as_one_at_a_time():
+    model, pps = tc.load_model("deepseek-v3"), (1.0, 2.0, 4.0, 8.0, 16.0)
+    many = stages(model, Plans(pp=np.array(pps)))
+    for row, pp in enumerate(pps):
+        one = stages(model, Plans(pp=pp))
+
+        def counted(found, row):
+            return [
+                sorted((part, float(np.broadcast_to(n, len(pps))[row])) for part, n in device.items() if np.any(n))
+                for device in found.held
+            ]
+
+        mine = [[(part, n) for part, n in device if n] for device in counted(many, row)]
+        alone = [[(part, n) for part, n in device if n] for device in counted(one, 0)]
+        assert all(device in mine for device in alone)
+        assert all(device in alone for device in mine)
+
+
+def test_load_of_the_fullest_rank():
+    """8 experts, tokens 8 1 1 1 1 1 1 2: of 2 ranks the fuller has 11 of 16, of 4 ranks 9; of one rank there is no fuller."""
+    model = tc.load_model("mixtral-8x7b").with_load((8, 1, 1, 1, 1, 1, 1, 2))
+    expected = {1: 1.0, 2: 11 * 2 / 16, 4: 9 * 4 / 16, 8: 8 * 8 / 16}
+    assert {ep: with_load(Plans(ep=float(ep)), model).load for ep in expected} == expected
+    columns = with_load(Plans(ep=np.array([1.0, 2.0, 4.0, 8.0, 2.0])), model)
+    assert columns.load.tolist() == [1.0, 1.375, 2.25, 4.0, 1.375]
+    capped = replace(model, experts=replace(model.experts, capacity=1.5))
+    assert [with_load(Plans(ep=float(ep)), capped).load for ep in expected] == [1.0, 1.375, 1.5, 1.5]
+    assert with_load(Plans(ep=4.0), tc.load_model("mixtral-8x7b").with_load(1.3)).load == 1.3
