@@ -214,9 +214,7 @@ def test_the_column_table_has_every_knob_and_no_other():
 
 
 def test_defaults_of_plan_and_plans_agree():
-    """But that formulas need to know in what gradients are accumulated, which a plan may leave to the assumptions."""
-    assert Plan().columns() == Plans(grad_dtype="usual")
-    assert Plan(grad_dtype="16-bit").columns() == Plans()
+    assert Plan().columns() == Plans()
 
 
 @given(plans(placed=True))

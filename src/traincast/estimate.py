@@ -1,6 +1,6 @@
 """The estimate of a plan: time and memory of one training step, and what they consist of."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 

@@ -187,8 +187,6 @@ class Plan:
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
             "recompute_every > 1: needs recompute full": "recompute_every" in several and self.recompute != "full",
-            "attention unfused: needs no ring (cp_kind none, all-gather or ulysses)": self.attention == "unfused"
-            and self.cp_kind in ("ring", "hybrid"),
             "replicas > 1: needs zero above 0": "replicas" in several and self.zero == 0,
             "layout: holds layers of chunks, whole numbers of at least 0": any(
                 isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in self.layout

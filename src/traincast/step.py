@@ -304,7 +304,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    message = _largest([one.message for one in costs.values()])[0]  # the same after every kind of layer
+    messages = [one.message for one in costs.values() if np.any(one.message)]
+    message = messages[0] if messages else 0.0  # the same after every kind of layer
     hop = transfer(message, group(plan, "pp", system.tiers), system, assumed)
     each: Column = 0.0
     if assumed.exposed_transfers_only:

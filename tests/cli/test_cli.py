@@ -134,7 +134,10 @@ WRONG = {
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --wibble": ("--wibble", ""),
     "plan nowhere.yaml --system h200-nvs8 --gpus 8": ("nowhere.yaml", ""),
     "plan gpt3-1t --system nowhere/else.json --gpus 8": ("nowhere/else.json", ""),
-    "estimate gpt3-1t --system h200-nvs8 --tp 7 --pp 3": ("tp does not divide the attention heads", "pp does not divide"),
+    "estimate gpt3-1t --system h200-nvs8 --tp 7 --pp 3": (
+        "tp does not divide the attention heads",
+        "tensor ranks (mbs = 1, tp = 7",
+    ),
     "estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0": ("tp = 0", "dp = 0"),
     "estimate gpt3-1t --system h200-nvs8 --tp 8 --cp 2": ("cp > 1", "all-gather"),
     "estimate gpt3-1t --system h200-nvs8 --dp 3": ("dp does not divide the global batch", "gbs = 4096"),

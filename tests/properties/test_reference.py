@@ -82,14 +82,17 @@ def reference_layer(c):
             back = [("broadcast", w, over2), ("reduce", x, over1), ("broadcast", x, over1), ("reduce", w, over2)]
             forward = way(c, matrix, 2 * T * o * i, E * (T * i + i * o + T * o * nb), there, nb)
             flops = T * i * (2 * o - 1) + i * o * (2 * T - 1)
-            backward = way(c, matrix, flops, 2 * E * (i * o + T * o * nb + T * i), back, nb)
+            nbytes = (
+                E * (i * o + 2 * T * o * nb + 2 * T * i) + G * i * o
+            )  # the gradient of the weights is written as it is accumulated
+            backward = way(c, matrix, flops, nbytes, back, nb)
             op(name, forward, backward, W=E * (i // m2) * o, saved=E * T * (i // m1))
             return
         scatter = [("reduce-scatter", E * T * (o if row_parallel else i), over1)]  # the full output, or the full input
         i, o = (i // m1, o) if row_parallel else (i, o // m1)
         forward = way(c, matrix, gemm(T, i, o), E * (T * i + T * o + i * o), scatter if row_parallel else [])
         flops = gemm(T, o, i) + gemm(i, T, o)
-        nbytes = E * (i * o + 2 * T * i + 2 * T * o) + G * i * o  # the gradient of the weights is written as it is accumulated
+        nbytes = E * (i * o + 2 * T * i + 2 * T * o) + G * i * o  # the same
         backward = way(c, matrix, flops, nbytes, [] if row_parallel else scatter)
         op(name, forward, backward, W=E * i * o, saved=E * T * i)
 
