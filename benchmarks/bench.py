@@ -122,6 +122,28 @@ def one_search(strategy: str) -> float:
     return time.perf_counter() - begin
 
 
+MODERN = (  # model, GPUs, framework
+    ("llama-3.1-405b", 16384, "megatron"),
+    ("llama-3.1-405b", 16384, "any"),
+    ("deepseek-v3", 2048, "megatron"),
+)
+
+
+def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
+    """One search for a model of today on DGX H100, nothing cached: seconds with the ten best plans, candidates, those timed."""
+    import traincast as tc
+    from traincast.space import _enumerate
+    from traincast.stages import telling_devices
+
+    model, system = tc.load_model(name), tc.load_system("dgx-h100")
+    _enumerate.cache_clear()
+    telling_devices.cache_clear()
+    begin = time.perf_counter()
+    found = tc.search(model, system, gpus, model.global_batch, framework=framework)
+    _ = found.plans
+    return time.perf_counter() - begin, found.candidates, found.feasible
+
+
 def main() -> None:
     """Run everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -139,6 +161,11 @@ def main() -> None:
     print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
     for strategy in ("1d", "summa", "context", "1d,summa,context"):
         print(f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms")
+    print("\nOne search for a model of today on DGX H100, the ten best plans estimated")
+    for name, gpus, framework in MODERN:
+        seconds, candidates, placed = modern(name, gpus, framework)
+        rate = f"{candidates / seconds / 1e6:.2f} M candidates/s, {candidates / seconds / scalar:,.0f} times the baseline"
+        print(f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {placed:,} timed: {seconds:.2f} s, {rate}")
     from traincast.executors import run
     from traincast.paper import paper_figures, paper_studies
 

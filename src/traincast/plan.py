@@ -253,6 +253,7 @@ class Plans:
     fast_pp: Column = 1.0
     fast_dp: Column = 1.0
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
+    placed_on: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what `group` worked out
     tp_kind: TpKind = "1d"
     cp_kind: CpKind = "none"
     sp: bool = True

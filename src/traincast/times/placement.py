@@ -55,8 +55,10 @@ def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
     Group
         Columns over plans.
     """
-    n = _members(plan, axis)
-    return Group(n, tuple(_near(plan, axis, n, held) for held in _held(plan, tiers)))
+    n, sizes = _members(plan, axis), tuple(tier.size for tier in tiers)
+    if sizes not in plan.placed_on:
+        plan.placed_on[sizes] = _held(plan, tiers)
+    return Group(n, tuple(_near(plan, axis, n, held) for held in plan.placed_on[sizes]))
 
 
 def _members(plan: Plans, axis: Axis) -> Column:
