@@ -149,6 +149,10 @@ def print_metrics(measures: Metrics, out: Console) -> None:
     ]
     if any(whole):
         lines.append(f"the whole run: {', '.join(filter(None, whole))}, failures aside")
+    if measures.goodput is not None and measures.checkpoint_interval is not None:
+        often = seconds(float(measures.checkpoint_interval))
+        days = "" if measures.effective_days is None else f", {_days(measures.effective_days)} with them"
+        lines.append(f"goodput {float(measures.goodput):.1%}: failures, restarts and a checkpoint every {often}{days}")
     out.print(heading("Utilisation and cost"))
     paragraphs(lines, out)
 

@@ -399,22 +399,27 @@ def _branch_inside(model: Model, batch: Batch, columns: dict[str, Ints], branch:
         ep = divisors(model.experts.experts)
         branch("ep", ep, ranks[:, None] % ep == 0)
         ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"] // columns["ep"]
-        etp = np.unique(columns["tp"])
+        etp = np.union1d(1, columns["tp"])
         branch("etp", etp, ((etp == 1) | (etp == columns["tp"][:, None])) & (ranks[:, None] % etp == 0))
     if batch.strategy in ("ulysses", "hybrid"):
-        every = np.unique(columns["cp"])
+        every = _divisors_of(columns["cp"])
         cp = columns["cp"][:, None]
         inner = (every == cp) if batch.strategy == "ulysses" else (cp % every == 0) & (every > 1) & (every < cp)
         branch("ulysses", every, inner)
     if batch.hybrid:
         holders = columns["dp"] * columns.get("cp", 1)
-        every = np.unique(columns["dp"])
+        every = _divisors_of(columns["dp"])
         branch("replicas", every, holders[:, None] % every == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
         branch("vp", v, (v == 1) | ((columns["pp"][:, None] > 1) & (columns["pp"][:, None] * v <= model.layers)))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)
+
+
+def _divisors_of(column: Ints) -> Ints:
+    """Numbers that divide one of a column's, ascending."""
+    return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)])) if len(column) else np.ones(1, np.int64)
 
 
 def _fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:

@@ -16,6 +16,9 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 COMMANDS = {
     "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5",
     "plan-vit": "plan vit-era5 --system b200-nvs64 --gpus 4096 --strategy summa,context --top 5",
+    "plan-modern": "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 3 --recompute full",
+    "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --gbs 128",
+    "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "catalog": "catalog",
     "catalog-system": "catalog polaris",
@@ -63,6 +66,46 @@ def test_output_is_as_it_was_approved(name, run):
         path.write_text(timeless(out), encoding="utf-8")
         pytest.fail(f"new snapshot {path.name}: look at it, and run again")
     assert timeless(out) == path.read_text(encoding="utf-8")
+
+
+def test_acceptance_of_modern_training(run):
+    """A configuration by path; a plan that does not fit ends with 1 and says what would make it fit."""
+    config = Path(__file__).parents[2] / "examples" / "llama-3.1-405b" / "config.json"
+    code, out, _ = run(f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json --top 1")
+    answer = json.loads(out)
+    assert (code, answer["global_batch"], answer["framework"]) == (0, 2048, "megatron")
+    assert answer["plans"][0]["fits"]
+    code, out, err = run("memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32 --json")
+    told = json.loads(out)
+    assert code == 1
+    assert "would fit with" in err
+    assert "recompute full" in err
+    (device,) = told["devices"]
+    assert device["memory_bytes"] == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
+    assert sum(device["memory_by_component_bytes"].values()) == pytest.approx(device["memory_bytes"], rel=1e-12)
+
+
+def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
+    _, out, _ = run("memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 --json")
+    told = json.loads(out)
+    assert [device["stage"] for device in told["devices"]] == list(range(8))
+    assert max(device["memory_bytes"] for device in told["devices"]) == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
+    assert sum(device["parts"].get("dense", 0) for device in told["devices"]) == 3  # arXiv 2412.19437, section 4.2
+    assert sum(device["parts"].get("moe", 0) for device in told["devices"]) == 58
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--tokens-per-batch 4M", 512),  # as batches are counted: 512 x 8192 tokens (arXiv 2407.21783)
+        ("--tokens-per-batch 4194304", 512),
+        ("--seq 4096 --tokens-per-batch 4M", 1024),
+        ("--global-batch 96", 96),
+    ],
+)
+def test_a_batch_in_tokens_or_in_sequences(options, expected, run):
+    _, out, _ = run(f"estimate llama-3-8b --system dgx-h100 --dp 8 --cp 2 --cp-kind ring {options} --json")
+    assert json.loads(out)["global_batch"] == expected
 
 
 def test_plan_json(run):
@@ -141,6 +184,16 @@ WRONG = {
     "estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0": ("tp = 0", "dp = 0"),
     "estimate gpt3-1t --system h200-nvs8 --tp 8 --cp 2": ("cp > 1", "all-gather"),
     "estimate gpt3-1t --system h200-nvs8 --dp 3": ("dp does not divide the global batch", "gbs = 4096"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --zero 7": ("zero", "0, 1, 2, 3"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --recompute foo": ("recompute = 'foo'", "selective"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --framework jax": ("unknown framework 'jax'", "torchtitan"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --precision nvfp4": ("has no fp4 rate", "fp8"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --imbalance 2": ("imbalance", "has no experts"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --tokens-per-batch 1000": ("whole number of sequences", "8,192"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens-per-batch 1M": ("--global-batch", "--tokens-per-batch"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens many": ("--tokens", "15T"),
+    "estimate mixtral-8x7b --system dgx-h100 --dp 8 --gbs 8 --imbalance 0.5": ("0.5", "at least 1"),
+    "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3 --layout 4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
     "catalog wibble": ("unknown model, system or accelerator 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),

@@ -44,6 +44,10 @@ class Asked:
     tokens: Annotated[str | None, Parameter(help="Tokens of the whole run, such as 15T; else the model's own.")] = None
     price: Annotated[float | None, Parameter(help="Price of a GPU for an hour [$]; else the system's.")] = None
 
+    restart: Annotated[float | None, Parameter(help="Time from a failure until training goes on [s]; with it goodput is told.")] = (
+        None
+    )
+
     def model(self, name: str) -> "Model":
         """The model, as it is to be trained."""
         from traincast.load import load_model
@@ -76,7 +80,7 @@ class Asked:
         from traincast.metrics import metrics
 
         tokens = None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
-        return metrics(est, tokens=tokens, price=self.price)
+        return metrics(est, tokens=tokens, price=self.price, restart_seconds=self.restart)
 
 
 def _locks() -> Any:

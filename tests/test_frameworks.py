@@ -1,0 +1,161 @@
+"""Batches of candidates, what frameworks can run, and locks; searches of small modern models against brute force."""
+
+from itertools import product
+
+import pytest
+
+import traincast as tc
+from traincast.frameworks import FRAMEWORKS, Batch, default_framework, framework
+from traincast.model import Experts, Model
+from traincast.plan import ALLOWED, STRATEGIES
+
+DENSE = Model(
+    name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True, mlp="swiglu",
+    norm="rmsnorm", biases=(), dropout=False, positions="rotary",
+)  # fmt: skip
+MOE = tc.Model(**{**vars(DENSE), "name": "small-moe", "experts": Experts(experts=8, topk=2, ffn=1024)})
+H100 = tc.load_system("dgx-h100")
+
+
+def plans_of(found):
+    """Every candidate of a search, as plans."""
+    return [
+        outcome.evaluation.space.as_asked(outcome.evaluation.space.plans(layout, fill))
+        for outcome in found.outcomes
+        for layouts in [range(outcome.layouts.start, outcome.layouts.stop)]
+        for layout, fill in [_candidates(outcome, layouts)]
+    ]
+
+
+def _candidates(outcome, layouts):
+    import numpy as np
+
+    rows = np.array(list(layouts), dtype=np.int64)
+    which, fill = outcome.evaluation.space.candidates(rows)
+    return rows[which], fill
+
+
+def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron():
+    gpt = tc.load_model("gpt3-1t")
+    assert default_framework(gpt, None).name == "paper"
+    assert default_framework(DENSE, ("1d", "summa")).name == "paper"
+    assert default_framework(DENSE, None).name == "megatron"
+    assert default_framework(DENSE, ("ring",)).name == "megatron"
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_frameworks_name_choices_that_exist(name):
+    one = FRAMEWORKS[name]
+    assert set(one.strategies) <= set(STRATEGIES)
+    for choice, values in one.choices.items():
+        words = [part for value in values for part in str(value).split("+")] if choice == "recompute" else values
+        assert set(words) <= set(ALLOWED[choice])
+
+
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
+@pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed"])
+def test_the_best_of_a_search_is_the_best_of_its_candidates_one_by_one(name, model):
+    found = tc.search(model, H100, 8, 16, framework=name, locks={"mbs": 1})
+    best = float("inf")
+    counted = fitting = 0
+    for columns in plans_of(found):
+        for i in range(len(columns.tp)):
+            est = tc.estimate(model, H100, columns.row(i), 16)
+            counted += 1
+            if est.fits:
+                fitting += 1
+                best = min(best, est.step_seconds)
+    assert (found.candidates, found.feasible) == (counted, fitting)
+    assert found.best[1].step_seconds == pytest.approx(best, rel=1e-12)
+
+
+def by_loops(model, gpus, gbs, zero_with_pipeline):
+    """Megatron's 1-D candidates without experts, by plain loops: degrees, virtual stages, micro-batches."""
+    divisors = [n for n in range(1, gpus + 1) if gpus % n == 0]
+    for tp, pp in product(divisors, divisors):
+        if gpus % (tp * pp) or model.heads % tp or (model.kv_heads % tp and tp % model.kv_heads):
+            continue
+        dp = gpus // (tp * pp)
+        if 3 * model.hidden // tp < 128 or gbs % dp or pp > model.layers:
+            continue
+        for mbs in [n for n in range(1, gbs + 1) if gbs // dp % n == 0]:
+            if mbs * model.seq % tp:
+                continue
+            for v in range(1, model.layers // pp + 1):
+                if v == 1 or (pp > 1 and gbs // dp // mbs % pp == 0):
+                    yield tp, pp, dp, mbs, v
+
+
+def test_megatrons_candidates_are_those_of_plain_loops():
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", strategy="1d", locks={"recompute": "none"})
+    columns = plans_of(found)[0]
+    rows = [tuple(map(int, row)) for row in zip(columns.tp, columns.pp, columns.dp, columns.mbs, columns.vp, strict=True)]
+    assert sorted(rows) == sorted(by_loops(DENSE, 16, 32, False))
+    assert len(set(rows)) == len(rows)
+
+
+def test_locks_leave_one_value():
+    found = tc.search(MOE, H100, 16, 32, framework="megatron", locks={"tp": 2, "ep": 4, "recompute": "full", "precision": "fp8"})
+    assert found.candidates > 0
+    for columns in plans_of(found):
+        assert set(map(int, columns.tp)) <= {2}
+        assert set(map(int, columns.ep)) <= {4}
+        assert (columns.recompute, columns.precision) == ("full", "fp8")
+
+
+def test_locked_searches_are_parts_of_the_whole():
+    whole = tc.search(MOE, H100, 16, 32, framework="megatron")
+    parts = [tc.search(MOE, H100, 16, 32, framework="megatron", locks={"tp": tp}) for tp in (1, 2, 4, 8, 16)]
+    assert sum(part.candidates for part in parts) == whole.candidates
+    assert sum(part.feasible for part in parts) == whole.feasible
+    assert min(part.least_seconds for part in parts) == whole.least_seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "knob"), [("torchtitan", "1d", "dp"), ("any", "hybrid", "cp"), ("any", "ulysses", "cp")]
+)
+def test_a_locked_degree_keeps_all_that_subdivides_it(name, strategy, knob):
+    """Replicas of dp, ulysses of cp."""
+    whole = tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy)
+    parts = [tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy, locks={knob: n}) for n in (1, 2, 4, 8, 16)]
+    assert sum(part.candidates for part in parts) == whole.candidates
+
+
+def test_every_lock_that_cannot_be_is_told_at_once():
+    with pytest.raises(tc.InputError) as told:
+        tc.search(DENSE, H100, 8, 16, locks={"tp": 0, "zero": 7, "wibble": 1, "recompute": "full+none"})
+    text = str(told.value)
+    assert all(word in text for word in ("tp = 0", "zero = 7", "'wibble'", "recompute = 'full+none'"))
+    with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, paper, torchtitan"):
+        framework("jax")
+    with pytest.raises(tc.InputError, match="the locks leave nothing"):
+        tc.search(DENSE, H100, 8, 16, framework="megatron", locks={"tp_kind": "summa"})
+
+
+def test_deepspeed_runs_no_zero_2_in_a_pipeline():
+    found = tc.search(DENSE, H100, 16, 32, framework="deepspeed")
+    for columns in plans_of(found):
+        if columns.zero > 1:
+            assert set(map(int, columns.pp)) == {1}
+
+
+def test_objectives():
+    by = {name: tc.search(DENSE, H100, 16, 32, objective=name, top=5) for name in ("time", "throughput", "cost", "memory")}
+    assert by["time"].plans == by["throughput"].plans == by["cost"].plans
+    held = [est.memory_bytes for _, est in by["memory"].plans]
+    assert held == sorted(held)
+    assert held[0] == min(float(outcome.memory.min(initial=float("inf"))) for outcome in by["time"].outcomes)
+    with pytest.raises(tc.InputError, match="objective"):
+        tc.search(DENSE, H100, 8, 16, objective="beauty")
+
+
+def test_a_job_on_nvl72_uses_a_part_of_every_domain():
+    found = tc.search(DENSE, tc.load_system("gb200-nvl72"), 128, 256, framework="megatron", top=1)
+    plan = found.best[0]
+    assert plan.fast_tp * plan.fast_cp * plan.fast_pp * plan.fast_dp == 64  # of 72: 128 = 2 x 64
+
+
+def test_batches_of_one_shape_share_their_space():
+    one, other = Batch("1d", (("recompute", "none"),)), Batch("1d", (("recompute", "full"),))
+    assert one.shape == other.shape
+    assert Batch("1d", (("schedule", "gpipe"),)).shape != one.shape
