@@ -226,6 +226,27 @@ def moved(name: str, E: Column, forward: Column, backward: Column, module: str =
     )
 
 
+def held(name: str, E: Column, weights: Column) -> Operation:
+    """Weights that are held and cost no work worth counting.
+
+    Parameters
+    ----------
+    name : str
+        Name of the operation.
+    E : Column
+        Size of an element [byte].
+    weights : Column
+        Parameters on the rank.
+
+    Returns
+    -------
+    Operation
+        One without work.
+    """
+    idle = Pass((), 0 * E * weights)
+    return Operation(name, idle, idle, weights=weights)
+
+
 def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
     """Dropout on n elements (arXiv 2410.00273, operations of a layer).
 

@@ -85,9 +85,7 @@ def head(model: Model, rank: Sharding, shared: bool = False) -> Iterator[Operati
     """
     yield rank.norm("head.norm")
     if model.vocab is None:
-        yield dense.moved(
-            "head.classes", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=(model.classes or 0) * (model.hidden + 1)
-        )
+        yield dense.held("head.classes", rank.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * rank.tokens)
         return
     local = vocabulary(model, rank)
     projection = rank.projection("head.projection", local)
@@ -136,8 +134,7 @@ def tied(model: Model, rank: Sharding) -> Iterator[Operation]:
     Operation
         One without work.
     """
-    weights = vocabulary(model, rank) * model.hidden
-    yield dense.moved("head.tied", rank.E, 0 * weights, 0 * weights, weights=weights)
+    yield dense.held("head.tied", rank.E, vocabulary(model, rank) * model.hidden)
 
 
 def mtp(model: Model, rank: Sharding) -> Iterator[Operation]:

@@ -54,8 +54,11 @@ def _router(model: Model, one: Experts, rank: Sharding, n: Column) -> Operation:
 
 
 def _sent(name: str, rank: Sharding, rows: Column, width: Column, topk: int, forward: int, backward: int) -> Operation:
-    """Rows put in the order of their experts and sent to them, or the way back: so many elements are moved for each of a row's."""
-    nbytes = rank.E * rows * width
+    """Rows put in the order of their experts and sent to them, or the way back: so many elements are moved for each of a row's.
+
+    The fullest rank receives more than its share, and all wait for it.
+    """
+    nbytes = rank.E * rows * width * rank.plan.load
     comms = (
         Collective("all-to-all", nbytes, "ep", copies=topk),
         Collective("all-gather" if name.endswith(".permute") else "reduce-scatter", nbytes * rank.plan.etp, "etp"),

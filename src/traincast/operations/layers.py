@@ -7,7 +7,7 @@ from traincast.assumptions import Assumptions
 from traincast.model import Kind, Model
 from traincast.operations import ends, experts
 from traincast.operations.base import Operation
-from traincast.operations.dense import moved, norm
+from traincast.operations.dense import held, moved, norm
 from traincast.operations.mlp import mlp
 from traincast.operations.sharding import Sharding, sharding
 from traincast.plan import Plans
@@ -117,7 +117,7 @@ def attention(model: Model, rank: Sharding, local: bool = False) -> Iterator[Ope
         yield exchange
     yield from rank.attention(local)
     if model.sinks:
-        yield moved("attention.sinks", rank.E, 0 * rank.tokens, 0 * rank.tokens, weights=rank.cut(h))
+        yield held("attention.sinks", rank.E, rank.cut(h))
     yield rank.linear_out("attention.proj", h * model.value_width, e)
     if "proj" in model.biases:
         yield rank.bias("attention.proj")
