@@ -14,6 +14,7 @@ import sympy as sp
 
 from traincast.assumptions import ERRATA, PAPER, Assumptions
 from traincast.columns import COLUMNS
+from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
 from traincast.hardware import Accelerator, System, Tier
 from traincast.load import accelerator_names, figures, load_system, system_names
@@ -28,7 +29,7 @@ from traincast.plan import STRATEGIES, Plans
 from traincast.recipes import PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stages import Stages
-from traincast.step import PartCosts, Step, step
+from traincast.step import Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
 from traincast.times.placement import Group
@@ -283,9 +284,13 @@ def formulas() -> str:
     strategies = "\n".join(f"### {title}\n\n{sharded(name)}" for name, title in titles.items())
     parts = {
         "Operations on local shapes": ("operations.dense", "operations.attention", vocabulary()),
-        "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": ("operations.sharding", strategies),
-        "Times": ("times", times()),
-        "A training step and the memory of a rank": ("step", "memory", training_step()),
+        "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": (
+            "operations.sharding",
+            "operations.tensor_parallel",
+            strategies,
+        ),
+        "Times": ("costs", "times", times()),
+        "A training step and the memory of a rank": ("step", "overheads", "memory", training_step()),
     }
     sections = [
         f"## {title}\n\n{', '.join(f'`traincast.{module}`' for module in modules)}\n\n{text}\n"

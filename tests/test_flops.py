@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.blocks import Experts, Latent, Local
 from traincast.flops import CONVENTIONS, RECOMPUTE, forward_flops, hardware_flops_per_token, model_flops_per_token
-from traincast.model import Experts, Latent, Local
 
 
 def gpt(layers, hidden, heads, vocab, seq=2048, **changes):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from traincast.blocks import Local
 from traincast.errors import InputError
 from traincast.huggingface.families import FAMILIES
 from traincast.load import figures, load_model, model_names
-from traincast.model import Local, Model
+from traincast.model import Model
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"

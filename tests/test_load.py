@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.blocks import Experts, Latent, Local
 from traincast.errors import InputError
 from traincast.load import figures, load_model, load_system, model_names, system_names
-from traincast.model import Experts, Latent, Local, Model
+from traincast.model import Model
 
 MODEL = {"name": "tiny", "source": "by hand", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 ACCELERATOR = {
@@ -482,7 +483,7 @@ def test_odd_keys_and_numbers(write: Callable[..., Path]) -> None:
 @pytest.mark.parametrize("key", ["layers", "aliases", "name", "latent", "experts", "local", "biases", "mlp", "tied", "norms"])
 def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
     from traincast.mistakes import check
-    from traincast.schema import ModelFile
+    from traincast.schema.models import ModelFile
 
     try:
         check(ModelFile, MODEL | {key: value}, "file")

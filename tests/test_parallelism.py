@@ -6,10 +6,11 @@ import pytest
 
 import traincast as tc
 from traincast.assumptions import TYPICAL
+from traincast.costs import PartCosts
 from traincast.operations.layers import layer
+from traincast.overheads import data_parallel
 from traincast.plan import Plans
 from traincast.stages import Stages, with_load
-from traincast.step import PartCosts, data_parallel
 
 LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))
 DGX = tc.load_system("dgx-h100")

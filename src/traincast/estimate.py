@@ -8,6 +8,7 @@ import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
+from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, not_whole
 from traincast.frameworks import default_framework
 from traincast.hardware import System
@@ -19,7 +20,7 @@ from traincast.plan import Plan, Plans
 from traincast.rules import require
 from traincast.space import placements
 from traincast.stages import Stages, devices, every_device, stages, with_load
-from traincast.step import Seconds, Step, Timed, cost_part, step, time_part
+from traincast.step import Step, step
 from traincast.units import GIB
 
 

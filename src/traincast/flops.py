@@ -7,8 +7,9 @@ costs twice as much. Conventions differ in the weights they count and in whether
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from traincast.blocks import Kind
 from traincast.errors import unknown
-from traincast.model import Kind, Model
+from traincast.model import Model
 
 
 @dataclass(frozen=True)
@@ -168,26 +169,10 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
 
 def _layer_weights(model: Model, kind: Kind) -> int:
     """Weights of a layer's matrix products that a token meets; routers are left out, as Megatron-LM does."""
-    held, one = _attention_weights(model), model.experts
+    held, one = model.attention_matrices, model.experts
     if not kind.moe or one is None:
-        return held + _mlp_weights(model, model.ffn)
-    return held + one.topk * _mlp_weights(model, one.ffn) + _mlp_weights(model, one.shared_ffn)
-
-
-def _mlp_weights(model: Model, f: int) -> int:
-    """Weights of the matrices of an MLP of inner width f: widen (twice where gated), narrow."""
-    return (3 if model.gated else 2) * model.hidden * f
-
-
-def _attention_weights(model: Model) -> int:
-    """Weights of the matrices that make queries, keys and values, and project the result."""
-    e, h, q, v = model.hidden, model.heads, model.head_width, model.value_width
-    if model.latent is None:
-        return e * (h * q + 2 * model.groups * q) + h * q * e
-    one = model.latent
-    queries = e * h * q if one.q_rank is None else e * one.q_rank + one.q_rank * h * q
-    keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank * h * (one.nope_dim + v)
-    return queries + keys + h * v * e
+        return held + model.mlp_matrices(model.ffn)
+    return held + one.topk * model.mlp_matrices(one.ffn) + model.mlp_matrices(one.shared_ffn)
 
 
 def _end_weights(model: Model) -> float:

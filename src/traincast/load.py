@@ -13,7 +13,9 @@ from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
 
 if TYPE_CHECKING:
-    from traincast.schema import Figure, ModelFile, Part, SystemFile
+    from traincast.schema.entries import Figure, Part
+    from traincast.schema.models import ModelFile
+    from traincast.schema.systems import SystemFile
 
 SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
 MODEL_KEYS: Final = {"layers", "hidden", "heads"}
@@ -108,17 +110,17 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     InputError
         If there is no such model or system, or with every mistake of the file.
     """
-    from traincast import schema
+    from traincast.schema import entries, systems
 
     if _is_system(name_or_path):
-        return schema.figures(_system_file(name_or_path))
+        return entries.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
         if chip := known("accelerators", str(name_or_path).lower()):
-            return schema.accelerator_figures(schema.AcceleratorPart.model_validate(chip))
+            return entries.figures(systems.AcceleratorPart.model_validate(chip))
         raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
     file = _model_file(name_or_path)
     _model(file, str(name_or_path))  # refuses figures that contradict each other
-    return schema.figures(file)
+    return entries.figures(file)
 
 
 def _model(file: "ModelFile", subject: str) -> Model:
@@ -134,7 +136,8 @@ def _model(file: "ModelFile", subject: str) -> Model:
 
 def _plain(item: Any) -> Any:
     """An item of a checked file as the model holds it."""
-    from traincast.schema import Entry, ModelPart
+    from traincast.schema.entries import Entry
+    from traincast.schema.models import ModelPart
 
     if isinstance(item, Entry):
         return item.value
@@ -147,7 +150,7 @@ def _plain(item: Any) -> Any:
 def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
     """A checked model file, its sequence length replaced where one is asked for."""
     from traincast.mistakes import check
-    from traincast.schema import ModelFile
+    from traincast.schema.models import ModelFile
 
     if seq is not None and not_whole("seq", seq):
         raise InputError(str(name_or_path), not_whole("seq", seq))
@@ -166,7 +169,7 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile"
 def _system_file(name_or_path: str | Path) -> "SystemFile":
     """A checked system file."""
     from traincast.mistakes import check
-    from traincast.schema import system_file
+    from traincast.schema.systems import system_file
 
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
@@ -215,13 +218,13 @@ def _system_document(name: str) -> dict[str, Any] | None:
 
 def _values(part: "Part") -> dict[str, Any]:
     """The figures a part of a checked file holds, by name."""
-    from traincast.schema import Entry
+    from traincast.schema.entries import Entry
 
     return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
 def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:
     """Where each figure of a file comes from."""
-    from traincast.schema import figures
+    from traincast.schema.entries import figures
 
     return {figure.path: f"{figure.source} ({figure.basis})" for figure in figures(file)}

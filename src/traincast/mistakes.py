@@ -10,7 +10,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.errors import InputError
-from traincast.schema import MOST_TIERS, Entry, File, Misplaced, Part
+from traincast.schema.entries import Entry, File, Misplaced, Part
+from traincast.schema.systems import MOST_TIERS
 
 TIERS = f"a network has two to {MOST_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)

@@ -4,16 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, get_args
 
+from traincast.blocks import GATED, Biased, Experts, Kind, Latent, Local, Mlp, Norm, Positions, QkNorm
 from traincast.errors import WHOLE, InputError, is_whole
 
-Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
-Norm = Literal["layernorm", "rmsnorm"]
-Positions = Literal["none", "rotary", "learned"]
-Biased = Literal["qkv", "proj", "mlp"]
-QkNorm = Literal["head", "full", "plain"]
-GATED: Final = frozenset({"swiglu", "geglu"})
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "mlp": get_args(Mlp),
     "norm": get_args(Norm),
@@ -26,113 +21,6 @@ COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # whole numbers of at least 1,
     "local": ("window",),
     "experts": ("experts", "topk", "ffn", "every"),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Latent:
-    """Multi-head latent attention: keys and values from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1).
-
-    Parameters
-    ----------
-    kv_rank : int
-        Width of the vector that keys and values are made from.
-    q_rank : int or None
-        Width of the vector that queries are made from; None where they are made from the hidden state.
-    nope_dim, rope_dim : int
-        Width of a head's query and key without and with rotary positions.
-    value_dim : int
-        Width of a head's value.
-    """
-
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
-    q_rank: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Local:
-    """Attention to a stretch of the sequence only, in some of the layers.
-
-    Parameters
-    ----------
-    window : int
-        Tokens of a sliding window or of a chunk.
-    chunked : bool
-        Whether the sequence is cut into chunks instead of a window that slides.
-    global_every : int
-        Every how many layers one attends to the whole sequence: layers n, 2n, ... counted from 1. 0 if none does.
-    layers : tuple of int
-        The layers with local attention, counted from 1, where `global_every` cannot tell; takes its place.
-    """
-
-    window: int
-    chunked: bool = False
-    global_every: int = 0
-    layers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experts:
-    """Mixture of experts in place of the MLP.
-
-    Parameters
-    ----------
-    experts, topk : int
-        Experts of a layer, and those a token goes to.
-    ffn : int
-        Width of one expert's inner layer.
-    shared_ffn : int
-        Inner width of the experts all tokens go to, together; 0 for none.
-    shared_gate : bool
-        Whether the shared expert's result is scaled by a gate of its own (Qwen2-MoE).
-    first_dense : int
-        Layers at the beginning that keep a dense MLP.
-    every : int
-        Every how many layers one has experts: layers n, 2n, ... counted from 1, after `first_dense`.
-    router_bias : bool
-        Whether the router has a trained bias.
-    capacity : float or None
-        Capacity factor: an expert takes at most that multiple of the mean, the rest is dropped. None: no token is dropped.
-    imbalance : float
-        Load of the fullest expert-parallel rank relative to the mean.
-    load : tuple of float
-        Tokens each expert gets, in any unit (measured counts); takes the place of `imbalance`. Empty where not known.
-    """
-
-    experts: int
-    topk: int
-    ffn: int
-    shared_ffn: int = 0
-    shared_gate: bool = False
-    first_dense: int = 0
-    every: int = 1
-    router_bias: bool = False
-    capacity: float | None = None
-    imbalance: float = 1.0
-    load: tuple[float, ...] = ()
-
-    def fullest(self, ep: int) -> float:
-        """Load of the fullest of `ep` ranks relative to the mean: 1 for one rank."""
-        if ep == 1:
-            return 1.0
-        busiest = self.imbalance
-        if self.load:
-            each = self.experts // ep
-            sums = [sum(self.load[i : i + each]) for i in range(0, self.experts, each)]
-            busiest = max(sums) * len(sums) / sum(sums)
-        return busiest if self.capacity is None else min(busiest, self.capacity)
-
-
-class Kind(NamedTuple):
-    """What sets one layer apart from another."""
-
-    local: bool
-    moe: bool
-
-    def __str__(self) -> str:
-        return ("local " if self.local else "") + ("moe" if self.moe else "dense")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,6 +204,16 @@ class Model:
         """Whether the MLP is gated, so that its first layer has twice the width."""
         return self.mlp in GATED
 
+    @property
+    def up_projections(self) -> int:
+        """Matrices that widen in an MLP: 2 where one gates the other, else 1."""
+        return 2 if self.gated else 1
+
+    @property
+    def norm_vectors(self) -> int:
+        """Weight vectors of a norm: scale and shift of a layer norm, scale of an RMS norm."""
+        return 2 if self.norm == "layernorm" else 1
+
     @cached_property
     def pattern(self) -> tuple[Kind, ...]:
         """Kind of every layer, first to last."""
@@ -370,9 +268,8 @@ class Model:
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Weights of one layer of a kind."""
-        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
-        held = self._attention_parameters() + self.norms * norm
-        one = self.experts
+        e, one = self.hidden, self.experts
+        held = self._attention_parameters() + self.norms * self.norm_vectors * e
         if not kind.moe or one is None:
             return held + self._mlp_parameters(self.ffn)
         used = one.topk if active else one.experts
@@ -380,28 +277,38 @@ class Model:
         shared = (self._mlp_parameters(one.shared_ffn) if one.shared_ffn else 0) + (e if one.shared_gate else 0)
         return held + router + shared + used * self._mlp_parameters(one.ffn)
 
+    def mlp_matrices(self, f: int) -> int:
+        """Weights of the matrices of an MLP of inner width f: widen (twice where gated), narrow."""
+        return (self.up_projections + 1) * self.hidden * f
+
     def _mlp_parameters(self, f: int) -> int:
-        """Weights of an MLP of inner width f: widen (twice where gated), narrow, and biases."""
-        e, wide = self.hidden, (2 if self.gated else 1) * f
-        return e * wide + f * e + (wide + e if "mlp" in self.biases else 0)
+        """Weights of an MLP of inner width f, biases included."""
+        return self.mlp_matrices(f) + (self.up_projections * f + self.hidden if "mlp" in self.biases else 0)
+
+    @property
+    def attention_matrices(self) -> int:
+        """Weights of the matrices that make queries, keys and values, and project the result."""
+        e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
+        one = self.latent
+        if one is None:
+            return e * (h * q + 2 * self.groups * q) + h * q * e
+        queries = e * h * q if one.q_rank is None else e * one.q_rank + one.q_rank * h * q
+        keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank * h * (one.nope_dim + v)
+        return queries + keys + h * v * e
 
     def _attention_parameters(self) -> int:
-        """Weights of attention."""
-        e, h = self.hidden, self.heads
-        if self.latent is not None:
-            one, per_head = self.latent, h * self.head_width
-            queries = e * per_head if one.q_rank is None else e * one.q_rank + one.q_rank + one.q_rank * per_head
-            keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank + one.kv_rank * h * (one.nope_dim + one.value_dim)
-            return queries + keys + h * one.value_dim * e
-        q, kv = h * self.head_width, self.groups * self.head_width
-        bias = (q + 2 * kv if "qkv" in self.biases else 0) + (e if "proj" in self.biases else 0)
+        """Weights of attention: matrices, biases, norms and sinks."""
+        if self.latent is not None:  # the narrow vectors are normed
+            return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
+        q, kv = self.heads * self.head_width, self.groups * self.head_width
+        bias = (q + 2 * kv if "qkv" in self.biases else 0) + (self.hidden if "proj" in self.biases else 0)
         normed = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
-        return e * (q + 2 * kv) + q * e + bias + normed + (h if self.sinks else 0)
+        return self.attention_matrices + bias + normed + (self.heads if self.sinks else 0)
 
     @property
     def end_parameters(self) -> int:
         """Weights before the first and after the last layer: embedding, positions, final norm, head."""
-        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
+        e, norm = self.hidden, self.norm_vectors * self.hidden
         ends = (self.max_positions or self.seq) * e if self.positions == "learned" else 0
         if self.patch is not None:
             ends += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
@@ -412,7 +319,7 @@ class Model:
     @property
     def mtp_parameters(self) -> int:
         """Weights of multi-token prediction, which published counts leave out: embedding and head are the main model's."""
-        e, norm = self.hidden, self.hidden * (2 if self.norm == "layernorm" else 1)
+        e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
 

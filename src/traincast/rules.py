@@ -7,8 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traincast.blocks import Experts
 from traincast.errors import InputError
-from traincast.model import Experts, Model
+from traincast.model import Model
 from traincast.plan import AXES, Plan, Plans
 from traincast.times.pipelines import SCHEDULES, Requirement
 

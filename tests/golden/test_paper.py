@@ -10,11 +10,11 @@ import pytest
 
 import traincast as tc
 from traincast.assumptions import PRESETS
+from traincast.costs import time_part
 from traincast.model import Model
 from traincast.operations.layers import layer
 from traincast.plan import Plans
 from traincast.reproduce import reproduce
-from traincast.step import time_part
 
 OPERATION = {
     "fc1": "mlp.fc1", "fc1-bias": "mlp.fc1_bias", "act1": "mlp.gelu", "dpr1": "mlp.inner_dropout", "fc2": "mlp.fc2",

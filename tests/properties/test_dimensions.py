@@ -7,11 +7,12 @@ import pytest
 
 import traincast as tc
 from traincast.assumptions import PAPER, TYPICAL
+from traincast.costs import cost_part, time_part
 from traincast.memory import Footprint, memory
 from traincast.operations.layers import layer, parts
 from traincast.plan import STRATEGIES, Plans
 from traincast.stages import stages, with_load
-from traincast.step import cost_part, step, time_part
+from traincast.step import step
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincast.assumptions import PRESETS, with_errata
+from traincast.costs import cost_part, time_part
 from traincast.estimate import Estimate
 from traincast.hardware import Accelerator, System, Tier
 from traincast.memory import Footprint, memory
@@ -21,7 +22,7 @@ from traincast.model import Model
 from traincast.operations.layers import layer
 from traincast.plan import STRATEGIES, Plans
 from traincast.stages import stages
-from traincast.step import cost_part, step, time_part
+from traincast.step import step
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

@@ -1,8 +1,8 @@
 """Core attention: what stands between the qkv and the output projection, on shapes local to the rank.
 
 A query meets every key: the scores are A = Q K' (logits). Softmax makes each row of A sum to 1. Dropout sets some scores to 0. The
-scores then mix the values: O = A V (attend). A causal mask would halve the work; it is not counted. Every formula is from
-arXiv 2410.00273, operations of a layer.
+scores then mix the values: O = A V (attend). Of masked scores a fused kernel skips what `Heads.share` leaves out; unfused ones skip
+none. Every formula is from arXiv 2410.00273, operations of a layer, which counts no mask.
 
 Symbols are numbers or columns over plans: b sequences, h local heads of width q, lq local queries, l keys, E bytes per element.
 From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the scores (r rows of l).

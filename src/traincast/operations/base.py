@@ -5,11 +5,11 @@ Every field is a number or a column over plans; nothing here knows of time.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from traincast.columns import Column
 
-Unit = Literal["matrix", "vector"]
+Unit = Literal["matrix", "low", "vector"]  # the matrix unit at 16 bits or above, at the rate of the recipe, the vector unit
 Axis = Literal[
     "tp",
     "tp2",
@@ -43,8 +43,6 @@ class Gemm:
         Whether the product is added to what is there, which costs one addition per element more.
     low : bool
         Whether it runs at the rate of the precision recipe; at 16 bits (or above) otherwise.
-    unit : {"matrix"}
-        Unit that does the work.
     """
 
     m: Column
@@ -53,7 +51,11 @@ class Gemm:
     batch: Column = 1.0
     accumulate: bool = False
     low: bool = False
-    unit: Unit = "matrix"
+
+    @property
+    def unit(self) -> Unit:
+        """Unit that does the work, and at which rate."""
+        return "low" if self.low else "matrix"
 
     @property
     def flops(self) -> Column:
@@ -69,15 +71,10 @@ class Vector:
     ----------
     flops : Column
         Arithmetic; a column over plans [FLOP].
-    low : bool
-        Never: the vector unit works at 16 bits or above.
-    unit : {"vector"}
-        Unit that does the work.
     """
 
     flops: Column
-    low: bool = False
-    unit: Unit = "vector"
+    unit: ClassVar[Unit] = "vector"
 
 
 Kernel = Gemm | Vector
@@ -135,12 +132,12 @@ class Pass:
             self.kernels + other.kernels, self.nbytes + other.nbytes, self.collectives + other.collectives, self.panels, self.rounds
         )
 
-    def flops(self, unit: Unit | Literal["low"]) -> Column:
+    def flops(self, unit: Unit) -> Column:
         """Arithmetic on one unit.
 
         Parameters
         ----------
-        unit : {"matrix", "vector", "low"}
+        unit : {"matrix", "low", "vector"}
             The unit; ``"low"`` are products on the matrix unit in the low precision of the recipe, which ``"matrix"`` leaves out.
 
         Returns
@@ -148,7 +145,7 @@ class Pass:
         Column
             Sum over the kernels of that unit; a column over plans [FLOP].
         """
-        return total(kernel.flops for kernel in self.kernels if ("low" if kernel.low else kernel.unit) == unit)
+        return total(kernel.flops for kernel in self.kernels if kernel.unit == unit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ input and output widths. All of them are numbers or columns over plans.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from traincast.columns import Column
 from traincast.operations.base import Collective, Gemm, Operation, Pass, Vector
 
 Comms = tuple[Collective, ...]
-ONE: Final = 1  # a single weight matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def linear(
     o: Column,
     forward: Comms = (),
     backward: Comms = (),
-    copies: Column = ONE,
+    copies: Column = 1,
     kept: Column | None = None,
 ) -> Operation:
     """Linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
@@ -80,7 +78,7 @@ def linear(
     Operation
         Its input is saved.
     """
-    rows = T if copies is ONE else T / copies  # of each matrix
+    rows = T / copies  # of each matrix
     x, y, w = T * i, T * o, copies * i * o  # elements; each moves once per product
     return Operation(
         name,
@@ -93,7 +91,7 @@ def linear(
 
 
 def summa_linear(
-    name: str, E: Sizes, T: Column, inputs: Column, outputs: Column, m1: Column, m2: Column, nb: Column, copies: Column = ONE
+    name: str, E: Sizes, T: Column, inputs: Column, outputs: Column, m1: Column, m2: Column, nb: Column, copies: Column = 1
 ) -> Operation:
     """Linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
 
@@ -122,7 +120,7 @@ def summa_linear(
         Its collectives are those of one panel.
     """
     o = outputs // m1
-    rows = T if copies is ONE else T / copies  # of each matrix
+    rows = T / copies  # of each matrix
     x, w, y = T * inputs, copies * inputs * o, T * o  # elements that pass through the rank
     moved = E.read(w) + E.E * y * nb + E.read(x)  # every panel adds to the result
     return Operation(

@@ -8,8 +8,9 @@ expert's width and see each other's rows.
 from collections.abc import Iterator
 from dataclasses import replace
 
+from traincast.blocks import Experts
 from traincast.columns import Column
-from traincast.model import Experts, Model
+from traincast.model import Model
 from traincast.operations import dense
 from traincast.operations.base import Collective, Operation, Pass
 from traincast.operations.mlp import mlp
@@ -75,14 +76,14 @@ def _sent(name: str, rank: Sharding, rows: Column, width: Column, topk: int, for
 def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Iterator[Operation]:
     """The experts' MLPs on the rows of a rank, experts side by side."""
     e, f, local = model.hidden, one.ffn, one.experts / rank.plan.ep
-    wide = (2 if model.gated else 1) * f
+    wide = model.up_projections * f
     first = rank.linear_in("experts.fc1", e, wide, rows, local)
     second = rank.linear_out("experts.fc2", f, e, rows, local)
     inner = second.saved_bytes / rank.E  # elements of the activation on the rank
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
-    yield replace(dense.activation(f"experts.{model.mlp}", rank.E, inner, 2 if model.gated else 1), saved_by="experts")
+    yield replace(dense.activation(f"experts.{model.mlp}", rank.E, inner, model.up_projections), saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
     if "mlp" in model.biases:
         yield _bias("experts.fc2_bias", rank, rows, e, local)

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from traincast.assumptions import Assumptions
-from traincast.model import Kind, Model
+from traincast.blocks import Kind
+from traincast.model import Model
 from traincast.operations import ends, experts
 from traincast.operations.base import Operation
 from traincast.operations.dense import held, moved, norm
 from traincast.operations.mlp import mlp
-from traincast.operations.sharding import Sharding, sharding
+from traincast.operations.sharding import Sharding
+from traincast.operations.tensor_parallel import sharding
 from traincast.plan import Plans
 
 Layer = tuple[Operation, ...]

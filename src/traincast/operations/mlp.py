@@ -28,12 +28,12 @@ def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Ope
     Operation
         In execution order.
     """
-    e, wide = model.hidden, (2 if model.gated else 1) * f
+    e, wide = model.hidden, model.up_projections * f
     inner = rank.tokens * rank.cut(f)
     yield replace(rank.linear_in(f"{name}.fc1", e, wide), module="mlp", saved_by="norms")
     if "mlp" in model.biases:
         yield rank.bias(f"{name}.fc1", wide)
-    yield activation(f"{name}.{model.mlp}", rank.E, inner, 2 if model.gated else 1)
+    yield activation(f"{name}.{model.mlp}", rank.E, inner, model.up_projections)
     if model.dropout:
         yield replace(rank.dropout(f"{name}.inner_dropout", inner), module="activation")
     yield replace(rank.linear_out(f"{name}.fc2", f, e), saved_by="activation")

@@ -64,3 +64,13 @@ def layer_by_layer(
         return exposed + first
     everything = total(x * n for x, n in zip(collective, layers, strict=True))
     return exposed + first + contention * excess(everything - exposed - first)
+
+
+def largest(values: Sequence[Column]) -> tuple[Column, Column]:
+    """The largest of several columns, row by row, and which of them it is, from 0."""
+    most: Column = values[0]
+    which: Column = 0.0
+    for i, value in enumerate(values[1:], 1):
+        which = np.where(value > most, float(i), which)
+        most = np.maximum(most, value)
+    return most, which

@@ -35,7 +35,7 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Preci
     matrix = work.flops("matrix") / (assumed.matrix_efficiency * high)
     vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
     seconds = assumed.launch_seconds + matrix + vector
-    if any(kernel.unit == "matrix" and kernel.low for kernel in work.kernels):
+    if any(kernel.unit == "low" for kernel in work.kernels):
         seconds = seconds + work.flops("low") / (assumed.matrix_efficiency * recipe.reduced_rate * gpu.peak(recipe.rate))
     return seconds
 
@@ -62,6 +62,6 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assum
         Exposed time; a column over plans [s].
     """
     traffic = work.nbytes / gpu.hbm_bandwidth
-    if assumed.traffic_exposed and any(kernel.unit == "matrix" for kernel in work.kernels):
+    if assumed.traffic_exposed and any(kernel.unit != "vector" for kernel in work.kernels):
         return np.maximum(traffic - compute, assumed.traffic_exposed * traffic)
     return excess(traffic - compute)

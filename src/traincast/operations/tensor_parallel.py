@@ -1,0 +1,173 @@
+"""Tensor parallelism: 1-D (Megatron), with context parallelism, and 2-D (SUMMA).
+
+m1 and m2 are the two degrees: tp, and tp2 or cp.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from traincast.assumptions import Assumptions
+from traincast.columns import Column
+from traincast.model import Model
+from traincast.operations import attention, dense
+from traincast.operations.base import Axis, Collective, Operation
+from traincast.operations.dense import Comms
+from traincast.operations.sharding import Sharding
+from traincast.plan import Plans
+
+
+class OneD(Sharding):
+    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan leaves it out.
+
+    Inside a block, widths are cut over m1. Between blocks, tokens are.
+    """
+
+    @property
+    def _between(self) -> Column:
+        """Ways the tokens are cut between blocks."""
+        return self.plan.tp if self.plan.sp else 1.0
+
+    @cached_property
+    def boundary(self) -> tuple[Column, Column]:
+        """b (l/m2/m1) rows of full width."""
+        return self.plan.mbs * (self.model.seq // self.plan.context // self._between), self.model.hidden
+
+    def _scatter(self, width: Column) -> Comms:
+        """Sum over tensor ranks of this rank's tokens at full width: each rank keeps its tokens, or all of them without `sp`."""
+        return (Collective("reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"),)
+
+    def _gather(self, width: Column) -> Comms:
+        """All tokens of the group at full width; nothing to do without `sp`."""
+        return (Collective("all-gather", self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
+
+    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+        """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
+        if rows is not None:
+            return dense.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
+        keeps = self.assumptions.keeps_gathered or not self.plan.sp
+        kept = self.tokens if keeps else self.tokens // self.plan.tp
+        again = () if keeps else self._gather(inputs)
+        backward = (*again, *self._scatter(inputs))
+        return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, backward=backward, kept=kept)
+
+    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+        """Row-parallel: w[inputs/m1, outputs]; the output is reduce-scattered."""
+        if rows is not None:
+            return dense.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
+        own = inputs // self.plan.tp
+        return dense.linear(name, self.sizes, self.tokens, own, outputs, forward=self._scatter(outputs))
+
+    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """The rank's own tokens; the narrow result is gathered by the layer that follows."""
+        return dense.linear(name, self.sizes, self.boundary[0], inputs, outputs)
+
+    def handed_on(self, width: Column) -> Comms:
+        """Gathered over tensor ranks."""
+        return self._gather(width)
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """Column-parallel, on gathered tokens."""
+        e = self.model.hidden
+        kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.boundary[0]
+        return dense.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+
+    def summed(self, width: Column) -> tuple[Comms, Comms]:
+        """As a row-parallel layer's result, and its gradient gathered."""
+        return self._scatter(width), self._gather(width)
+
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
+        """Norm of the rank's own rows; the result is gathered for the next block."""
+        forward = self._gather(self.model.hidden) if gather else ()
+        backward = self._scatter(self.model.hidden) if returned and self.plan.sp else ()
+        return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
+
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """Added to every token."""
+        return self.tokens, self.model.hidden
+
+
+class Context(OneD):
+    """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values exchanged."""
+
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """As the reference model adds them: fc2's after the reduce-scatter, the projection's cut over its width."""
+        e = self.model.hidden
+        return (self.boundary[0], e) if name == "mlp.fc2" else (self.tokens, e // self.plan.tp)
+
+
+@dataclass(frozen=True)
+class Summa(Sharding):
+    """2-D SUMMA: activations cut over tokens (m2) and width (m1), every product in panels on the m1 x m2 grid."""
+
+    sequence_axis: Axis = "tp2"
+
+    @cached_property
+    def boundary(self) -> tuple[Column, Column]:
+        """b (l/m2) rows of width e/m1."""
+        return self.tokens, self.model.hidden // self.plan.tp
+
+    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+        """SUMMA product; both linear layers of a block are the same."""
+        plan, tokens = self.plan, self.tokens if rows is None else rows
+        return dense.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
+
+    linear_out = linear_in
+
+    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """A product as any other."""
+        return self.linear_in(name, inputs, outputs)
+
+    def handed_on(self, width: Column) -> Comms:
+        """Nothing: the next product fetches what it needs."""
+        return ()
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """A product as any other."""
+        return self.linear_in(name, self.model.hidden, local * self.plan.tp)
+
+    def summed(self, width: Column) -> tuple[Comms, Comms]:
+        """Reduced over the columns of the grid."""
+        comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
+        return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
+
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
+        """Norm of rows cut over m1: moments forward, their gradients and the weights' backward, are all-reduced."""
+        r, w = self.boundary
+        cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
+        forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
+        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
+        return dense.norm(name, self.E, r, cut, forward, backward, self.model.norm_vectors)
+
+    def outer_bias(self, name: str) -> tuple[Column, Column]:
+        """Cut over its width."""
+        return self.tokens, self.model.hidden // self.plan.tp
+
+    def attention(self, local: bool = False) -> Iterator[Operation]:
+        """Core attention as SUMMA products where asked for, else as for context parallelism."""
+        if self.plan.attention != "summa":
+            yield from super().attention(local)
+            return
+        model, plan, mask = self.model, self.plan, self.assumptions.mask_bytes
+        yield from attention.summa(self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels)
+
+
+def sharding(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
+    """The sharding a batch of plans asks for.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+    plan : Plans
+        Plans, one or columns of them; their choices select the class.
+    assumptions : Assumptions
+        Sizes of elements.
+
+    Returns
+    -------
+    Sharding
+        `Summa`, `Context` or `OneD`.
+    """
+    kind = Summa if plan.tp_kind == "summa" else OneD if plan.cp_kind == "none" else Context
+    return kind(model, plan, assumptions)

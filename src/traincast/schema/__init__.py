@@ -1,0 +1,1 @@
+"""What a model or a system file may hold, as pydantic classes."""

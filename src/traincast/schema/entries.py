@@ -1,0 +1,272 @@
+"""Figures of a file as pydantic classes: a value with its unit, its source, and what kind of source that is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
+
+from traincast.units import EXAMPLES, parse
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Basis = Literal["spec", "measured", "assumed"]
+HERE: Final = "the file itself"  # the source of a figure where a file names none
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number of a file.
+
+    Parameters
+    ----------
+    path : str
+        Dotted path in the file, for instance ``"network.0.bandwidth"``.
+    value : float
+        The number in SI [`unit`].
+    unit : str
+        SI unit; empty for a plain number.
+    source : str
+        Where it comes from.
+    basis : {"spec", "measured", "assumed"}
+        What kind of source that is.
+    """
+
+    path: str
+    value: float
+    unit: str
+    source: str
+    basis: Basis
+
+
+class Misplaced(ValueError):
+    """What is wrong at a place inside the value that was checked."""
+
+    def __init__(self, place: tuple[str | int, ...], wrong: str):
+        self.place = place
+        super().__init__(wrong)
+
+
+class Part(BaseModel):
+    """A mapping that takes only the keys it declares."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+    elsewhere: ClassVar[Mapping[str, str]] = {}  # keys that parts like this one may have: why this one may not
+
+
+class Entry(Part):
+    """A figure as written: a bare value, or a mapping of value, source and basis."""
+
+    unit: ClassVar[str] = ""
+    example: ClassVar[object]
+    may_be_zero: ClassVar[bool] = False
+
+    value: float
+    source: Text | None = None
+    basis: Basis = "spec"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bare(cls, raw: object) -> object:
+        """A bare value stands for a mapping that holds only it."""
+        return raw if isinstance(raw, dict) else {"value": raw}
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _positive(cls, raw: object) -> float:
+        """The value, finite and above zero (or zero, where that means something)."""
+        value = cls._read(raw)
+        if not (0 < value < inf or (cls.may_be_zero and value == 0)):
+            allowed = "of at least 0" if cls.may_be_zero else "above 0"
+            raise ValueError(f"not a finite number {allowed}; write for instance {cls.example!r}")
+        return value
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The value as written, of the right kind."""
+        try:
+            if isinstance(raw, int | float) and not isinstance(raw, bool):
+                return float(raw)
+        except OverflowError:
+            return inf
+        raise ValueError(f"not a number; write for instance {cls.example!r}")
+
+
+class Amount(Entry):
+    """A positive number."""
+
+    example = 0.5
+
+
+class Load(Entry):
+    """Tokens an expert gets, in any unit."""
+
+    example = 0.5
+    may_be_zero = True
+
+
+class Factor(Entry):
+    """A number of at least 1."""
+
+    example = 1.2
+
+    @field_validator("value")
+    @classmethod
+    def _at_least_one(cls, value: float) -> float:
+        """The value, refused below 1."""
+        if value < 1:
+            raise ValueError(f"below 1, the least it can be; write for instance {cls.example!r}")
+        return value
+
+
+class Share(Entry):
+    """A number above 0 and at most 1."""
+
+    example = 0.7
+
+    @field_validator("value")
+    @classmethod
+    def _at_most_one(cls, value: float) -> float:
+        """The value, refused above 1."""
+        if value > 1:
+            raise ValueError(f"above 1, the most a share can be; write for instance {cls.example!r}")
+        return value
+
+
+class Count(Entry):
+    """A positive whole number."""
+
+    example = 64
+
+    value: int
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The value as written, refused with a fraction."""
+        value = super()._read(raw)
+        if isfinite(value) and value != round(value):
+            raise ValueError(f"not a whole number; write for instance {cls.example!r}")
+        return int(value) if isfinite(value) else value
+
+
+class Whole(Count):
+    """A whole number, zero allowed."""
+
+    example = 1
+    may_be_zero = True
+
+
+class Tokens(Count):
+    """A number of tokens."""
+
+    unit = "token"
+
+
+class Sequences(Count):
+    """A number of sequences."""
+
+    unit = "sequence"
+
+
+class Quantity(Entry):
+    """A number with a unit, which has to be written."""
+
+    @classmethod
+    def _read(cls, raw: object) -> float:
+        """The quantity in SI."""
+        if _is_number(raw):
+            raise ValueError(f"has no unit; write for instance {EXAMPLES[cls.unit]!r}")
+        return parse(raw, cls.unit)  # type: ignore[arg-type]  # anything but text it refuses itself
+
+
+class Bytes(Quantity):
+    """A capacity."""
+
+    unit = "byte"
+    example = EXAMPLES[unit]
+
+
+class ByteRate(Quantity):
+    """A bandwidth."""
+
+    unit = "byte/s"
+    example = EXAMPLES[unit]
+
+
+class FlopRate(Quantity):
+    """A rate of arithmetic."""
+
+    unit = "FLOP/s"
+    example = EXAMPLES[unit]
+
+
+class Seconds(Quantity):
+    """A duration; zero is that of an ideal network."""
+
+    unit = "s"
+    example = EXAMPLES[unit]
+    may_be_zero = True
+
+
+class Watts(Quantity):
+    """A power."""
+
+    unit = "W"
+    example = EXAMPLES[unit]
+
+
+class Hours(Quantity):
+    """A long duration."""
+
+    unit = "h"
+    example = EXAMPLES[unit]
+
+
+class HourlyPrice(Quantity):
+    """A price for an hour."""
+
+    unit = "$/h"
+    example = EXAMPLES[unit]
+
+
+class Carbon(Quantity):
+    """Carbon dioxide of a kilowatt-hour."""
+
+    unit = "g/kWh"
+    example = EXAMPLES[unit]
+
+
+class File(Part):
+    """What every file holds; `source` stands for all figures without one of their own."""
+
+    name: Text
+    title: Text | None = None
+    source: Text = HERE
+
+
+def figures(part: Part) -> tuple[Figure, ...]:
+    """Every figure of a checked file or of a mapping in it, in the order of its description."""
+    return tuple(_figures(part, "", getattr(part, "source", None) or HERE))
+
+
+def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
+    """Figures below a dotted path, which inherit a source."""
+    for key, item in items:
+        path = f"{prefix}{key}"
+        if isinstance(item, Entry):
+            yield Figure(path, item.value, item.unit, item.source or source, item.basis)
+        elif isinstance(item, Part):
+            yield from _figures(item, f"{path}.", getattr(item, "source", None) or source)
+        elif isinstance(item, tuple):
+            yield from _figures(enumerate(item), f"{path}.", source)
+
+
+def _is_number(raw: object) -> bool:
+    """Whether a value is a number, or text that holds nothing but one."""
+    try:
+        float(raw)  # type: ignore[arg-type]  # failing is the answer
+    except (TypeError, ValueError):
+        return False
+    except OverflowError:
+        return True
+    return not isinstance(raw, bool)

@@ -1,0 +1,105 @@
+"""What a model file may hold."""
+
+from typing import ClassVar, Literal
+
+from pydantic import StrictBool, ValidationInfo, field_validator
+
+from traincast.blocks import Biased, Experts, Latent, Local, Mlp, Norm, Positions, QkNorm
+from traincast.schema.entries import Amount, Count, Factor, File, Load, Part, Sequences, Text, Tokens, Whole
+
+
+class ModelPart(Part):
+    """A mapping inside a model file; `becomes` is what the model holds of it."""
+
+    becomes: ClassVar[type]
+
+
+class LatentPart(ModelPart):
+    """Multi-head latent attention."""
+
+    becomes = Latent
+
+    kv_rank: Count
+    q_rank: Count | None = None
+    nope_dim: Count
+    rope_dim: Count
+    value_dim: Count
+
+
+class LocalPart(ModelPart):
+    """Sliding-window or chunked attention."""
+
+    becomes = Local
+
+    window: Tokens
+    chunked: StrictBool | None = None
+    global_every: Whole | None = None
+    layers: tuple[Count, ...] | None = None
+
+    @field_validator("layers")
+    @classmethod
+    def _one_pattern(cls, layers: tuple[Count, ...] | None, info: ValidationInfo) -> tuple[Count, ...] | None:
+        """The layers are told once."""
+        if layers and info.data.get("global_every"):
+            raise ValueError("global_every is given as well; keep one of the two")
+        return layers
+
+
+class ExpertsPart(ModelPart):
+    """Mixture of experts."""
+
+    becomes = Experts
+
+    experts: Count
+    topk: Count
+    ffn: Count
+    shared_ffn: Whole | None = None
+    shared_gate: StrictBool | None = None
+    first_dense: Whole | None = None
+    every: Count | None = None
+    router_bias: StrictBool | None = None
+    capacity: Amount | None = None
+    imbalance: Factor | None = None
+    load: tuple[Load, ...] | None = None
+
+
+class ModelFile(File):
+    """A model file. What is left out or null is as in `Model`, whose fields these are."""
+
+    aliases: tuple[Text, ...] = ()
+    layers: Count
+    hidden: Count
+    heads: Count
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    latent: LatentPart | None = None
+    local: LocalPart | None = None
+    ffn: Count
+    experts: ExpertsPart | None = None
+    vocab: Count | None = None
+    mtp: Whole | None = None
+    patch: Count | None = None
+    classes: Count | None = None
+    seq: Tokens
+    max_positions: Tokens | None = None
+    causal: StrictBool | None = None
+    mlp: Mlp | None = None
+    norm: Norm | None = None
+    norms: Literal[2, 4] | None = None
+    qk_norm: QkNorm | None = None
+    biases: tuple[Biased, ...] | None = None
+    sinks: StrictBool | None = None
+    dropout: StrictBool | None = None
+    positions: Positions | None = None
+    tied: StrictBool | None = None
+    global_batch: Sequences | None = None
+    training_sequences: Sequences | None = None
+    training_tokens: Tokens | None = None
+
+    @field_validator("training_tokens")
+    @classmethod
+    def _one_length(cls, tokens: Tokens | None, info: ValidationInfo) -> Tokens | None:
+        """The length of the run is given once."""
+        if tokens and info.data.get("training_sequences"):
+            raise ValueError("training_sequences is given as well; keep one of the two")
+        return tokens

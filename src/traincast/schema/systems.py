@@ -1,0 +1,130 @@
+"""What a system file may hold."""
+
+from functools import cache
+from typing import ClassVar, Final
+
+from pydantic import create_model, field_validator
+
+from traincast.documents import catalogue, known
+from traincast.errors import MOST, close_to
+from traincast.schema.entries import (
+    Amount,
+    ByteRate,
+    Bytes,
+    Carbon,
+    Count,
+    Factor,
+    File,
+    FlopRate,
+    HourlyPrice,
+    Hours,
+    Misplaced,
+    Part,
+    Seconds,
+    Share,
+    Text,
+    Watts,
+)
+
+MOST_TIERS: Final = 8
+
+
+class AcceleratorPart(Part):
+    """An accelerator; `source` stands for its figures without one of their own."""
+
+    name: Text
+    source: Text | None = None
+    matrix_flops: FlopRate
+    vector_flops: FlopRate
+    vector_fp32_flops: FlopRate | None = None
+    fp32_flops: FlopRate | None = None
+    fp8_flops: FlopRate | None = None
+    fp4_flops: FlopRate | None = None
+    hbm_bandwidth: ByteRate
+    hbm_bytes: Bytes
+    host_bandwidth: ByteRate | None = None
+    host_bytes: Bytes | None = None
+    power: Watts | None = None
+    processors: Count | None = None
+
+
+class TierPart(Part):
+    """A tier of the network."""
+
+    name: Text
+    bandwidth: ByteRate
+    efficiency: Share
+    latency: Seconds
+
+
+class InnerTier(TierPart):
+    """The network inside a fast domain of `size` accelerators; its bandwidth is that of all links of an accelerator."""
+
+    elsewhere: ClassVar = {"ports": "the innermost tier's bandwidth is that of all links of an accelerator"}
+
+    size: Count
+
+    @field_validator("size")
+    @classmethod
+    def _imaginable(cls, size: Count) -> Count:
+        """A size whose divisors can be tried."""
+        if size.value > MOST["gpus"]:
+            raise ValueError(f"above {MOST['gpus']:,}; write for instance 8")
+        return size
+
+
+class OuterTier(TierPart):
+    """The network that joins everything."""
+
+    elsewhere: ClassVar = {"size": "the outermost tier joins everything and has none; leave it out, or add a tier outside"}
+
+    ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
+
+
+class MiddleTier(OuterTier, InnerTier):
+    """A network between fast domains that joins `size` accelerators."""
+
+    elsewhere: ClassVar = {}
+
+
+class SystemFile(File):
+    """A system file."""
+
+    accelerator: AcceleratorPart
+    network: tuple[TierPart, ...]
+    gpus: Count | None = None
+    price: HourlyPrice | None = None
+    node_power: Watts | None = None
+    pue: Factor | None = None
+    carbon: Carbon | None = None
+    failure_hours: Hours | None = None
+    storage_bandwidth: ByteRate | None = None
+
+    @field_validator("accelerator", mode="before")
+    @classmethod
+    def _by_name(cls, raw: object) -> object:
+        """The catalogue's accelerator of that name, where a name is written."""
+        if not isinstance(raw, str):
+            return raw
+        found = known("accelerators", raw.lower())
+        if found is None:
+            raise ValueError(f"no accelerator of the catalogue; {close_to(raw, catalogue('accelerators'))}")
+        return found
+
+    @field_validator("network")
+    @classmethod
+    def _nested(cls, network: tuple[TierPart, ...]) -> tuple[TierPart, ...]:
+        """Domains of a tier hold whole domains of the tier before."""
+        sizes = [tier.size.value for tier in network if isinstance(tier, InnerTier)]
+        for i, (size, inner) in enumerate(zip(sizes[1:], sizes, strict=False), start=1):
+            if size % inner or size == inner:
+                larger = inner * max(round(size / inner), 2)
+                raise Misplaced((i, "size"), f"must be a multiple of network.{i - 1}.size = {inner}; write for instance {larger}")
+        return network
+
+
+@cache
+def system_file(tiers: int) -> type[SystemFile]:
+    """What a system file of that many tiers may hold: the place of a tier tells its keys."""
+    places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MOST_TIERS) - 2), OuterTier)
+    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]
