@@ -13,6 +13,7 @@ import numpy as np
 import sympy as sp
 
 from traincast.assumptions import ERRATA, PAPER, Assumptions
+from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
 from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
@@ -25,7 +26,7 @@ from traincast.operations.attention import Heads
 from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import Plans
 from traincast.recipes import PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stages import Stages

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS, KNOBS
-from traincast.plan import AXES, STRATEGIES
+from traincast.plan import AXES
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24

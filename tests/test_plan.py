@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, COLUMNS, KNOBS
 from traincast.errors import InputError
 from traincast.load import load_system
-from traincast.plan import AXES, STRATEGIES, Plan, Plans
+from traincast.plan import AXES, Plan, Plans
 from traincast.times.placement import group
 
 WHOLE = "must be a whole number of at least 1"

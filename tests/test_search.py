@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, COLUMNS, KNOBS
 from traincast.evaluation import OUT_OF_MEMORY
 from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.plan import STRATEGIES
 from traincast.rules import reasons
 from traincast.space import _enumerate, enumerate_space
 from traincast.stages import telling_devices

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traincast.choices import STRATEGIES
 from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.model import Model
-from traincast.plan import STRATEGIES, Plan
+from traincast.plan import Plan
 from traincast.rules import reasons
 from traincast.space import (
     NO_PLACEMENT,

@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.assumptions import Assumptions
+from traincast.choices import words
 from traincast.columns import Column
 from traincast.hardware import System
 from traincast.operations.base import Collective, Gemm, Operation, Pass, total
-from traincast.plan import Plans, words
+from traincast.plan import Plans
 from traincast.stages import Counts
 from traincast.times.collectives import collective
 from traincast.times.overlap import excess, panelled
@@ -249,7 +250,7 @@ def _squares(operations: list[Operation], plan: Plans) -> Column:
 
     An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
     """
-    if not plan.optimizer.flops_factor:
+    if not plan.optimizer.iterations:
         return 0.0
     matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
     small = [(np.minimum(one.m, one.n), np.maximum(one.m, one.n), one.batch) for one in matrices]

@@ -6,12 +6,13 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from traincast.choices import STRATEGIES
 from traincast.columns import Column
 from traincast.errors import InputError
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
 from traincast.hardware import System
-from traincast.plan import AXES, STRATEGIES, Plan, Plans
+from traincast.plan import AXES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, divisors, enumerate_space
 from traincast.units import gib, seconds

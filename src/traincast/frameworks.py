@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
+from traincast.choices import STRATEGIES, not_allowed
 from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
-from traincast.plan import STRATEGIES, not_allowed
 
 SEARCHED: Final = (
     "tp",

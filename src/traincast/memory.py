@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from traincast.assumptions import Assumptions
+from traincast.choices import words
 from traincast.columns import Column
 from traincast.operations.base import Operation, total
-from traincast.plan import Plans, words
+from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES

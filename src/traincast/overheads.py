@@ -1,13 +1,16 @@
 """What a step pays beside its layers: data-parallel traffic, the optimizer, copies to and from the host."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from traincast.assumptions import Assumptions
+from traincast.choices import words
 from traincast.columns import Column
 from traincast.costs import Costs, sum_of
 from traincast.hardware import System
 from traincast.operations.base import Axis, CollectiveKind
-from traincast.plan import Plans, words
+from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Line, line
 from traincast.times.overlap import excess, largest, layer_by_layer
@@ -59,36 +62,51 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     return largest(each)[0]
 
 
-def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Time to gather the weights, and to reduce the gradients, of one of every part [s]."""
-    byte = assumed.element_bytes / 2
-    element, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
-    whole = plan.zero == 0
-    kind: CollectiveKind = "all-reduce" if whole else "reduce-scatter"
+class _Holders(NamedTuple):
+    """Ranks that hold the same weights, and what they say to each other."""
 
-    def over(axis: Axis, kind: CollectiveKind = kind) -> Line:
+    sharded: bool
+    ring: Line  # of those that share one copy, or of all where every rank has one
+    between: Line | None  # replicas of the same share, if there are any
+    shards: Column
+
+    def gather(self, nbytes: Column) -> Column:
+        """Time to gather weights; nothing where they are not sharded [s]."""
+        return self.ring.seconds(nbytes) if self.sharded else 0 * self.ring.seconds(nbytes)
+
+    def reduce(self, nbytes: Column) -> Column:
+        """Time to reduce gradients [s]."""
+        seconds = self.ring.seconds(nbytes)
+        return seconds if self.between is None else seconds + self.between.seconds(nbytes / self.shards)
+
+
+def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions) -> _Holders:
+    """Holders of the same weights; `axes` name the groups of all of them, of those that share a copy, and of replicas."""
+    everyone, sharers, replicas = axes
+
+    def over(axis: Axis, kind: CollectiveKind) -> Line:
         return line(kind, group(plan, axis, system.tiers), system, assumed)
 
-    dense = over("weights" if whole else "shards")
-    several = bool(np.any(plan.replicas != 1))
-    spread = any(np.any(one.expert_weights) for one in used.values())
-    experts = over("experts" if whole else "expert shards") if spread else None
-    replicas = over("replicas", "all-reduce") if several else None
-    expert_replicas = over("expert replicas", "all-reduce") if several and spread else None
-    expert_shards = np.maximum(plan.expert_holders / plan.replicas, 1)
-    gather: dict[str, Column] = {}
-    scatter: dict[str, Column] = {}
-    for part, one in used.items():
-        gather[part] = 0 * one.forward if whole else dense.seconds(element * one.weights)
-        scatter[part] = dense.seconds(gradient * one.weights)
-        if replicas is not None:
-            scatter[part] = scatter[part] + replicas.seconds(gradient * one.weights * plan.replicas / plan.holders)
-        if experts is not None and np.any(one.expert_weights):
-            gather[part] = gather[part] + (0 if whole else 1) * experts.seconds(element * one.expert_weights)
-            scatter[part] = scatter[part] + experts.seconds(gradient * one.expert_weights)
-            if expert_replicas is not None:
-                scatter[part] = scatter[part] + expert_replicas.seconds(gradient * one.expert_weights / expert_shards)
-    return gather, scatter
+    between = over(replicas, "all-reduce") if np.any(plan.replicas != 1) else None
+    if plan.zero == 0:
+        return _Holders(False, over(everyone, "all-reduce"), between, shards)
+    return _Holders(True, over(sharers, "reduce-scatter"), between, shards)  # an all-gather takes as long
+
+
+def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Time to gather the weights, and to reduce the gradients, of one of every part [s]."""
+    byte = assumed.element_bytes / 2  # 16 bits have two bytes
+    weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
+    dense = _holders(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
+    gather = {part: dense.gather(weight * one.weights) for part, one in used.items()}
+    reduced = {part: dense.reduce(gradient * one.weights) for part, one in used.items()}
+    spread = {part: one.expert_weights for part, one in used.items() if np.any(one.expert_weights)}
+    if spread:
+        experts = _holders(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
+        for part, weights in spread.items():
+            gather[part] = gather[part] + experts.gather(weight * weights)
+            reduced[part] = reduced[part] + experts.reduce(gradient * weights)
+    return gather, reduced
 
 
 def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
@@ -114,18 +132,16 @@ def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Ass
     """
     if not assumed.optimizer_passes:
         return 0.0
-    dense, experts = sum_of(costs, held, "weights"), sum_of(costs, held, "expert_weights")
-    n = plan.holders / plan.replicas if plan.zero else 1.0
-    n_experts = np.maximum(plan.expert_holders / plan.replicas, 1) if plan.zero else 1.0
-    own, byte = dense / n + experts / n_experts, assumed.element_bytes / 2  # parameters this rank updates; 16 bits have two bytes
+    gpu, byte = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
+    n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
+    own = sum_of(costs, held, "weights") / n + sum_of(costs, held, "expert_weights") / n_experts  # parameters this rank updates
+    if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
+        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / gpu.host_link
     states = plan.recipe.master + plan.optimizer.state
     moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
-    if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
-        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / system.accelerator.host_link
-    gpu = system.accelerator
     squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
-    arithmetic_seconds = plan.optimizer.flops_factor * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
-    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + arithmetic_seconds
+    products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
+    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products
 
 
 def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:

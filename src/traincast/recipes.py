@@ -57,7 +57,7 @@ class Optimizer:
         Name users give it.
     state : float
         Bytes of states per parameter.
-    flops_factor : float
+    iterations : float
         Iterations that multiply a parameter's matrix by its own square (Muon's orthogonalisation), else 0.
     about : str
         In one line.
@@ -65,7 +65,7 @@ class Optimizer:
 
     name: str
     state: float
-    flops_factor: float = 0.0
+    iterations: float = 0.0
     about: str = ""
 
 
@@ -117,7 +117,7 @@ OPTIMIZERS: Final = {
             about="Adafactor with fp32 momentum, its row and column means negligible (arXiv 1804.04235)",
         ),
         # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al. 2024).
-        Optimizer(name="muon", state=4.0, flops_factor=5.0, about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz"),
+        Optimizer(name="muon", state=4.0, iterations=5.0, about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz"),
     )
 }
 GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # bytes of an accumulated gradient

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, Column
 from traincast.estimate import Estimate
 from traincast.explain import Explanation, label
 from traincast.metrics import Metrics
-from traincast.plan import STRATEGIES, Plan
+from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
 from traincast.units import GIB, gib, rate, seconds

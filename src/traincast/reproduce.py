@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.choices import ALIASES as STRATEGY
+from traincast.choices import STRATEGIES
 from traincast.estimate import estimate
 from traincast.load import load_model, load_system
-from traincast.plan import ALIASES as STRATEGY
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import Plans
 from traincast.search import search_each
 from traincast.space import Floats
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from traincast.assumptions import Assumptions, resolve
+from traincast.choices import ALIASES, STRATEGIES
 from traincast.errors import InputError, not_whole, unknown
 from traincast.estimate import Answer, check_gbs, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
@@ -20,7 +21,7 @@ from traincast.frameworks import Batch, Framework, default_framework
 from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.plan import ALIASES, STRATEGIES, Plan
+from traincast.plan import Plan
 from traincast.space import enumerate_space
 
 Objective = Literal["time", "throughput", "cost", "memory"]

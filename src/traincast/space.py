@@ -32,9 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.assumptions import Assumptions
+from traincast.choices import STRATEGIES
 from traincast.frameworks import Batch
 from traincast.model import Model
-from traincast.plan import STRATEGIES, Plan, Plans
+from traincast.plan import Plan, Plans
 from traincast.rules import rules
 from traincast.stages import Stages, stages, with_load
 from traincast.times.placement import ORDERS

@@ -19,6 +19,7 @@ CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 DOCTESTS = [
     "traincast",
     "traincast.plan",
+    "traincast.choices",
     "traincast.flops",
     "traincast.estimate",
     "traincast.metrics",

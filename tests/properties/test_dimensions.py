@@ -7,10 +7,11 @@ import pytest
 
 import traincast as tc
 from traincast.assumptions import PAPER, TYPICAL
+from traincast.choices import STRATEGIES
 from traincast.costs import cost_part, time_part
 from traincast.memory import Footprint, memory
 from traincast.operations.layers import layer, parts
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import Plans
 from traincast.stages import stages, with_load
 from traincast.step import step
 

@@ -14,13 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincast.assumptions import PRESETS, with_errata
+from traincast.choices import STRATEGIES
 from traincast.costs import cost_part, time_part
 from traincast.estimate import Estimate
 from traincast.hardware import Accelerator, System, Tier
 from traincast.memory import Footprint, memory
 from traincast.model import Model
 from traincast.operations.layers import layer
-from traincast.plan import STRATEGIES, Plans
+from traincast.plan import Plans
 from traincast.stages import stages
 from traincast.step import step
 from traincast.times.collectives import collective

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from traincast.assumptions import Assumptions
+from traincast.choices import STRATEGIES
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.plan import STRATEGIES, Plan
+from traincast.plan import Plan
 from traincast.plots.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
 from traincast.space import placements
 

@@ -12,11 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
+from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
 from traincast.errors import InputError, unknown
 from traincast.explain import label as component_name
 from traincast.load import load_system
-from traincast.plan import STRATEGIES
 from traincast.plots.style import (
     BLACK,
     COLOURS,

@@ -69,11 +69,11 @@ def _members(plan: Plans, axis: Axis) -> Column:
         case "weights":
             return plan.holders
         case "shards":
-            return plan.holders / plan.replicas
+            return plan.shards
         case "experts":
             return plan.expert_holders
         case "expert shards":
-            return np.maximum(plan.expert_holders / plan.replicas, 1)
+            return plan.expert_shards
         case "expert replicas":
             return np.minimum(plan.expert_holders, plan.replicas)
     degree: Column = getattr(plan, axis)
@@ -110,7 +110,7 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
             return held["dp"] * held["cp"]
         case "shards" | "replicas":
             together = held["dp"] * held["cp"]
-            inner = _common(plan.holders / plan.replicas, together)  # shards are neighbours, replicas far apart
+            inner = _common(plan.shards, together)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else together / inner
         case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
             pool = held["stage"] if axis in ("etp", "ep") else held["tp"] * held["cp"] * held["dp"]
@@ -121,7 +121,7 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
             if axis == "ep":
                 return ep
             alike = pool / etp / ep  # holders of the same experts, those that share a copy neighbours
-            shards = _common(_members(plan, "expert shards"), alike)
+            shards = _common(plan.expert_shards, alike)
             return {"experts": alike, "expert shards": shards}.get(axis, alike / shards)
     return held[axis]
 

@@ -1,0 +1,107 @@
+"""What a plan may choose: strategies of cutting a layer, and the closed sets of every other choice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS
+
+TpKind = Literal["1d", "summa"]
+CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
+Attention = Literal["flash", "unfused", "summa"]
+Zero = Literal[0, 1, 2, 3]
+ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
+Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and what that makes again
+    "selective": frozenset({"attention"}),
+    "attention": frozenset({"attention"}),
+    "activation": frozenset({"activation"}),
+    "norms": frozenset({"norms"}),
+    "mlp": frozenset({"mlp", "activation"}),
+    "experts": frozenset({"experts", "activation"}),
+}
+OFFLOADED: Final = ("optimizer", "activations", "weights")
+ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
+    "tp_kind": get_args(TpKind),
+    "cp_kind": get_args(CpKind),
+    "sp": (True, False),
+    "tp_overlap": (True, False),
+    "attention": get_args(Attention),
+    "recompute": ("none", "full", *MODULES),
+    "zero": get_args(Zero),
+    "schedule": get_args(ScheduleName),
+    "precision": tuple(PRECISIONS),
+    "grad_dtype": ("usual", *GRADIENTS),
+    "optimizer_kind": tuple(OPTIMIZERS),
+    "offload": ("none", *OFFLOADED),
+    "order": get_args(Order),
+}
+JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices that join words with +, and words that stand alone
+
+
+def words(choice: str) -> frozenset[str]:
+    """What a choice joins with +; empty for ``"none"``.
+
+    Examples
+    --------
+    >>> sorted(words("attention+norms"))
+    ['attention', 'norms']
+    """
+    return frozenset() if choice == "none" else frozenset(choice.split("+"))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to cut a layer over GPUs: what one batch of plans has in common.
+
+    Parameters
+    ----------
+    name : str
+        Name users give it.
+    second : str or None
+        The axis that cuts a layer beside tp.
+    choices : mapping of str to str
+        Its choices of a plan.
+    alias : str
+        What the paper's reference code calls it; empty where it does not know it.
+    """
+
+    name: str
+    second: str | None
+    choices: Mapping[str, Any]
+    alias: str = ""
+
+    @property
+    def layer_axes(self) -> tuple[str, ...]:
+        """Axes that cut a layer."""
+        return ("tp",) if self.second is None else ("tp", self.second)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes, whose degrees multiply to the number of GPUs, in enumeration order."""
+        return (*self.layer_axes, "pp", "dp")
+
+
+STRATEGIES: Final = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("1d", None, {"tp_kind": "1d", "cp_kind": "none"}, "1d"),
+        Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d"),
+        Strategy("context", "cp", {"tp_kind": "1d", "cp_kind": "all-gather"}, "2d-seqp"),
+        Strategy("ring", "cp", {"tp_kind": "1d", "cp_kind": "ring"}),
+        Strategy("ulysses", "cp", {"tp_kind": "1d", "cp_kind": "ulysses"}),
+        Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}),
+    )
+}
+ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}
+
+
+def not_allowed(choice: str, value: Any) -> list[str]:
+    """What is wrong with the value of a choice, if anything: a list of one line, or none."""
+    allowed, alone = ALLOWED[choice], JOINED.get(choice)
+    parts = str(value).split("+") if alone else [value]
+    fine = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
+    if fine and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
+        return []
+    joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
+    return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
