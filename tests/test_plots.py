@@ -13,8 +13,8 @@ import traincast as tc
 from traincast import paper, plots
 from traincast.columns import COLUMNS
 from traincast.executors import run
+from traincast.fills import placements
 from traincast.plots import style
-from traincast.space import placements
 from traincast.study import define
 from traincast.units import GIB
 

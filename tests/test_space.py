@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincast.choices import STRATEGIES
+from traincast.fills import divisors, factorizations, panels, placements
 from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.model import Model
 from traincast.plan import Plan
@@ -21,11 +22,7 @@ from traincast.rules import reasons
 from traincast.space import (
     NO_PLACEMENT,
     Shards,
-    divisors,
     enumerate_space,
-    factorizations,
-    panels,
-    placements,
 )
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)

@@ -7,9 +7,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Column: TypeAlias = float | NDArray[np.float64]
+    Column: TypeAlias = float | NDArray[np.float64]  # a number, or a column of them
+    Floats: TypeAlias = NDArray[np.float64]
+    Ints: TypeAlias = NDArray[np.int64]
+    Bools: TypeAlias = NDArray[np.bool_]
 else:
-    Column = float  # a number, or a column (float64 array) of them
+    Column = Floats = Ints = Bools = float  # names for annotations only: numpy is not imported for them
 
 
 Kind: TypeAlias = Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]

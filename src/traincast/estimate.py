@@ -10,6 +10,7 @@ from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, not_whole
+from traincast.fills import placements
 from traincast.frameworks import default_framework
 from traincast.hardware import System
 from traincast.memory import Footprint, devices_memory, memory
@@ -18,7 +19,6 @@ from traincast.operations.base import total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
-from traincast.space import placements
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.units import GIB

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.assumptions import Assumptions
+from traincast.columns import Floats, Ints
 from traincast.costs import Costs, cost_part, time_part
 from traincast.hardware import System
 from traincast.memory import Footprint, devices_memory
@@ -21,7 +22,7 @@ from traincast.operations.base import total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import reasons
-from traincast.space import NO_PLACEMENT, Floats, Ints, Shards, Space
+from traincast.space import NO_PLACEMENT, Shards, Space
 from traincast.step import step
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache

@@ -1,25 +1,25 @@
 """Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from traincast.advice import against, compare, label, percent, short_of, signed, slower
 from traincast.choices import STRATEGIES
 from traincast.columns import Column
-from traincast.errors import InputError
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
+from traincast.fills import divisors
 from traincast.hardware import System
-from traincast.plan import AXES, Plan, Plans
+from traincast.plan import Plan, Plans
 from traincast.rules import rules
-from traincast.space import Space, divisors, enumerate_space
-from traincast.units import gib, seconds
+from traincast.space import Space, enumerate_space
+from traincast.units import gib
 
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
-CHANGES: Final = 4  # changes of a plan that are told
 FAR: Final = 2.0  # plans slower by more than this share are not told one by one
 MORE: Final = 1.1  # a hardware figure is tried 10 % better
 NEAREST: Final = 64  # numbers of GPUs tried on either side
@@ -42,7 +42,7 @@ class Explanation:
     Parameters
     ----------
     outcomes : tuple of Outcome
-        What was searched, one per strategy.
+        What was searched, one per batch of candidates.
     plans : list of (Plan, Estimate)
         The best plans, best first.
     sensitivity : dict of str to float
@@ -86,9 +86,9 @@ class Explanation:
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
         shares = sorted(((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True)
-        spent = ", ".join(f"{_percent(share)} {label(name)}" for share, name in shares if share > 5e-4)
+        spent = ", ".join(f"{percent(share)} {label(name)}" for share, name in shares if share > 5e-4)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
-        moved = [f"{name} {_signed(change)}" for name, change in gains if change < -5e-4]
+        moved = [f"{name} {signed(change)}" for name, change in gains if change < -5e-4]
         return [
             f"Spends its step on {spent}.",
             f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
@@ -99,13 +99,13 @@ class Explanation:
         other = next((one for one in self.plans[1:] if one[0].columns().numbers() != best[0].columns().numbers()), None)
         if other is None:  # 1-D, and context with a degree of 1, are the same plan
             return []
-        plan, causes = _compare(other, best)
+        plan, causes = compare(other, best)
         return [f"Runner-up: {plan}", f"    {causes}"]
 
     def _degrees(self) -> list[str]:
         best, capacity = self.plans[0], _capacity(self.outcomes)
         lines = []
-        slow = [row.degree for row in self.degrees if row.best is not None and _slower(row.best, best) > FAR]
+        slow = [row.degree for row in self.degrees if row.best is not None and slower(row.best, best) > FAR]
         for row in self.degrees:
             if row.degree in slow:
                 continue
@@ -114,7 +114,7 @@ class Explanation:
             elif row.best[0] == best[0]:
                 lines.append(f"  {row.degree:>4}: the best plan")
             else:
-                plan, causes = _compare(row.best, best)
+                plan, causes = compare(row.best, best)
                 lines += [f"  {row.degree:>4}: {plan}", f"        {causes}"]
         if slow:
             lines.append(f"  {', '.join(map(str, slow))}: over {1 + FAR:.0f} times as slow")
@@ -133,7 +133,7 @@ class Explanation:
         for title, pair in told.items():
             if pair is not None and pair[0] not in seen:
                 seen.add(pair[0])
-                lines += [f"{title}: {_against(pair[1], self.plans[0][1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
+                lines += [f"{title}: {against(pair[1], self.plans[0][1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
         return lines or ["Memory excludes nothing."]
 
     def _nothing_fits(self) -> list[str]:
@@ -182,7 +182,7 @@ class Explanation:
 
 
 def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
-    """Gather what there is to say about a search: its outcomes, one per strategy, and its best plans."""
+    """Gather what there is to say about a search: its outcomes, one per batch of candidates, and its best plans."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     sensitivity = _sensitivity(plans[0][1]) if plans else {}
     fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
@@ -342,148 +342,3 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
     below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)
     above = next((n for n in range(nearest + stride, nearest + NEAREST * stride, stride) if possible(n)), None)
     return [n for n in (below, above) if n is not None]
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of a plan, and what it gives: memory and time against the plan as it was.
-
-    Parameters
-    ----------
-    said : str
-        The change in words.
-    answer : (Plan, Estimate)
-        The changed plan.
-    """
-
-    said: str
-    answer: Answer
-
-
-def changes(est: Estimate) -> list[Change]:
-    """Single changes of a plan that save memory on the same GPUs, those that fit first, the fastest of them first."""
-    found: list[Change] = []
-    if not isinstance(est.plan, Plan):
-        return found
-    for said, changed in _variations(est.plan):
-        fast = {f"fast_{axis}": None for axis in AXES}
-        try:
-            plan = replace(est.plan, **{**fast, **changed})
-            other = estimate(est.model, est.system, plan, est.gbs, est.assumptions)
-        except InputError:
-            continue
-        if other.memory_bytes < est.memory_bytes:
-            found.append(Change(said, (plan, other)))
-    return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
-
-
-def _variations(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Changes that may save memory, in words and as knobs."""
-    for word in ("selective", "norms+activation", "full"):
-        if plan.recompute == "none":
-            yield f"recompute {word}", {"recompute": word}
-    for zero in range(plan.zero + 1, 4):
-        yield f"zero {zero}", {"zero": zero}
-    if plan.dp % 2 == 0:
-        kind = "ring" if plan.cp_kind == "none" else plan.cp_kind
-        ways: tuple[tuple[str, dict[str, Any]], ...] = (("tp", {}), ("pp", {}), ("cp", {"cp_kind": kind}), ("tp2", {}))
-        for axis, more in ways:
-            if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
-                yield f"{axis} {getattr(plan, axis) * 2}", {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more}
-    if plan.ep > 1:
-        yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
-    if plan.mbs % 2 == 0:
-        yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
-    for word in ("optimizer", "activations"):
-        if plan.offload == "none":
-            yield f"offload {word}", {"offload": word}
-
-
-def _told(est: Estimate) -> str:
-    """Changes that would make a plan fit, or save most where none does."""
-    found = changes(est)
-    chosen = [one for one in found if one.answer[1].fits] or sorted(found, key=lambda one: float(one.answer[1].memory_bytes))
-    if not chosen:
-        return ""
-    lines = [
-        f"        {one.said}: {gib(float(one.answer[1].memory_bytes))}, {_against(one.answer[1], est)}" for one in chosen[:CHANGES]
-    ]
-    title = "would fit with" if chosen[0].answer[1].fits else "no single change makes it fit; most is saved by"
-    return "\n".join((f"\n    {title}", *lines))
-
-
-def short_of(est: Estimate, advice: bool = False) -> str:
-    """By how much a plan misses memory, and what would make it fit.
-
-    Parameters
-    ----------
-    est : Estimate
-        A plan that does not fit.
-    advice : bool
-        Whether single changes are tried.
-
-    Returns
-    -------
-    str
-        A few lines.
-    """
-    capacity = float(est.system.accelerator.hbm_bytes)
-    missing = float(est.memory_bytes) - capacity
-    more = f"{gib(missing)} more HBM ({_signed(missing / capacity)}) would make it fit"
-    short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
-    most, name = max((float(value), name) for name, value in est.memory.items())
-    lever = f"; {_lever(name, est.plan)} would cut it" if most > missing else ""
-    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
-
-
-def _lever(component: str, plan: Plan | Plans) -> str:
-    """What makes a component of memory smaller."""
-    split = " or ".join(STRATEGIES[plan.strategy].layer_axes)
-    if component == "optimizer":
-        return "more GPUs"
-    if component == "activations":
-        return f"a smaller micro-batch, or more {split}," if np.max(plan.mbs) > 1 else f"more {split}"
-    return f"more {split.replace(' or cp', '')} or pp"
-
-
-def _slower(pair: Answer, best: Answer) -> float:
-    """By how much a plan is slower than another, as a share."""
-    return float(pair[1].step_seconds / best[1].step_seconds) - 1
-
-
-def _compare(pair: Answer, best: Answer) -> tuple[str, str]:
-    """A plan against the best: its time and knobs, and what costs it."""
-    (plan, est), (_, winner) = pair, best
-    change = float(est.step_seconds - winner.step_seconds)
-    parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
-    causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
-    said = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
-    return f"{_against(est, winner)}  {plan}", said or "the same components"
-
-
-def _against(est: Estimate, winner: Estimate) -> str:
-    """Step time, and by how much it differs from the best plan's."""
-    return f"{seconds(float(est.step_seconds))} ({_signed(float(est.step_seconds / winner.step_seconds) - 1)})"
-
-
-def label(component: str) -> str:
-    """How a component is called in a sentence."""
-    names = {
-        "exposed_memory": "exposed memory traffic",
-        "tp_comm": "TP communication",
-        "ep_comm": "EP communication",
-        "optimizer_step": "optimizer step",
-        "offload_comm": "copies to the host",
-        "dp_comm": "DP communication",
-        "pp_comm": "pipeline transfers",
-        "bubble": "pipeline bubble",
-    }
-    return names.get(component, component)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}%"
-
-
-def _signed(share: float) -> str:
-    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

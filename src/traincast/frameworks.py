@@ -1,7 +1,7 @@
 """What is searched: batches of candidates that share their choices, and which of them a training framework can run."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
@@ -10,20 +10,7 @@ from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
 
-SEARCHED: Final = (
-    "tp",
-    "tp2",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "etp",
-    "ulysses",
-    "replicas",
-    "mbs",
-    "vp",
-    "panels",
-)  # knobs that can be locked
+SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
 
 
 @dataclass(frozen=True)
@@ -71,7 +58,7 @@ class Batch:
     def shape(self) -> "Batch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
         matters = tuple((name, value) for name, value in self.choices if name in ("schedule", "attention", "sp", "order"))
-        return Batch(self.strategy, matters, self.vp, self.experts, self.hybrid, self.uneven, self.ordered, self.above, self.locks)
+        return replace(self, choices=matters)
 
 
 @dataclass(frozen=True)
@@ -83,13 +70,15 @@ class Framework:
     name, about : str
         Name users give it, and what it stands for.
     strategies : tuple of str
-        How layers are cut; those after the first only where they cut the sequence.
+        How layers are cut; of several, those with a second axis leave out a degree of 1 there, where they are the same as 1-D.
     choices : mapping of str to tuple
         Values of every choice that is searched.
     experts, hybrid, uneven, interleaved : bool
         Whether expert parallelism, replicas (HSDP), uneven stages and virtual stages are searched.
     ordered : bool
         Whether only the framework's own order of ranks is searched.
+    overlapping : bool
+        Whether they keep it all the same, as the paper does.
     pipeline_zero : int
         Highest stage of ZeRO it runs together with a pipeline.
     assumptions : str
@@ -105,6 +94,7 @@ class Framework:
     uneven: bool = True
     ordered: bool = True
     interleaved: bool = True
+    overlapping: bool = False
     pipeline_zero: int = 3
     assumptions: str = "typical"
 
@@ -133,34 +123,38 @@ class Framework:
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
         several = {**self.choices, **{name: (value,) for name, value in fixed.items()}}
-        found = []
-        for strategy, chosen in product(self._strategies(fixed), self._combinations(several)):
-            schedule = chosen.get("schedule", "1f1b")
-            vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
-            second = STRATEGIES[strategy].second
-            above = ((second, 1),) if second and self.assumptions != "paper" and len(self.strategies) > 1 else ()
-            if (above and locks.get(above[0][0]) == 1) or ("vp" in knobs and vp != knobs["vp"]):
-                continue
-            own = set(STRATEGIES[strategy].choices)
-            held = dict(knobs)
-            if chosen.get("zero", 1) > self.pipeline_zero:
-                if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
-                    continue
-                held, vp = held | {"pp": 1}, 1
-            found.append(
-                Batch(
-                    strategy,
-                    tuple((name, value) for name, value in chosen.items() if name not in own),
-                    vp,
-                    self.experts and model.experts is not None,
-                    self.hybrid and chosen.get("zero", 1) > 0,
-                    self.uneven,
-                    self.ordered,
-                    above,
-                    tuple(held.items()),
-                )
-            )
-        return found
+        every = (
+            self._batch(model, strategy, dict(zip(several, values, strict=True)), knobs)
+            for strategy, values in product(self._strategies(fixed), product(*several.values()))
+        )
+        return [batch for batch in every if batch is not None]
+
+    def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int]) -> Batch | None:
+        """The candidates of one combination of choices; None where locked knobs rule it out."""
+        schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
+        vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
+        if "vp" in knobs and vp != knobs["vp"]:
+            return None
+        second = STRATEGIES[strategy].second
+        above = ((second, 1),) if second and len(self.strategies) > 1 and not self.overlapping else ()
+        if above and knobs.get(above[0][0]) == 1:
+            return None
+        if zero > self.pipeline_zero:
+            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
+                return None
+            knobs, vp = knobs | {"pp": 1}, 1
+        own = STRATEGIES[strategy].choices
+        return Batch(
+            strategy,
+            choices=tuple((name, value) for name, value in chosen.items() if name not in own),
+            vp=vp,
+            experts=self.experts and model.experts is not None,
+            hybrid=self.hybrid and zero > 0,
+            uneven=self.uneven,
+            ordered=self.ordered,
+            above=above,
+            locks=tuple(knobs.items()),
+        )
 
     def _strategies(self, fixed: Mapping[str, Any]) -> Iterator[str]:
         """Strategies whose own choices agree with those that are fixed."""
@@ -168,11 +162,6 @@ class Framework:
             own = STRATEGIES[name].choices
             if all(fixed.get(choice, value) == value or (name == "1d" and choice == "cp_kind") for choice, value in own.items()):
                 yield name
-
-    def _combinations(self, several: Mapping[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-        """Every combination of choices."""
-        for values in product(*several.values()):
-            yield dict(zip(several, values, strict=True))
 
 
 def _check(locks: Mapping[str, Any]) -> None:
@@ -201,6 +190,7 @@ FRAMEWORKS: Final = {
             uneven=False,
             ordered=False,
             interleaved=False,
+            overlapping=True,
             assumptions="paper",
         ),
         Framework(

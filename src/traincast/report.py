@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.advice import label
 from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, Column
 from traincast.estimate import Estimate
-from traincast.explain import Explanation, label
+from traincast.explain import Explanation
 from traincast.metrics import Metrics
 from traincast.plan import Plan
 from traincast.reproduce import Reproduction
@@ -21,7 +22,14 @@ from traincast.search import Found
 from traincast.units import GIB, gib, rate, seconds
 
 WIDTH: Final = 80
-BAR: Final = 32
+BAR: Final = 32  # characters of the longest bar
+ALWAYS: Final = ("tp", "pp", "dp", "mbs")
+RANKED: Final = (
+    *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
+    *("zero", "schedule", "recompute", "offload", "tp_overlap", "order"),
+)
+SHORT: Final = {"tp_overlap": "overlap", "ulysses": "uly", "replicas": "repl"}
+USUAL: Final = Plan()
 
 
 def console() -> Console:
@@ -89,15 +97,6 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
         table.add_row(*told, *cost)
     return table
-
-
-ALWAYS: Final = ("tp", "pp", "dp", "mbs")
-RANKED: Final = (
-    *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
-    *("zero", "schedule", "recompute", "offload", "tp_overlap", "order"),
-)
-SHORT: Final = {"tp_overlap": "overlap", "ulysses": "uly", "replicas": "repl", "panels": "panels"}
-USUAL: Final = Plan()
 
 
 def _cell(plan: Plan, name: str) -> str:

@@ -12,11 +12,11 @@ import numpy as np
 from traincast.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
 from traincast.choices import ALIASES as STRATEGY
 from traincast.choices import STRATEGIES
+from traincast.columns import Floats
 from traincast.estimate import estimate
 from traincast.load import load_model, load_system
 from traincast.plan import Plans
 from traincast.search import search_each
-from traincast.space import Floats
 
 PAPER_ID: Final = "2410.00273"
 MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traincast.blocks import Experts
+from traincast.columns import Bools
 from traincast.errors import InputError
 from traincast.model import Model
 from traincast.plan import AXES, Plan, Plans
 from traincast.times.pipelines import SCHEDULES, Requirement
 
-Mask = NDArray[np.bool_]
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
 
 
@@ -179,7 +178,7 @@ def _placement_rules(domain: int) -> tuple[Rule, ...]:
     return *each, Rule(full, fast, lambda model, plan, gbs: plan.placed <= domain)
 
 
-def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Mask]:
+def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
     """Which rules a batch of plans breaks.
 
     Parameters

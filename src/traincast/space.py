@@ -1,12 +1,13 @@
-"""The search space of arXiv 2410.00273 (search space), enumerated as columns.
+"""The search space of one batch of candidates, enumerated as columns (arXiv 2410.00273, search space).
 
-It is built in the shape that sharing has. A *layout* is the degrees and the micro-batch; it alone decides memory. A *fill* is what
-a layout leaves open: the SUMMA panels and the placement on the fast domains. A *candidate* is a layout with one of its fills.
-Layouts are stored once, and rows of numbers say what they share:
+It is built in the shape that sharing has. A *layout* is the degrees, what subdivides them, and the micro-batch; it alone decides
+memory. A *fill* is what a layout leaves open: the SUMMA panels and the placement on the fast domains. A *candidate* is a layout and
+one of its fills. Layouts are stored once, and rows of numbers say what they share:
 
 - *degree*: the degrees without the micro-batch (tp, tp2 or cp, pp, dp). Fills depend on nothing else.
-- *unit*: what a layer's memory depends on (tp, tp2 or cp, and the micro-batch). It knows nothing of pp and dp.
-- *inner*: what a layer's time sees of a fill (panels, and the placement of tp, tp2 or cp). It knows nothing of fast_pp and fast_dp.
+- *unit*: what a layer's memory depends on (tp, tp2 or cp, ep, etp, ulysses, and the micro-batch). It knows nothing of pp and dp.
+- *inner*: what a layer's time sees of a fill (panels, and the placement of tp, tp2 or cp). It knows nothing of fast_pp and fast_dp,
+  unless experts are placed over all ranks of a stage.
 
 A *shard* is a unit with an inner: all that a layer's time depends on. Thousands of candidates share one.
 
@@ -22,181 +23,24 @@ The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a 
 These 5 layouts have 8 candidates, but only 4 shards: (unit 0, inner 0), (1, 0), (2, 0) and (2, 1).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traincast.assumptions import Assumptions
 from traincast.choices import STRATEGIES
+from traincast.columns import Bools, Ints
+from traincast.fills import Fills, divisors, every_fill, factorizations, options, seen
 from traincast.frameworks import Batch
 from traincast.model import Model
-from traincast.plan import Plan, Plans
+from traincast.plan import Plans
 from traincast.rules import rules
 from traincast.stages import Stages, stages, with_load
-from traincast.times.placement import ORDERS
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 NO_PLACEMENT: Final = "no placement fills the fast domains"
-MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
-
-
-@lru_cache(maxsize=4096)
-def divisors(n: int) -> Ints:
-    """Divisors of n, an array of shape (divisors,): ascending, not writable."""
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
-
-
-@lru_cache(maxsize=4096)
-def factorizations(n: int, parts: int) -> Ints:
-    """Every ordered way to write n as a product.
-
-    Parameters
-    ----------
-    n, parts : int
-        The product, and the number of factors.
-
-    Returns
-    -------
-    array of int, shape (ways, parts)
-        One way a row, in lexicographic order; not writable.
-
-    Examples
-    --------
-    >>> factorizations(4, 2).tolist()
-    [[1, 4], [2, 2], [4, 1]]
-    """
-    rows, rest = np.empty((1, 0), np.int64), np.array([n])
-    for _ in range(parts - 1):
-        row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
-        factor = divisors(n)[choice]
-        rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
-    return _frozen(np.column_stack((rows, rest)))
-
-
-def _frozen(array: Ints) -> Ints:
-    """The array, no longer writable: it is shared by all that ask for it again."""
-    array.flags.writeable = False
-    return array
-
-
-def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
-    """Panel counts to try for each SUMMA grid, and which of them are valid (arXiv 2410.00273, search space).
-
-    s = max(tp, tp2) is doubled again and again while panels stay wide. Where e/s < 512 already, only s is tried.
-
-    Parameters
-    ----------
-    hidden : int
-        Embedding width, e.
-    tp, tp2 : array of int, shape (rows,)
-        The grids.
-
-    Returns
-    -------
-    count, valid : array of int and of bool, shape (rows, choices)
-        Panel counts nb, and which of them are searched.
-    """
-    s = np.maximum(tp, tp2)[:, None]
-    count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
-    wide = (hidden % count == 0) & (hidden // count >= MIN_PANEL)
-    return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
-
-
-def placements(plan: Plan, domain: int) -> Plans | None:
-    """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan; what it already says of its placement is kept.
-    domain : int
-        Accelerators in a fast domain.
-
-    Returns
-    -------
-    Plans or None
-        The plan with each placement, columns of shape (placements,); None where there is none.
-    """
-    axes = STRATEGIES[plan.strategy].axes
-    degrees = np.array([getattr(plan, axis) for axis in axes])
-    places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
-    given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
-    fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
-    if not len(fast):
-        return None
-    return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
-
-
-@dataclass(frozen=True)
-class Fills:
-    """Panels and placements of each row of degrees, one row after the other.
-
-    Parameters
-    ----------
-    first, count : array of int, shape (degrees,)
-        Row r has `count[r]` fills from `first[r]` on.
-    panels : array, shape (fills,)
-        SUMMA panels; 1 for other strategies.
-    fast : array, shape (axes, fills)
-        Members of each axis in one fast domain.
-    inner : array of int, shape (fills,)
-        Number for what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes. The same
-        number means the same thing only within one unit.
-    """
-
-    first: Ints
-    count: Ints
-    panels: Floats
-    fast: Floats
-    inner: Ints
-
-    def of(self, rows: Ints) -> Ints:
-        """All fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
-        count = self.count[rows]
-        ends = np.cumsum(count)
-        return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
-
-
-def _choices(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
-    """Panel counts and placements to try, and which are valid for each row of degrees.
-
-    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
-    as a whole: the last column of placements.
-    """
-    inside = degrees.prod(axis=1) <= domain
-    if batch.ordered:
-        places, placeable = _in_order(domain, batch, degrees)
-    else:
-        places = factorizations(domain, degrees.shape[1])
-        placeable = np.ones((len(degrees), len(places)), bool)
-        for axis, column in enumerate(degrees.T):
-            values, which = np.unique(column, return_inverse=True)
-            placeable &= (values[:, None] % places[:, axis] == 0)[which]
-    placeable = np.column_stack((placeable & ~inside[:, None], inside))
-    if batch.strategy == "summa":
-        return *panels(hidden, degrees[:, 0], degrees[:, 1]), places, placeable
-    once = np.ones((len(degrees), 1), np.int64)
-    return once, once > 0, places, placeable
-
-
-def _in_order(domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools]:
-    """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
-    axes, fast, room = STRATEGIES[batch.strategy].axes, np.ones_like(degrees), np.full(len(degrees), domain)
-    for axis in ORDERS[batch.given.get("order", "tp-cp-dp-pp")]:
-        if axis in axes:
-            i = axes.index(axis)
-            fast[:, i] = np.gcd(degrees[:, i], room)
-            room = room // fast[:, i]
-    places, which = np.unique(fast, axis=0, return_inverse=True)
-    return places, which.ravel()[:, None] == np.arange(len(places))
 
 
 @dataclass(frozen=True)
@@ -296,15 +140,9 @@ class Shards:
         example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_seen(space.batch))}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(seen(space.batch))}
         example[row, inner] = np.arange(len(row))
         return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
-
-
-def _seen(batch: Batch) -> tuple[str, ...]:
-    """Axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
-    axes = STRATEGIES[batch.strategy].axes
-    return axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
 
 
 def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
@@ -347,7 +185,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         kept &= degrees[:, axes.index(axis)] == only if axis in axes else True
     degrees, job = degrees[kept], job[kept]
     plan, degree = _layouts(model, gbs, batch, degrees)
-    counts, wide, places, placeable = _choices(model.hidden, domain, batch, degrees)
+    counts, wide, places, placeable = options(model.hidden, domain, batch, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
     alive = np.ones(len(degree), bool)
@@ -365,7 +203,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
-    fills = _fill(batch, degrees[used], counts[used], wide[used], places, placeable[used])
+    fills = every_fill(batch, degrees[used], counts[used], wide[used], places, placeable[used])
     return Space(batch, gpus, layouts, starts, *_units(layouts, batch), degree, stages(model, layouts), fills, rejected)
 
 
@@ -423,24 +261,10 @@ def _divisors_of(column: Ints) -> Ints:
     return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)])) if len(column) else np.ones(1, np.int64)
 
 
-def _fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
-    """Spell out the valid panels and placements of each row of degrees."""
-    row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
-    # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
-    fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
-    inner, members = panel, np.unique(fast)
-    for i in range(len(_seen(batch))):
-        inner = inner * len(members) + np.searchsorted(members, fast[i])
-    if batch.experts:
-        _, inner = np.unique(inner, return_inverse=True)
-    count = np.bincount(row, minlength=len(degrees))
-    return Fills(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
-
-
 def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
-    axes = _seen(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
+    axes = seen(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:

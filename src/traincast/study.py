@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.assumptions import Assumptions, resolve
-from traincast.columns import COLUMNS, KNOBS
+from traincast.columns import COLUMNS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
@@ -23,7 +23,7 @@ from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
 from traincast.search import check_arguments
-from traincast.space import Ints, enumerate_space
+from traincast.space import enumerate_space
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]
@@ -71,7 +71,7 @@ class Study:
         """Points of the axes, for each model, system, number of GPUs, strategy and batch."""
         return math.prod(len(next(iter(axis.values()))) for axis in self.vary)
 
-    def fields(self) -> dict[str, NDArray[np.float64]]:
+    def fields(self) -> dict[str, Floats]:
         """Every varied field at every point, the last axis running fastest."""
         lengths = [len(next(iter(axis.values()))) for axis in self.vary]
         index = np.indices(lengths).reshape(len(lengths), self.points)
@@ -156,7 +156,7 @@ class Chunk:
             | {name: np.array(values)[of] for name, values in counts.items()}
         )
 
-    def _what(self, outcomes: list[Outcome], of: Ints, plans: Any, at: Ints, found: NDArray[np.bool_]) -> Table:
+    def _what(self, outcomes: list[Outcome], of: Ints, plans: Any, at: Ints, found: Bools) -> Table:
         """Columns of the plans and their estimates; nan where nothing fits."""
         if not found.any():
             return {name: np.full(len(found), np.nan) for name in RESULTS}

@@ -23,7 +23,7 @@ DOCTESTS = [
     "traincast.flops",
     "traincast.estimate",
     "traincast.metrics",
-    "traincast.space",
+    "traincast.fills",
     "traincast.executors",
 ]
 

@@ -220,7 +220,7 @@ def memory(
 def _require_fit(est: "Estimate") -> None:
     """End with exit code 1 if a plan does not fit."""
     if not est.fits:
-        from traincast.explain import short_of
+        from traincast.advice import short_of
 
         raise NothingFits(f"the plan does not fit: {short_of(est, advice=True)}")
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from traincast.columns import COLUMNS
+from traincast.columns import COLUMNS, Floats
 from traincast.errors import InputError, unknown
 from traincast.hardware import System
 from traincast.plots.style import (
@@ -29,7 +29,6 @@ from traincast.plots.style import (
     round_ticks,
     styled,
 )
-from traincast.space import Floats
 
 STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
     1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3, 3.15, 3.35, 3.55, 3.75,

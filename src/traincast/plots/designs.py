@@ -13,11 +13,11 @@ from traincast.assumptions import Assumptions
 from traincast.choices import STRATEGIES
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
+from traincast.fills import placements
 from traincast.hardware import System
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.plots.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
-from traincast.space import placements
 
 BASE: Final = Plan(tp=8)
 STAGES: Final = tuple(1 << power for power in range(8))

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from traincast.columns import COLUMNS
+from traincast.columns import COLUMNS, Floats
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
 from traincast.evaluation import Outcome, evaluate
@@ -33,7 +33,6 @@ from traincast.plots.style import (
     unit_of,
 )
 from traincast.search import Found
-from traincast.space import Floats
 
 CHANGE: Final = 0.1  # by how much each hardware figure is changed
 LABELLED: Final = 8  # operations named in a roofline

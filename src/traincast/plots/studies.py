@@ -12,10 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
+from traincast.advice import label as component_name
 from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
 from traincast.errors import InputError, unknown
-from traincast.explain import label as component_name
 from traincast.load import load_system
 from traincast.plots.style import (
     BLACK,

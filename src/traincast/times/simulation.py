@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from traincast.columns import Floats
 from traincast.errors import InputError, is_whole, unknown
 from traincast.times.orders import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipelines import SCHEDULES
@@ -55,12 +55,12 @@ class Timeline:
         return max(one.end for one in self.passes) - min(one.start for one in self.passes)
 
     @cached_property
-    def started(self) -> NDArray[np.float64]:
+    def started(self) -> Floats:
         """Start of each device's first pass [s]."""
         return self._over_devices(np.minimum, np.inf, lambda one: one.start)
 
     @cached_property
-    def ended(self) -> NDArray[np.float64]:
+    def ended(self) -> Floats:
         """End of each device's last pass [s]."""
         return self._over_devices(np.maximum, -np.inf, lambda one: one.end)
 
@@ -70,7 +70,7 @@ class Timeline:
         return float(np.max(self.ended - self.started))
 
     @cached_property
-    def busy(self) -> NDArray[np.float64]:
+    def busy(self) -> Floats:
         """Time each device works [s]."""
         spans = {(one.device, one.start, one.end) for one in self.passes}  # a set: passes that ran as one count once
         busy = np.zeros(self.pp)
@@ -79,12 +79,12 @@ class Timeline:
         return busy
 
     @property
-    def idle(self) -> NDArray[np.float64]:
+    def idle(self) -> Floats:
         """Time each device waits within `seconds` [s]."""
         return self.seconds - self.busy
 
     @cached_property
-    def peak_in_flight(self) -> NDArray[np.float64]:
+    def peak_in_flight(self) -> Floats:
         """Most activations each device holds at once, from the start of F to the end of W, in micro-batches of a whole device."""
         held, peak = np.zeros(self.pp), np.zeros(self.pp)
         for one in self.passes:  # F before BW where they run as one
@@ -95,7 +95,7 @@ class Timeline:
                 held[one.device] -= 1
         return peak / self.v
 
-    def _over_devices(self, reduce: np.ufunc, initial: float, of: Callable[[Pass], float]) -> NDArray[np.float64]:
+    def _over_devices(self, reduce: np.ufunc, initial: float, of: Callable[[Pass], float]) -> Floats:
         values = np.full(self.pp, initial)
         reduce.at(values, [one.device for one in self.passes], [of(one) for one in self.passes])
         return values

@@ -1,0 +1,162 @@
+"""What to change about a plan that does not fit, and how figures and plans are put into sentences."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.choices import STRATEGIES
+from traincast.errors import InputError
+from traincast.estimate import Answer, Estimate, estimate
+from traincast.plan import AXES, Plan, Plans
+from traincast.units import gib, seconds
+
+CHANGES: Final = 4  # changes of a plan that are told
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a plan, and what it gives: memory and time against the plan as it was.
+
+    Parameters
+    ----------
+    said : str
+        The change in words.
+    answer : (Plan, Estimate)
+        The changed plan.
+    """
+
+    said: str
+    answer: Answer
+
+
+def changes(est: Estimate) -> list[Change]:
+    """Single changes of a plan that save memory on the same GPUs, those that fit first, the fastest of them first."""
+    found: list[Change] = []
+    if not isinstance(est.plan, Plan):
+        return found
+    for said, changed in _variations(est.plan):
+        fast = {f"fast_{axis}": None for axis in AXES}
+        try:
+            plan = replace(est.plan, **{**fast, **changed})
+            other = estimate(est.model, est.system, plan, est.gbs, est.assumptions)
+        except InputError:
+            continue
+        if other.memory_bytes < est.memory_bytes:
+            found.append(Change(said, (plan, other)))
+    return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
+
+
+def _variations(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Changes that may save memory, in words and as knobs."""
+    for word in ("selective", "norms+activation", "full"):
+        if plan.recompute == "none":
+            yield f"recompute {word}", {"recompute": word}
+    for zero in range(plan.zero + 1, 4):
+        yield f"zero {zero}", {"zero": zero}
+    if plan.dp % 2 == 0:
+        kind = "ring" if plan.cp_kind == "none" else plan.cp_kind
+        ways: tuple[tuple[str, dict[str, Any]], ...] = (("tp", {}), ("pp", {}), ("cp", {"cp_kind": kind}), ("tp2", {}))
+        for axis, more in ways:
+            if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
+                yield f"{axis} {getattr(plan, axis) * 2}", {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more}
+    if plan.ep > 1:
+        yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
+    if plan.mbs % 2 == 0:
+        yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
+    for word in ("optimizer", "activations"):
+        if plan.offload == "none":
+            yield f"offload {word}", {"offload": word}
+
+
+def _told(est: Estimate) -> str:
+    """Changes that would make a plan fit, or save most where none does."""
+    found = changes(est)
+    chosen = [one for one in found if one.answer[1].fits] or sorted(found, key=lambda one: float(one.answer[1].memory_bytes))
+    if not chosen:
+        return ""
+    lines = [
+        f"        {one.said}: {gib(float(one.answer[1].memory_bytes))}, {against(one.answer[1], est)}" for one in chosen[:CHANGES]
+    ]
+    title = "would fit with" if chosen[0].answer[1].fits else "no single change makes it fit; most is saved by"
+    return "\n".join((f"\n    {title}", *lines))
+
+
+def short_of(est: Estimate, advice: bool = False) -> str:
+    """By how much a plan misses memory, and what would make it fit.
+
+    Parameters
+    ----------
+    est : Estimate
+        A plan that does not fit.
+    advice : bool
+        Whether single changes are tried.
+
+    Returns
+    -------
+    str
+        A few lines.
+    """
+    capacity = float(est.system.accelerator.hbm_bytes)
+    missing = float(est.memory_bytes) - capacity
+    more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
+    short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
+    most, name = max((float(value), name) for name, value in est.memory.items())
+    lever = f"; {_lever(name, est.plan)} would cut it" if most > missing else ""
+    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
+
+
+def _lever(component: str, plan: Plan | Plans) -> str:
+    """What makes a component of memory smaller."""
+    split = " or ".join(STRATEGIES[plan.strategy].layer_axes)
+    if component == "optimizer":
+        return "more GPUs"
+    if component == "activations":
+        return f"a smaller micro-batch, or more {split}," if np.max(plan.mbs) > 1 else f"more {split}"
+    return f"more {split.replace(' or cp', '')} or pp"
+
+
+def slower(pair: Answer, best: Answer) -> float:
+    """By how much a plan is slower than another, as a share."""
+    return float(pair[1].step_seconds / best[1].step_seconds) - 1
+
+
+def compare(pair: Answer, best: Answer) -> tuple[str, str]:
+    """A plan against the best: its time and knobs, and what costs it."""
+    (plan, est), (_, winner) = pair, best
+    change = float(est.step_seconds - winner.step_seconds)
+    parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
+    causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
+    said = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
+    return f"{against(est, winner)}  {plan}", said or "the same components"
+
+
+def against(est: Estimate, winner: Estimate) -> str:
+    """Step time, and by how much it differs from the best plan's."""
+    return f"{seconds(float(est.step_seconds))} ({signed(float(est.step_seconds / winner.step_seconds) - 1)})"
+
+
+def label(component: str) -> str:
+    """How a component is called in a sentence."""
+    names = {
+        "exposed_memory": "exposed memory traffic",
+        "tp_comm": "TP communication",
+        "ep_comm": "EP communication",
+        "optimizer_step": "optimizer step",
+        "offload_comm": "copies to the host",
+        "dp_comm": "DP communication",
+        "pp_comm": "pipeline transfers",
+        "bubble": "pipeline bubble",
+    }
+    return names.get(component, component)
+
+
+def percent(share: float) -> str:
+    """A share for a sentence."""
+    return f"{100 * share:.1f}%"
+
+
+def signed(share: float) -> str:
+    """A relative change for a sentence."""
+    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

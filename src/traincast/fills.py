@@ -1,0 +1,188 @@
+"""What a layout leaves open: the panels of SUMMA, and the placement of every group on the fast domains."""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from traincast.choices import STRATEGIES
+from traincast.columns import Bools, Floats, Ints
+from traincast.frameworks import Batch
+from traincast.plan import Plan, Plans
+from traincast.times.placement import ORDERS
+
+MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
+
+
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> Ints:
+    """Divisors of n, an array of shape (divisors,): ascending, not writable."""
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
+
+
+@lru_cache(maxsize=4096)
+def factorizations(n: int, parts: int) -> Ints:
+    """Every ordered way to write n as a product.
+
+    Parameters
+    ----------
+    n, parts : int
+        The product, and the number of factors.
+
+    Returns
+    -------
+    array of int, shape (ways, parts)
+        One way a row, in lexicographic order; not writable.
+
+    Examples
+    --------
+    >>> factorizations(4, 2).tolist()
+    [[1, 4], [2, 2], [4, 1]]
+    """
+    rows, rest = np.empty((1, 0), np.int64), np.array([n])
+    for _ in range(parts - 1):
+        row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
+        factor = divisors(n)[choice]
+        rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
+    return _frozen(np.column_stack((rows, rest)))
+
+
+def _frozen(array: Ints) -> Ints:
+    """The array, no longer writable: it is shared by all that ask for it again."""
+    array.flags.writeable = False
+    return array
+
+
+def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
+    """Panel counts to try for each SUMMA grid, and which of them are valid (arXiv 2410.00273, search space).
+
+    s = max(tp, tp2) is doubled again and again while panels stay wide. Where e/s < 512 already, only s is tried.
+
+    Parameters
+    ----------
+    hidden : int
+        Embedding width, e.
+    tp, tp2 : array of int, shape (rows,)
+        The grids.
+
+    Returns
+    -------
+    count, valid : array of int and of bool, shape (rows, choices)
+        Panel counts nb, and which of them are searched.
+    """
+    s = np.maximum(tp, tp2)[:, None]
+    count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
+    wide = (hidden % count == 0) & (hidden // count >= MIN_PANEL)
+    return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
+
+
+def placements(plan: Plan, domain: int) -> Plans | None:
+    """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan; what it already says of its placement is kept.
+    domain : int
+        Accelerators in a fast domain.
+
+    Returns
+    -------
+    Plans or None
+        The plan with each placement, columns of shape (placements,); None where there is none.
+    """
+    axes = STRATEGIES[plan.strategy].axes
+    degrees = np.array([getattr(plan, axis) for axis in axes])
+    places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
+    given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
+    fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
+    if not len(fast):
+        return None
+    return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
+
+
+@dataclass(frozen=True)
+class Fills:
+    """Panels and placements of each row of degrees, one row after the other.
+
+    Parameters
+    ----------
+    first, count : array of int, shape (degrees,)
+        Row r has `count[r]` fills from `first[r]` on.
+    panels : array, shape (fills,)
+        SUMMA panels; 1 for other strategies.
+    fast : array, shape (axes, fills)
+        Members of each axis in one fast domain.
+    inner : array of int, shape (fills,)
+        Number for what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes. The same
+        number means the same thing only within one unit.
+    """
+
+    first: Ints
+    count: Ints
+    panels: Floats
+    fast: Floats
+    inner: Ints
+
+    def of(self, rows: Ints) -> Ints:
+        """All fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
+        count = self.count[rows]
+        ends = np.cumsum(count)
+        return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
+    """Panel counts and placements to try, and which are valid for each row of degrees.
+
+    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
+    as a whole: the last column of placements.
+    """
+    inside = degrees.prod(axis=1) <= domain
+    if batch.ordered:
+        places, placeable = _in_order(domain, batch, degrees)
+    else:
+        places = factorizations(domain, degrees.shape[1])
+        placeable = np.ones((len(degrees), len(places)), bool)
+        for axis, column in enumerate(degrees.T):
+            values, which = np.unique(column, return_inverse=True)
+            placeable &= (values[:, None] % places[:, axis] == 0)[which]
+    placeable = np.column_stack((placeable & ~inside[:, None], inside))
+    if batch.strategy == "summa":
+        return *panels(hidden, degrees[:, 0], degrees[:, 1]), places, placeable
+    once = np.ones((len(degrees), 1), np.int64)
+    return once, once > 0, places, placeable
+
+
+def _in_order(domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools]:
+    """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
+    axes, fast, room = STRATEGIES[batch.strategy].axes, np.ones_like(degrees), np.full(len(degrees), domain)
+    for axis in ORDERS[batch.given.get("order", "tp-cp-dp-pp")]:
+        if axis in axes:
+            i = axes.index(axis)
+            fast[:, i] = np.gcd(degrees[:, i], room)
+            room = room // fast[:, i]
+    places, which = np.unique(fast, axis=0, return_inverse=True)
+    return places, which.ravel()[:, None] == np.arange(len(places))
+
+
+def every_fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
+    """Spell out the valid panels and placements of each row of degrees."""
+    row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
+    # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
+    fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
+    inner, members = panel, np.unique(fast)
+    for i in range(len(seen(batch))):
+        inner = inner * len(members) + np.searchsorted(members, fast[i])
+    if batch.experts:
+        _, inner = np.unique(inner, return_inverse=True)
+    count = np.bincount(row, minlength=len(degrees))
+    return Fills(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
+
+
+def seen(batch: Batch) -> tuple[str, ...]:
+    """Axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
+    axes = STRATEGIES[batch.strategy].axes
+    return axes if batch.experts else STRATEGIES[batch.strategy].layer_axes
