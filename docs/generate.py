@@ -27,7 +27,7 @@ from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
 from traincast.plan import Plans
-from traincast.recipes import PRECISIONS
+from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stages import Stages
 from traincast.step import Step, step
@@ -323,7 +323,23 @@ def nomenclature() -> str:
     rest = "## Further symbols of the formulas\n\n| symbol | unit | meaning |\n| --- | --- | --- |\n"
     for symbol, unit, meaning in SYMBOLS:
         rest += f"| {symbol} | {unit} | {meaning} |\n"
-    return intro + "".join(part for kind, title in titles.items() for part in section(kind, title)) + rest
+    return intro + "".join(part for kind, title in titles.items() for part in section(kind, title)) + recipes() + rest
+
+
+def recipes() -> str:
+    """Tables of strategies, precision recipes and optimizers: what the choices of a plan may be."""
+    text = "## Strategies\n\n| name | choices | axes |\n| --- | --- | --- |\n"
+    for strategy in STRATEGIES.values():
+        chosen = ", ".join(f"`{name} = {value}`" for name, value in strategy.choices.items())
+        text += f"| `{strategy.name}` | {chosen} | {', '.join(strategy.axes)} |\n"
+    text += "\n## Precision recipes\n\nOf a parameter, with its weight [byte].\n\n"
+    text += "| name | products at | weight | master | copies | |\n" + "| --- " * 6 + "|\n"
+    for one in PRECISIONS.values():
+        text += f"| `{one.name}` | {one.rate} | {2 * one.width:g} | {one.master:g} | {one.copies:g} | {one.about} |\n"
+    text += "\n## Optimizers\n\n| name | states of a parameter [byte] | |\n| --- | --- | --- |\n"
+    for optimizer in OPTIMIZERS.values():
+        text += f"| `{optimizer.name}` | {optimizer.state:g} | {optimizer.about} |\n"
+    return text + "\n"
 
 
 def errata(result: Reproduction) -> str:

@@ -5,9 +5,10 @@ from itertools import product
 import pytest
 
 import traincast as tc
+from traincast.blocks import Experts
+from traincast.choices import ALLOWED, STRATEGIES
 from traincast.frameworks import FRAMEWORKS, Batch, default_framework, framework
-from traincast.model import Experts, Model
-from traincast.plan import ALLOWED, STRATEGIES
+from traincast.model import Model
 
 DENSE = Model(
     name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True, mlp="swiglu",

@@ -49,7 +49,7 @@ def test_sequence_parallelism_moves_the_same_bytes():
     assert traffic(without, "tp", "backward") == 2 * 2 * one
     # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section 4.2.2)
     assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
-    gathered = layer(LLAMA, Plans(tp=4.0), replace(TYPICAL, keeps_gathered=1))
+    gathered = layer(LLAMA, Plans(tp=4.0), replace(TYPICAL, keeps_gathered=True))
     assert traffic(gathered, "tp", "backward") == 2 * 2 * one
 
 

@@ -10,6 +10,10 @@ from traincast.errors import unknown
 class Assumptions:
     """How counts become times and bytes; the defaults are arXiv 2410.00273, corrected.
 
+    What the paper does not count (its models have no vocabulary and no mask) is neutral by default: kept, waited for, or 0. The
+    loss has 12 bytes of traffic and 4 of memory for each logit, the vocabulary is padded as by Megatron-LM, and ZeRO-3 gathers one
+    layer ahead (assumed).
+
     Parameters
     ----------
     name : str
@@ -40,12 +44,12 @@ class Assumptions:
     traffic_exposed : float
         Share of a product's memory traffic that its arithmetic never hides.
     causal_skipping : float
-        Share of the masked half of attention that kernels skip.
+        Share of the masked part of attention that fused kernels skip.
     keeps_attention_output : float
         Copies of core attention's output kept beside the output projection's input.
-    keeps_gathered : float
-        Whether the input of a column-parallel layer is kept gathered (1) or cut and gathered again in backward (0).
-    residuals : float
+    keeps_gathered : bool
+        Whether the input of a column-parallel layer is kept gathered, rather than cut and gathered again in backward.
+    residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
         How often a weight gradient's element is moved when it is added to those of earlier micro-batches.
@@ -92,8 +96,8 @@ class Assumptions:
     traffic_exposed: float = 0
     causal_skipping: float = 1
     keeps_attention_output: float = 1
-    keeps_gathered: float = 1
-    residuals: float = 0
+    keeps_gathered: bool = True
+    residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
     tp_overlapped: float = 1
@@ -120,31 +124,35 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 
 
 TYPICAL: Final = Assumptions(
-    # What accelerators and frameworks sustain today; one set of round numbers, not fitted to any run.
+    # What accelerators and frameworks sustain today: one set of round numbers for all of them, fitted to none. "Fits" are those of
+    # an analytical model to published runs (MLPerf Training, tables of NeMo and Megatron-Bridge, torchtitan, MosaicML, SimuMax).
     name="typical",
-    launch_seconds=5e-6,  # of a kernel back to back with others: 4.9 to 5.5 us on A100 to B200 (measured)
-    matrix_efficiency=0.75,  # ordinary large products: 0.69 to 0.86 of the peak on A100 and H100 (measured)
-    vector_efficiency=0.8,
+    launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
+    matrix_efficiency=0.75,  # of the dense peak: 0.69 to 0.86 in GEMM benchmarks on A100 to H200; 0.5 on a throttled B200
+    vector_efficiency=0.8,  # assumed, as in arXiv 2410.00273
     grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
-    optimizer_barrier=True,
-    joint_backward=False,
-    traffic_exposed=0.9,  # arithmetic and traffic of a product add up (measured training runs)
+    optimizer_barrier=True,  # gradients are clipped by their norm over all stages
+    joint_backward=False,  # two products, dx and dw
+    traffic_exposed=0.9,  # of a product's traffic: 0.91 in fits, so that arithmetic and traffic nearly add up
+    causal_skipping=1,  # assumed: fused kernels skip whole tiles of the mask
     keeps_attention_output=0,  # the output projection's input is the same tensor
-    keeps_gathered=0,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
-    residuals=1,
-    accumulation_passes=1.5,  # read and written, and half of it hidden: 6 bytes of an fp32 gradient (measured training runs)
-    tp_exposed=0.9,  # measured training runs: 0.91 without overlap, 0.39 to 0.61 with it
-    tp_overlapped=0.5,
-    ep_exposed=0.65,  # measured training runs: 0.44 to 0.66
-    dp_contention=0.2,  # measured training runs: 0.2 to 0.4 of hidden traffic
+    keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
+    residuals=True,
+    accumulation_passes=1.5,  # of an fp32 gradient's 4 bytes: read and written are 2, of which fits leave 6 bytes exposed
+    tp_exposed=0.9,  # 0.91 in fits
+    tp_overlapped=0.5,  # 0.39 (user buffers) and 0.61 (asynchronous) in fits
+    ep_exposed=0.65,  # 0.66 in fits, 0.44 with fused dispatchers
+    dp_contention=0.2,  # 0.20 (FSDP2) and 0.39 (FSDP1) of hidden traffic in fits
     node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
-    exposed_transfers_only=True,
-    optimizer_passes=1,
-    loss_bytes=13,  # measured training runs
-    logit_bytes=4,  # 16-bit logits and their gradient (measured memory of B200 runs: 4.1)
-    context_bytes=1.5 * 2**30,  # assumed: 0.9 to 1.8 GiB have been measured with one small tensor
+    exposed_transfers_only=True,  # assumed: sends run beside the work (docs/schedules.md)
+    optimizer_passes=1,  # assumed: a fused optimizer moves every byte once
+    vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by
+    loss_bytes=13,  # [byte/logit] in fits
+    logit_bytes=4,  # [byte/logit] 16-bit logits and their gradient: 4.1 in fits of published memory on B200
+    context_bytes=1.5 * 2**30,  # [byte] assumed: 0.9 to 1.8 GiB have been measured with one small tensor
     allocator_share=0.03,  # assumed
-    buffer_bytes=64 * 2**20,  # assumed: channels of a communicator
+    buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
+    gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
 )
 
 

@@ -31,7 +31,7 @@ class Info:
 
 
 def _tier(i: int, which: str) -> tuple[_Row, ...]:
-    """Rows of a tier of the network beyond the usual two."""
+    """Rows of a tier of the network beyond the second."""
     return (
         (f"network.{i}.bandwidth", "", "byte/s", "figure", f"bandwidth of the {which} tier, one port (NIC), one direction"),
         (f"network.{i}.efficiency", "", "", "figure", f"achieved share of the bandwidth of the {which} tier"),
@@ -52,7 +52,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("gbs", "gbs", "sequence", "knob", "global batch of one optimizer step"),
     ("tp", "m1", "", "knob", "tensor-parallel degree (SUMMA: columns of the grid)"),
     ("tp2", "m2", "", "knob", "second tensor-parallel degree of SUMMA (rows of the grid)"),
-    ("cp", "m2", "", "knob", "context-parallel degree (queries split, keys and values gathered)"),
+    ("cp", "m2", "", "knob", "context-parallel degree: ranks the sequence is cut over"),
     ("pp", "pp", "", "knob", "pipeline stages"),
     ("dp", "dp", "", "knob", "data-parallel replicas"),
     ("ep", "", "", "knob", "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers"),
@@ -88,9 +88,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ),
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
     ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-v, dualpipe"),
-    ("precision", "", "", "choice", "precision recipe, such as bf16 or fp8"),
+    ("precision", "", "", "choice", "precision recipe, such as bf16, fp8-block or mxfp8"),
     ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
-    ("optimizer_kind", "", "", "choice", "optimizer, such as adam"),
+    ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),
     ("offload", "", "", "choice", "kept in the host's memory: none, or optimizer, activations, weights joined by +"),
     ("order", "", "", "choice", "order of the axes in which ranks are numbered, innermost first"),
     ("step_seconds", "t", "s", "result", "time of one optimizer step"),
@@ -99,7 +99,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("training_days", "", "day", "result", "length of the whole training run"),
     ("model", "", "", "point", "model"),
     ("system", "", "", "point", "system"),
-    ("strategy", "", "", "point", "tensor-parallel strategy: 1d, summa or context"),
+    ("strategy", "", "", "point", "how a layer is cut: 1d, summa, context, ring, ulysses or hybrid"),
     ("assumptions", "", "", "point", "what is assumed"),
     ("point", "", "", "point", "number of the point on the varied axes, the last axis running fastest"),
     ("candidates", "", "", "point", "candidate plans that meet every rule"),

@@ -4,12 +4,14 @@ Failures are taken to strike any time, independently (Poisson), and training to 
 argument is a number or a column.
 """
 
+from typing import Final
+
 import numpy as np
 
 from traincast.columns import Column, plain
 from traincast.recipes import Optimizer, Precision
 
-HALF: float = 2.0  # bytes of a 16-bit number
+HALF: Final = 2.0  # a 16-bit number [byte]
 
 
 def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:

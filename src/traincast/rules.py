@@ -92,7 +92,7 @@ RULES: Final = (
     Rule(
         "ep does not divide the experts (it is 1 without experts)",
         ("ep", "etp"),
-        lambda model, plan, gbs: (1 if model.experts is None else model.experts.experts) % (plan.ep) == 0,
+        lambda model, plan, gbs: (1 if model.experts is None else model.experts.experts) % plan.ep == 0,
     ),
     Rule(
         "etp does not divide the width of an expert, or tp that of the shared experts",

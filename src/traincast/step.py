@@ -26,7 +26,7 @@ class Step:
     slowest : Column
         Which of the devices in the stages is the slowest.
     busy : Column
-        Its parts of the model [s].
+        Its forward and backward passes of all micro-batches [s].
     pp_comm : Column
         Traffic between pipeline stages [s].
     bubble : Column
@@ -84,9 +84,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    messages = [one.message for one in costs.values() if np.any(one.message)]
-    message = messages[0] if messages else 0.0  # the same after every kind of layer
-    hop = transfer(message, group(plan, "pp", system.tiers), system, assumed)
+    hop = transfer(_message(costs), group(plan, "pp", system.tiers), system, assumed)
     each: Column = 0.0
     if assumed.exposed_transfers_only:
         pp_comm = hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
@@ -100,3 +98,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     if plan.offload != "none":
         offload, _ = largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
     return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
+
+
+def _message(costs: Costs) -> Column:
+    """What a stage passes to the next [byte]: the same after every kind of layer."""
+    return next((one.message for one in costs.values() if np.any(one.message)), 0.0)

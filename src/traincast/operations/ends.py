@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from traincast.columns import Column
 from traincast.model import Model
@@ -9,7 +10,7 @@ from traincast.operations import dense
 from traincast.operations.base import Collective, Operation, Pass, Vector
 from traincast.operations.sharding import Sharding
 
-LOSS_SHARE_FORWARD = 1 / 3  # of the loss's traffic (measured training runs)
+LOSS_SHARE_FORWARD: Final = 1 / 3  # of the traffic of the loss (assumed)
 
 
 def vocabulary(model: Model, rank: Sharding) -> Column:
@@ -110,8 +111,9 @@ def loss(rank: Sharding, logits: Column) -> Operation:
     """
     byte = rank.assumptions.element_bytes / 2  # an element of 16 bits has two
     nbytes, peak = rank.assumptions.loss_bytes * byte * logits, rank.assumptions.logit_bytes * byte * logits
-    three = (Collective("all-reduce", 3 * 2 * rank.E * rank.tokens, "tp"),)
+    three = (Collective("all-reduce", 3 * 2 * rank.E * rank.tokens, "tp"),)  # three fp32 numbers of a token
     forward, backward = LOSS_SHARE_FORWARD * nbytes, (1 - LOSS_SHARE_FORWARD) * nbytes
+    # 4 FLOP a logit forward: largest, difference, exponential, sum; 2 backward: softmax less the target
     return Operation(
         "head.loss", Pass((Vector(4 * logits),), forward, three), Pass((Vector(2 * logits),), backward), peak_bytes=peak
     )
