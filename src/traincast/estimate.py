@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -87,13 +88,11 @@ class Estimate:
         """Time of the slowest device by what it is spent on: its passes, or those made again."""
         sums = Seconds(0.0, 0.0, 0.0, 0.0)
         for i, counts in enumerate(self.stages.work):
-            chosen = self.step.slowest == i
+            slowest = self.step.slowest == i
             for part, n in counts.items():
-                for one in self.timed[part]:
-                    passes = (one.forward, one.backward) if which == "own" else (one.again,)
-                    for seconds in passes:
-                        if seconds is not None:
-                            sums += seconds.times(chosen * n * repeats)
+                passes = [(one.forward, one.backward) if which == "own" else (one.again,) for one in self.timed[part]]
+                for seconds in filter(None, chain(*passes)):
+                    sums += seconds.times(slowest * n * repeats)
         return sums
 
     @property

@@ -132,15 +132,14 @@ def devices(
     held[0].update(_first(model))
     held[-1].update(_last(model, several=chunks > 1))
     own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
-    if schedule == "dualpipe":  # each device is stage i of one direction, pp - 1 - i of the other, for half the micro-batches
+    if schedule == "dualpipe":  # stage i of one direction, pp - 1 - i of the other, for half the micro-batches (arXiv 2412.19437)
         own = [own[i] + own[pp - 1 - i] for i in range(pp)]
     for one in own:
         if one["embedding"]:  # the device has the matrix already
             del one["tied"]
     if schedule == "dualpipe":
-        both = own
-        return tuple(Device(i, {part: n / 2 for part, n in both[i].items()}, dict(both[i])) for i in range(pp))
-    return tuple(Device(i, dict(own[i]), dict(own[i])) for i in range(pp))
+        return tuple(Device(i, {part: n / 2 for part, n in one.items()}, dict(one)) for i, one in enumerate(own))
+    return tuple(Device(i, dict(one), dict(one)) for i, one in enumerate(own))
 
 
 def _chunks(device: int, pp: int, per_device: int, schedule: str) -> Sequence[int]:

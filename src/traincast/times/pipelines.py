@@ -50,7 +50,6 @@ class Schedule(ABC):
     """
 
     name: str
-    copies: ClassVar[float] = 1.0  #: copies of the weights a device holds, of its 1/pp of the layers
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
 
     @property
@@ -120,10 +119,6 @@ class Schedule(ABC):
         Column
             Hops.
         """
-
-    def chunks_per_device(self, v: Column) -> Column:
-        """Parts of the model a device holds."""
-        return self.copies * v
 
     def transfers(self, v: Column) -> Column:
         """How often a micro-batch crosses each link between neighbours, per direction: forward and backward, each this often."""
@@ -280,7 +275,6 @@ class ZeroBubbleV(Schedule):
 class DualPipe(Schedule):
     """Two pipelines in opposite directions over the same devices, forward paired with the other's backward (arXiv 2412.19437)."""
 
-    copies: ClassVar[float] = 2.0  # table 2: parameters
     splits_backward: ClassVar[bool] = True
 
     @property
