@@ -208,7 +208,8 @@ def test_equal_plans_are_one_in_a_set():
 def test_the_column_table_has_every_knob_and_no_other():
     named = {field.name for field in fields(Plan)}
     assert named == {*KNOBS, *CHOICES, "layout"}  # of numbers as many as chunks: no column
-    assert {field.name for field in fields(Plans)} == named | {"load", "placed_on"}  # which follow from the model's experts, and the placement
+    follows = {"load", "placed_on"}  # from the model's experts, and from the placement
+    assert {field.name for field in fields(Plans)} == named | follows
     for field in fields(Plan):
         if field.name != "layout":
             assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
