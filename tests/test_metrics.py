@@ -151,7 +151,7 @@ def test_figures_that_cannot_be_are_refused(est):
     with pytest.raises(tc.InputError) as caught:
         tc.metrics(est, tokens=-1.0, price=float("nan"), restart_seconds=0.0, checkpoint_seconds=0.0)
     assert caught.value.problems == (
-        "tokens = -1.0: must be above 0",
-        "price = nan: must be at least 0",
-        "checkpoint_seconds = 0.0: must be above 0",
+        "tokens = -1.0: must be a finite number above 0",
+        "price = nan: must be a finite number of at least 0",
+        "checkpoint_seconds = 0.0: must be a finite number above 0",
     )

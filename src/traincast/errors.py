@@ -1,10 +1,13 @@
 """Errors a user can act on; the command line turns each into one message and an exit code."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from operator import index
-from typing import Any, Final, SupportsIndex
+from reprlib import repr as shortened
+from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar
 
+Given = ParamSpec("Given")
+Value = TypeVar("Value")
 WHOLE: Final = "must be a whole number of at least 1"
 MOST: Final = {"gpus": 1 << 22, "gbs": 1 << 24}  # larger numbers have more divisors than anyone waits for
 
@@ -40,6 +43,43 @@ class NothingFits(TraincastError):
     exit_code = 1
 
 
+class Mistakes:
+    """Mistakes of several arguments, gathered to be told at once.
+
+    Parameters
+    ----------
+    subject : str
+        What the arguments are of, for instance ``"search"``.
+    """
+
+    def __init__(self, subject: str):
+        self.subject = subject
+        self.errors: list[InputError] = []
+
+    def of(self, function: Callable[Given, Value], *args: Given.args, **kwargs: Given.kwargs) -> Value | None:
+        """What a function returns; None where it refuses its input, which is then told later."""
+        try:
+            return function(*args, **kwargs)
+        except InputError as error:
+            self.errors.append(error)
+            return None
+
+    def tell(self) -> None:
+        """Raise what was gathered, if anything: one error as it is, several as one with a line for each problem."""
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            told = [(error.subject, problem) for error in self.errors for problem in error.problems]
+            lines = [problem if subject == self.subject else f"{subject}: {problem}" for subject, problem in told]
+            raise InputError(self.subject, dict.fromkeys(lines))
+
+    def settled(self, value: Value | None) -> Value:
+        """A value that `of` returned, once nothing is found wrong; else what was gathered is raised."""
+        self.tell()
+        assert value is not None
+        return value
+
+
 def is_whole(value: Any) -> bool:
     """Whether a value is a whole number of at least 1; 4.0 and True are not."""
     return isinstance(value, SupportsIndex) and not isinstance(value, bool) and index(value) >= 1
@@ -50,6 +90,11 @@ def not_whole(name: str, value: Any) -> list[str]:
     if not is_whole(value):
         return [f"{name} = {value!r}: {WHOLE}"]
     return [f"{name} = {value:,}: must be at most {MOST[name]:,}"] if value > MOST.get(name, value) else []
+
+
+def not_a(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:
+    """What is wrong with an argument of a type that is not among `kinds`, if anything."""
+    return [] if isinstance(value, kinds) else [f"{name} = {shortened(value)}: must be {allowed}"]
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:

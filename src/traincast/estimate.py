@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,10 +11,11 @@ import numpy as np
 from traincast.assumptions import Assumptions, resolve
 from traincast.columns import Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
-from traincast.errors import InputError, not_whole
+from traincast.errors import InputError, Mistakes, not_a, not_whole
 from traincast.fills import placements
 from traincast.frameworks import default_framework
 from traincast.hardware import System
+from traincast.load import as_model, as_system
 from traincast.memory import Footprint, devices_memory, memory
 from traincast.model import Model
 from traincast.operations.base import total
@@ -188,8 +190,8 @@ def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
 Answer: TypeAlias = tuple[Plan, Estimate]
 
 
-def check_gbs(gbs: int | None, model: Model) -> int:
-    """The global batch asked for, or the model's own.
+def check_gbs(gbs: int | None, model: Model | None) -> int:
+    """The global batch asked for, or the model's own; 1 where neither is known because the model itself is wrong.
 
     Raises
     ------
@@ -197,26 +199,55 @@ def check_gbs(gbs: int | None, model: Model) -> int:
         If it is no positive whole number, or not given and the model has none.
     """
     if gbs is None:
-        gbs = model.global_batch
-    if gbs is None:
+        gbs = 1 if model is None else model.global_batch
+    if gbs is None and model is not None:
         own = f"{model.name} has no global batch of its own"
         raise InputError("global batch", [f"{own}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
     if wrong := not_whole("gbs", gbs):
         raise InputError("global batch", wrong)
-    return int(gbs)
+    return int(gbs or 1)
+
+
+def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
+    """What is assumed: the preset of a name or one's own, and the usual preset where nothing is said.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or no preset has that name.
+    """
+    if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
+        raise InputError("assumptions", wrong)
+    return resolve(usual if assumptions is None else assumptions)
+
+
+def check_size(system: System | None, gpus: int) -> None:
+    """Refuse a job larger than its machine, where that is known.
+
+    Raises
+    ------
+    InputError
+        If the system has an end, and fewer GPUs.
+    """
+    if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
+        raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])
 
 
 def estimate(
-    model: Model, system: System, plan: Plan | Plans, gbs: int | None = None, assumptions: str | Assumptions | None = None
+    model: str | Path | Model,
+    system: str | Path | System,
+    plan: Plan | Plans,
+    gbs: int | None = None,
+    assumptions: str | Assumptions | None = None,
 ) -> Estimate:
     """Time and memory of one training step.
 
     Parameters
     ----------
-    model : Model
-        The transformer.
-    system : System
-        The machine.
+    model : str, Path or Model
+        The transformer, or its name or file as for `load_model`.
+    system : str, Path or System
+        The machine, or its name or file as for `load_system`.
     plan : Plan or Plans
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: the fastest that fills the fast domains.
     gbs : int, optional
@@ -228,18 +259,18 @@ def estimate(
     Raises
     ------
     InputError
-        If the plan breaks a rule for this model, batch or machine; every broken rule is named.
+        If arguments cannot be used, all of them at once; or if the plan breaks a rule for this model, batch or machine: every
+        broken rule is named.
 
     Examples
     --------
     >>> import traincast as tc
     >>> plan = tc.Plan(tp=8, pp=16, dp=16, fast_tp=8)
-    >>> est = tc.estimate(tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8"), plan, gbs=4096)
+    >>> est = tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=4096)
     >>> round(est.step_seconds, 3), round(est.memory_bytes / 2**30, 1)
     (41.195, 87.9)
     """
-    gbs = check_gbs(gbs, model)
-    assumed = resolve(default_framework(model, None).assumptions if assumptions is None else assumptions)
+    model, system, gbs, assumed = _checked(model, system, plan, gbs, assumptions)
     require(model, plan, gbs, system.fast_domain)
     if isinstance(plan, Plan) and not plan.placed:
         if system.columns():
@@ -254,6 +285,32 @@ def estimate(
         seconds = _estimate(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
     return _estimate(model, system, plan, gbs, assumed)
+
+
+def _checked(
+    model: str | Path | Model,
+    system: str | Path | System,
+    plan: Plan | Plans,
+    gbs: int | None,
+    assumptions: str | Assumptions | None,
+) -> tuple[Model, System, int, Assumptions]:
+    """The model, the system, the global batch and what is assumed, once all arguments are found usable."""
+    mistakes = Mistakes("estimate")
+    mistakes.of(_check_plan, plan)
+    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
+    batch = mistakes.of(check_gbs, gbs, transformer)
+    assumed = mistakes.of(
+        check_assumptions, assumptions, "paper" if transformer is None else default_framework(transformer, None).assumptions
+    )
+    if isinstance(plan, Plan):
+        mistakes.of(check_size, machine, plan.gpus)
+    return mistakes.settled(transformer), mistakes.settled(machine), mistakes.settled(batch), mistakes.settled(assumed)
+
+
+def _check_plan(plan: Plan | Plans) -> None:
+    """Refuse what is no plan."""
+    if wrong := not_a("plan", plan, "a Plan or Plans", Plan, Plans):
+        raise InputError("plan", wrong)
 
 
 def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast import huggingface
 from traincast.documents import catalogue, known, listed, read
-from traincast.errors import InputError, not_whole, unknown
+from traincast.errors import InputError, not_a, not_whole, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
 
@@ -75,6 +75,40 @@ def load_system(name_or_path: str | Path) -> System:
     )
 
 
+def as_model(model: str | Path | Model) -> Model:
+    """The model itself, or that of a name or a file, as for `load_model`.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or cannot be loaded.
+    """
+    if isinstance(model, Model):
+        return model
+    _require_name("model", model, "a name of the catalogue, the path of a file, or a Model")
+    return load_model(model)
+
+
+def as_system(system: str | Path | System) -> System:
+    """The system itself, or that of a name or a file, as for `load_system`.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or cannot be loaded.
+    """
+    if isinstance(system, System):
+        return system
+    _require_name("system", system, "a name of the catalogue, the path of a file, or a System")
+    return load_system(system)
+
+
+def _require_name(argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file") -> None:
+    """Refuse what is neither a name nor a path."""
+    if wrong := not_a(argument, value, allowed, str, Path):
+        raise InputError(argument, wrong)
+
+
 def model_names() -> tuple[str, ...]:
     """Names of the catalogue's models, aliases included, in alphabetical order."""
     aliases = listed("models", "aliases")
@@ -112,6 +146,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     """
     from traincast.schema import entries, systems
 
+    _require_name("name_or_path", name_or_path)
     if _is_system(name_or_path):
         return entries.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
@@ -152,10 +187,12 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile"
     from traincast.mistakes import check
     from traincast.schema.models import ModelFile
 
+    _require_name("model", name_or_path)
     if seq is not None and not_whole("seq", seq):
         raise InputError(str(name_or_path), not_whole("seq", seq))
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
+        _refuse_other_file("model", str(name_or_path))
         raise unknown("model", str(name_or_path), model_names())
     if SYSTEM_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a system, not a model"])
@@ -171,8 +208,10 @@ def _system_file(name_or_path: str | Path) -> "SystemFile":
     from traincast.mistakes import check
     from traincast.schema.systems import system_file
 
+    _require_name("system", name_or_path)
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
+        _refuse_other_file("system", str(name_or_path))
         raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
@@ -187,6 +226,13 @@ def _is_file(name_or_path: str | Path) -> bool:
         return True
     separated = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
     return separated or name_or_path.lower().endswith((".yaml", ".yml", ".json"))
+
+
+def _refuse_other_file(kind: str, name: str) -> None:
+    """Say what a file must be, where an unknown name is that of another file."""
+    if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
+        config = ", or the config.json of a Hugging Face model" if kind == "model" else ""
+        raise InputError(name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes a {kind}{config}"])
 
 
 def _is_system(name_or_path: str | Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.columns import Column, plain
-from traincast.errors import InputError, unknown
+from traincast.errors import InputError, not_a, unknown
 from traincast.estimate import Estimate
 from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
 from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
@@ -195,7 +195,7 @@ def metrics(
     Raises
     ------
     InputError
-        If what is given is not above 0 (a price or restart may be 0), or the plan's precision or optimizer is unknown.
+        If what is given is no finite number above 0 (a price or restart may be 0), or the plan's precision or optimizer is unknown.
 
     Examples
     --------
@@ -215,8 +215,10 @@ def metrics(
         "checkpoint_seconds": checkpoint_seconds,
         "checkpoint_interval": checkpoint_interval,
     }
+    if wrong := not_a("est", est, "an Estimate", Estimate):
+        raise InputError("metrics", wrong)
+    check_given(**given)
     told = {name: value for name, value in given.items() if value is not None}
-    _check(told)
     sheet = _Sheet(_figures(est) | told)
     for metric, formula, inputs in FORMULAS:
         sheet.fill(metric, formula, inputs)
@@ -235,13 +237,27 @@ def metrics(
     )
 
 
-def _check(given: Mapping[str, Column]) -> None:
-    """Refuse figures that cannot be."""
-    may_be_zero = {"price", "restart_seconds"}
-    wrong = {name: value for name, value in given.items() if not np.all(value >= 0 if name in may_be_zero else value > 0)}
-    if wrong:
-        least = {name: "at least" if name in may_be_zero else "above" for name in wrong}
-        raise InputError("metrics", [f"{name} = {value!r}: must be {least[name]} 0" for name, value in wrong.items()])
+def check_given(**given: Any) -> None:
+    """Refuse figures given to `metrics` that cannot be; those that are None are not given.
+
+    Raises
+    ------
+    InputError
+        If one is no finite number above 0 (a price or restart may be 0); all of them at once.
+    """
+    problems = [wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)]
+    if problems:
+        raise InputError("metrics", problems)
+
+
+def _not_a_figure(name: str, value: Any) -> list[str]:
+    """What is wrong with a figure, if anything."""
+    if not isinstance(value, int | float | np.number | np.ndarray) or np.asarray(value).dtype.kind not in "iuf":
+        return [f"{name} = {value!r}: must be a number, or an array of them"]
+    may_be_zero = name in ("price", "restart_seconds")
+    if np.all(np.isfinite(value)) and np.all(value >= 0 if may_be_zero else value > 0):
+        return []
+    return [f"{name} = {value!r}: must be a finite number {'of at least' if may_be_zero else 'above'} 0"]
 
 
 def _figures(est: Estimate) -> dict[str, Column]:

@@ -4,28 +4,33 @@ Candidates of equal time are ordered by memory, then by strategy as asked for, t
 panels and placement ascending).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Literal, get_args
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from traincast.assumptions import Assumptions, resolve
+from traincast.assumptions import Assumptions
 from traincast.choices import ALIASES, STRATEGIES
-from traincast.errors import InputError, not_whole, unknown
-from traincast.estimate import Answer, check_gbs, estimate
+from traincast.errors import InputError, Mistakes, not_a, not_whole, unknown
+from traincast.estimate import Answer, check_assumptions, check_gbs, check_size, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
-from traincast.frameworks import Batch, Framework, default_framework
+from traincast.frameworks import FRAMEWORKS, Batch, Framework, default_framework
 from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
+from traincast.load import as_model, as_system, load_model
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.space import enumerate_space
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
+Told: TypeAlias = Callable[[int, int, int], None]  # hears of batches done, of all batches, and the candidates of the last
+ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itself is wrong
 
 
 @dataclass(frozen=True, repr=False)
@@ -121,9 +126,31 @@ class Found:
         return explain(self.outcomes, self.plans if len(self.plans) > 2 else self._ranked(3))
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is searched, all of it found usable; `ask` makes it."""
+
+    model: Model
+    system: System
+    gpus: list[int]
+    gbs: int
+    assumptions: Assumptions
+    framework: Framework
+    batches: list[Batch]
+    top: int
+    objective: Objective
+
+    def answer(self, told: Told | None = None) -> list[Found]:
+        """Search: what is found on each number of GPUs."""
+        return [
+            Found(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework, self.objective)
+            for n, outcomes in zip(self.gpus, _outcomes(self, told), strict=True)
+        ]
+
+
 def search(
-    model: Model,
-    system: System,
+    model: str | Path | Model,
+    system: str | Path | System,
     gpus: int,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
@@ -133,17 +160,18 @@ def search(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
+    told: Told | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
 
     Parameters
     ----------
-    model : Model
-        The transformer.
-    system : System
-        The machine.
+    model : str, Path or Model
+        The transformer, or its name or file as for `load_model`.
+    system : str, Path or System
+        The machine, or its name or file as for `load_system`.
     gpus : int
-        GPUs in the job.
+        GPUs in the job; no more than the system has.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
@@ -162,6 +190,8 @@ def search(
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
         What is best. All of the GPUs are used, so that the least time is the most throughput and the least cost.
+    told : callable, optional
+        Called after each batch of candidates with the number of batches done, that of all, and the batch's candidates.
 
     Returns
     -------
@@ -173,12 +203,12 @@ def search(
     InputError
         If an argument cannot be used; all that is wrong at once.
     """
-    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective)[0]
+    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective, told)[0]
 
 
 def search_each(
-    model: Model,
-    system: System,
+    model: str | Path | Model,
+    system: str | Path | System,
     gpus: Sequence[int],
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
@@ -188,65 +218,148 @@ def search_each(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
+    told: Told | None = None,
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    gbs, names = check_arguments(model, gpus, gbs, strategy, top, vp, objective)
-    wanted = default_framework(model, names) if framework is None else known_framework(framework)
-    if names is not None:
-        wanted = replace(wanted, strategies=names)
-    assumed = resolve(wanted.assumptions if assumptions is None else assumptions)
-    batches = wanted.batches(model, {**(locks or {}), **({} if vp is None else {"vp": vp})})
-    if not batches:
-        raise InputError("search", [f"the locks leave nothing of what {wanted.name} can run; framework any has more"])
-    numbers = [int(n) for n in gpus]
-    return [
-        Found(model, system, n, gbs, assumed, top, outcomes, wanted, objective)
-        for n, outcomes in zip(numbers, _outcomes(model, system, numbers, gbs, assumed, batches), strict=True)
-    ]
+    mistakes = Mistakes("search")
+    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
+    batch = mistakes.of(check_gbs, gbs, transformer)
+    question = ask(mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective)
+    return mistakes.settled(question).answer(told)
 
 
-def _outcomes(
-    model: Model, system: System, gpus: list[int], gbs: int, assumed: Assumptions, batches: list[Batch]
-) -> Iterator[tuple[Outcome, ...]]:
+def ask(
+    mistakes: Mistakes,
+    model: Model | None,
+    system: System | None,
+    gpus: Sequence[int],
+    gbs: int | None,
+    assumptions: str | Assumptions | None = None,
+    strategy: str | Sequence[str] | None = None,
+    top: int = 10,
+    vp: int | None = None,
+    framework: str | Framework | None = None,
+    locks: Mapping[str, Any] | None = None,
+    objective: Objective = "time",
+) -> Question | None:
+    """What a search is asked; None where something is wrong, which `mistakes` then hold.
+
+    Parameters
+    ----------
+    mistakes : Mistakes
+        What is found wrong is put here.
+    model, system, gbs : optional
+        As for `search`; None where they are found wrong already. The other arguments are those of `search`.
+    """
+    numbers = mistakes.of(_check_sizes, gpus, system)
+    mistakes.of(_check_ranking, top, objective)
+    held = mistakes.of(_check_locks, locks, vp)
+    known = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
+    assumed = mistakes.of(check_assumptions, assumptions, "typical" if known is None else known.assumptions)
+    batches = mistakes.of((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held)
+    if not mistakes.errors and known is not None and not batches:
+        wrong = f"the locks leave nothing of what {known.name} can run; framework any has more"
+        mistakes.errors.append(InputError("search", [wrong]))
+    if mistakes.errors:
+        return None
+    sure = mistakes.settled
+    return Question(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top, objective)
+
+
+def _outcomes(asked: Question, told: Told | None) -> Iterator[tuple[Outcome, ...]]:
     """Outcomes of every batch for each number of GPUs; those that use the same part of a fast domain are searched together."""
-    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in gpus]
+    model, system, gbs, batches = asked.model, asked.system, asked.gbs, asked.batches
+    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in asked.gpus]
     found: dict[int, tuple[Outcome, ...]] = {}
-    for domain in dict.fromkeys(domains):
-        some = tuple(n for n, used in zip(gpus, domains, strict=True) if used == domain)
-        evaluations = [
-            evaluate(enumerate_space(model, some, domain, gbs, batch), model, system, gbs, assumed).outcomes() for batch in batches
-        ]
-        found |= zip(some, zip(*evaluations, strict=True), strict=True)
-    return (found[n] for n in gpus)
+    work = list(product(dict.fromkeys(domains), batches))
+    for done, (domain, batch) in enumerate(work, 1):
+        some = tuple(n for n, used in zip(asked.gpus, domains, strict=True) if used == domain)
+        space = enumerate_space(model, some, domain, gbs, batch)
+        outcomes = evaluate(space, model, system, gbs, asked.assumptions).outcomes()
+        found |= {n: (*found.get(n, ()), outcome) for n, outcome in zip(some, outcomes, strict=True)}
+        if told is not None:
+            told(done, len(work), sum(outcome.candidates for outcome in outcomes))
+    return (found[n] for n in asked.gpus)
 
 
 def check_arguments(
-    model: Model,
-    gpus: Sequence[int],
-    gbs: int | None,
-    strategy: str | Sequence[str] | None,
-    top: int,
-    vp: int | None = None,
-    objective: str = "time",
+    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str] | None, top: int
 ) -> tuple[int, tuple[str, ...] | None]:
     """The global batch and the strategies, once all arguments are found usable."""
-    names = None
-    if strategy is not None:
-        names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-    given = [*(("gpus", n) for n in gpus), ("top", top), *([] if vp is None else [("vp", vp)])]
-    problems = [wrong for name, value in given for wrong in not_whole(name, value)]
-    problems += [str(unknown("strategy", str(name), STRATEGIES)) for name in names or () if name not in STRATEGIES]
-    if objective not in OBJECTIVES:
-        problems.append(str(unknown("objective", str(objective), OBJECTIVES)))
-    if names is not None and not names:
-        problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
-    if not len(gpus):
-        problems.append("gpus: give at least one number")
-    try:
-        batch = check_gbs(gbs, model)
-    except InputError as error:
-        problems += error.problems
+    mistakes = Mistakes("search")
+    mistakes.of(_check_sizes, gpus, None)
+    mistakes.of(_check_ranking, top, "time")
+    names, batch = mistakes.of(_check_strategies, strategy), mistakes.of(check_gbs, gbs, model)
+    return mistakes.settled(batch), names
+
+
+def _check_sizes(gpus: Any, system: System | None) -> list[int]:
+    """Numbers of GPUs, found whole and no larger than the system."""
+    if isinstance(gpus, str) or not isinstance(gpus, Iterable):
+        raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
+    mistakes, numbers = Mistakes("search"), list(gpus)
+    problems = [wrong for n in numbers for wrong in not_whole("gpus", n)]
+    problems += [] if numbers else ["gpus: give at least one number"]
     if problems:
         raise InputError("search", problems)
-    return batch, None if names is None else tuple(names)
+    for n in numbers:
+        mistakes.of(check_size, system, n)
+    mistakes.tell()
+    return [int(n) for n in numbers]
+
+
+def _check_ranking(top: int, objective: str) -> None:
+    """Refuse a number of plans, or an objective, that cannot be."""
+    problems = not_whole("top", top)
+    if objective not in OBJECTIVES:
+        problems.append(str(unknown("objective", str(objective), OBJECTIVES)))
+    if problems:
+        raise InputError("search", problems)
+
+
+def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The strategies by their own names, each once; None where none is asked for."""
+    if strategy is None:
+        return None
+    if wrong := not_a("strategy", strategy, "a name or a sequence of names", str, Sequence):
+        raise InputError("search", wrong)
+    names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
+    problems = [wrong for name in names for wrong in not_a("strategy", name, "a name", str)]
+    if not problems:
+        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
+        problems = [str(unknown("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES]
+    if not names:
+        problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
+    if problems:
+        raise InputError("search", problems)
+    return tuple(names)
+
+
+def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
+    """The locks as a mapping of names, `vp` among them."""
+    if wrong := not_a("locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)):
+        raise InputError("search", wrong)
+    held = dict(locks or {})
+    problems = [wrong for name in held for wrong in not_a("locks", name, "a mapping whose keys are names", str)]
+    problems += [] if vp is None else not_whole("vp", vp)
+    if vp is not None and held.get("vp", vp) != vp:
+        problems.append(f"vp = {vp!r} contradicts locks, where vp = {held['vp']!r}: give one of them")
+    if problems:
+        raise InputError("search", problems)
+    return held if vp is None else held | {"vp": vp}
+
+
+def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
+    """The framework that is searched, held to the strategies asked for."""
+    mistakes = Mistakes("search")
+    names = mistakes.of(_check_strategies, strategy)
+    known = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
+    known = mistakes.settled(known)
+    return known if names is None else replace(known, strategies=names)
+
+
+def _check_framework(framework: str | Framework) -> Framework:
+    """The framework itself, or that of a name."""
+    if wrong := not_a("framework", framework, "a name or a Framework", str, Framework):
+        raise InputError("search", wrong)
+    return known_framework(framework)

@@ -1,0 +1,128 @@
+"""Arguments of the Python API: names stand for what they name, and everything else is refused with what is allowed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import traincast as tc
+
+PLAN = tc.Plan(tp=8)
+MODEL, SYSTEM = "llama-3-8b", "dgx-h100"
+FILE = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "models" / "llama-3-8b.yaml"
+
+
+@pytest.mark.parametrize("model", [MODEL, FILE, str(FILE), tc.load_model(MODEL)], ids=["name", "Path", "path", "Model"])
+def test_models_and_systems_are_given_by_name_file_or_object(model):
+    for system in (SYSTEM, tc.load_system(SYSTEM)):
+        assert tc.estimate(model, system, PLAN, 8).model == tc.load_model(MODEL)
+    assert tc.search(model, SYSTEM, 8, 8, top=1).best == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), 8, 8, top=1).best
+
+
+SEARCHES = {
+    "model = None": {"model": None},
+    "model = 5": {"model": 5},
+    "system = \\['dgx-h100'\\]": {"system": [SYSTEM]},
+    "gpus = '8'": {"gpus": "8"},
+    "gpus = None": {"gpus": None},
+    "gbs = '8'": {"gbs": "8"},
+    "framework = 3: must be a name or a Framework": {"framework": 3},
+    "unknown framework 'jax'": {"framework": "jax"},
+    "strategy = 1: must be a name or a sequence": {"strategy": 1},
+    "strategy = 1: must be a name": {"strategy": [1]},
+    "assumptions = 1: must be a name or Assumptions": {"assumptions": 1},
+    "locks = \\['tp'\\]: must be a mapping": {"locks": ["tp"]},
+    "locks = 3: must be a mapping": {"locks": {3: 4}},
+    "tp = 'many'": {"locks": {"tp": "many"}},
+    "vp = 2 contradicts locks, where vp = 4": {"vp": 2, "locks": {"vp": 4}},
+    "unknown objective": {"objective": 3},
+}
+
+
+@pytest.mark.parametrize("message", SEARCHES)
+def test_a_search_names_the_argument_that_is_wrong(message):
+    good = {"model": MODEL, "system": SYSTEM, "gpus": 8, "gbs": 8}
+    with pytest.raises(tc.InputError, match=message):
+        tc.search(**good | SEARCHES[message])
+
+
+def test_a_search_tells_all_that_is_wrong_at_once():
+    with pytest.raises(tc.InputError) as caught:
+        tc.search("lama-3-8b", None, -8, 0, framework="jax", strategy="3d", locks={"zero": 7, "tpp": 2}, top=0, objective="fun")
+    said = "\n".join(caught.value.problems)
+    for part in (
+        "did you mean llama-3-8b",
+        "system = None",
+        "gpus = -8",
+        "gbs = 0",
+        "jax",
+        "'3d'",
+        "zero",
+        "tpp",
+        "top = 0",
+        "fun",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("message", "wrong"),
+    [
+        ("model = None", {"model": None}),
+        ("system = 5", {"system": 5}),
+        ("plan = 'tp=8': must be a Plan", {"plan": "tp=8"}),
+        ("plan = \\{'tp': 8\\}", {"plan": {"tp": 8}}),
+        ("gbs = 1.5", {"gbs": 1.5}),
+        ("assumptions = 5", {"assumptions": 5}),
+        ("unknown assumptions", {"assumptions": "papper"}),
+    ],
+)
+def test_an_estimate_names_the_argument_that_is_wrong(message, wrong):
+    with pytest.raises(tc.InputError, match=message):
+        tc.estimate(**{"model": MODEL, "system": SYSTEM, "plan": PLAN, "gbs": 8} | wrong)
+
+
+def test_an_estimate_tells_all_that_is_wrong_at_once():
+    with pytest.raises(tc.InputError, match=r"(?s)plan = 3.*unknown model.*system = None.*gbs = 0.*assumptions = 3"):
+        tc.estimate("nope", None, 3, 0, 3)
+
+
+@pytest.mark.parametrize("tokens", ["15T", True, [1e12], -1, float("nan"), float("inf")])
+def test_figures_of_metrics_are_numbers(tokens):
+    est = tc.estimate(MODEL, SYSTEM, PLAN, 8)
+    with pytest.raises(tc.InputError, match=r"tokens = .*: must be a .*number"):
+        tc.metrics(est, tokens=tokens)
+    with pytest.raises(tc.InputError, match="price = 'two'"):
+        tc.metrics(est, price="two")
+    with pytest.raises(tc.InputError, match="est = 3"):
+        tc.metrics(3)
+
+
+@pytest.mark.parametrize("load", [tc.load_model, tc.load_system])
+@pytest.mark.parametrize("name", [None, 5, ["gpt3-1t"], b"gpt3-1t"])
+def test_only_names_and_paths_are_loaded(load, name):
+    with pytest.raises(tc.InputError, match="must be a name of the catalogue, or the path of a file"):
+        load(name)
+
+
+@pytest.mark.parametrize("load", [tc.load_model, tc.load_system])
+@pytest.mark.parametrize("name", ["notes.md", "config.toml", "config.json.txt"])
+def test_a_file_of_another_kind_is_told_what_it_must_be(load, name):
+    with pytest.raises(tc.InputError, match=r"is no (model|system) file: wanted is a \.yaml"):
+        load(name)
+
+
+def test_a_job_is_no_larger_than_its_machine():
+    small = replace(tc.load_system(SYSTEM), gpus=4)
+    with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
+        tc.search(MODEL, small, 8, 8)
+    with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
+        tc.estimate(MODEL, small, PLAN, 8)
+
+
+def test_progress_is_told_batch_by_batch():
+    heard = []
+    found = tc.search(MODEL, SYSTEM, 8, 8, told=lambda *said: heard.append(said))
+    assert [done for done, _, _ in heard] == list(range(1, len(heard) + 1))
+    assert {total for _, total, _ in heard} == {len(heard)} == {len(found.outcomes)}
+    assert sum(candidates for _, _, candidates in heard) == found.candidates
