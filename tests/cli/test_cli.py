@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -194,6 +195,8 @@ WRONG = {
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens many": ("--tokens", "15T"),
     "estimate mixtral-8x7b --system dgx-h100 --dp 8 --gbs 8 --imbalance 0.5": ("0.5", "at least 1"),
     "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3 --layout 4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
+    "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
     "catalog wibble": ("unknown model, system or accelerator 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),
@@ -220,6 +223,31 @@ def test_all_mistakes_of_a_file_are_told_at_once(run, tmp_path):
     assert code == 2
     for field in ("hiden", "hidden", "heads", "ffn"):
         assert field in err
+
+
+ALL_WRONG = {
+    "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework jax --strategy 3d --tp 0 --recompute foo --tokens 15Q --price -1"
+    " --restart nan --imbalance x --top 0 --assumptions foo": (
+        *("'lama-3-8b'", "'dgx-h10'", "gpus = 0", "gbs = 0", "'jax'", "'3d'", "tp = 0", "recompute = 'foo'", "'15Q'", "price = -1"),
+        *("restart_seconds = nan", "--imbalance: 'x'", "top = 0", "assumptions 'foo'"),
+    ),
+    "plan llama-3-8b --system eos --gpus 8192 --tokens-per-batch 1000 --price nan --imbalance 2": (
+        *("eos has 4,608", "1 sequence is 8,192 tokens", "price = nan", "has no experts"),
+    ),
+    "estimate lama --system eos --dp 8192 --tokens 5x --price -1 --gbs 0 --assumptions pp": (
+        *("'lama'", "eos has 4,608", "'5x'", "price = -1.0", "gbs = 0", "assumptions 'pp'"),
+    ),
+    "memory llama-3-8b --system eoss --dp 8 --price -1": ("'eoss'", "price = -1.0"),
+}
+
+
+@pytest.mark.parametrize("command", ALL_WRONG)
+def test_all_mistakes_of_a_command_are_told_at_once(command, run, monkeypatch):
+    monkeypatch.setattr(import_module("traincast.search"), "enumerate_space", None)  # nothing is searched
+    code, out, err = run(command)
+    assert (code, out) == (2, "")
+    lines = err.splitlines()[1:]
+    assert [sum(part in line for line in lines) for part in ALL_WRONG[command]] == [1] * len(lines)
 
 
 def test_as_a_process():

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
-from traincast.errors import InputError, NothingFits
+from traincast.cli.common import Json, app, print_json, progress
+from traincast.errors import InputError, Mistakes, NothingFits
 from traincast.frameworks import SEARCHED
 from traincast.plan import Plan
 from traincast.units import counted
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
+    from traincast.hardware import System
     from traincast.metrics import Metrics
     from traincast.model import Model
     from traincast.search import Found
@@ -48,39 +49,66 @@ class Asked:
         None
     )
 
-    def model(self, name: str) -> "Model":
-        """The model, as it is to be trained."""
-        from traincast.load import load_model
+    def read(
+        self, mistakes: Mistakes, name: str, system_name: str, usual: int | None = None
+    ) -> "tuple[Model | None, System | None, int | None]":
+        """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
 
-        model = load_model(name, seq=self.seq)
-        if self.imbalance is None:
-            return model
+        Without a batch of the model or on the command line, it is the `usual` one.
+        """
+        from traincast.load import load_model, load_system
+        from traincast.metrics import check_given
+
+        model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)
+        load = None if self.imbalance is None else mistakes.of(self._load)
+        if model is not None and load is not None:
+            model = mistakes.of(model.with_load, load) or model
+        mistakes.of(self._tokens)
+        mistakes.of(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, mistakes.of(self._batch, model, usual)
+
+    def metrics(self, est: "Estimate") -> "Metrics":
+        """Throughput, utilisation and cost."""
+        from traincast.metrics import metrics
+
+        return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
+
+    def _load(self) -> float | list[float]:
+        """Load of the experts: a factor, or tokens of every expert."""
         try:
-            load = [float(one) for one in self.imbalance.split(",")]
+            load = [float(one) for one in str(self.imbalance).split(",")]
         except ValueError:
             raise InputError("--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]) from None
-        return model.with_load(load if len(load) > 1 else load[0])
+        return load if len(load) > 1 else load[0]
 
-    def batch(self, model: "Model") -> int | None:
+    def _tokens(self) -> int | None:
+        """Tokens of the whole run, where they are given."""
+        return None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
+
+    def _batch(self, model: "Model | None", usual: int | None) -> int:
+        """The global batch [sequences]: that asked for, the model's own, or the usual one."""
+        from traincast.estimate import check_gbs
+
+        batch = self._given_batch(model)
+        if batch is None and model is not None and model.global_batch is None:
+            batch = usual
+        return check_gbs(batch, model)
+
+    def _given_batch(self, model: "Model | None") -> int | None:
         """The global batch [sequences], where one is given."""
         if self.tokens_per_batch is None:
             return self.global_batch
         if self.global_batch is not None:
             raise InputError("global batch", ["--global-batch and --tokens-per-batch: give one of them"])
         tokens = counted(self.tokens_per_batch, "--tokens-per-batch", 1024)
+        if model is None:
+            return None
         if tokens % model.seq or not tokens:
             near = max(round(tokens / model.seq), 1)
-            allowed = f"{near:,} sequences are {near * model.seq:,} tokens"
+            allowed = f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
             wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
             raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
         return tokens // model.seq
-
-    def metrics(self, est: "Estimate") -> "Metrics":
-        """Throughput, utilisation and cost."""
-        from traincast.metrics import metrics
-
-        tokens = None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
-        return metrics(est, tokens=tokens, price=self.price, restart_seconds=self.restart)
 
 
 def _locks() -> Any:
@@ -126,16 +154,18 @@ def plan(
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
-    from traincast.load import load_system
-    from traincast.search import search
+    from traincast.search import ask
 
-    wanted, machine = asked.model(model), load_system(system)
+    mistakes = Mistakes("search")
+    wanted, machine, gbs = asked.read(mistakes, model, system)
     held = {name: value for name, value in vars(locks).items() if value is not None}
-    begin = time.perf_counter()
-    batch = asked.batch(wanted)
-    found = search(wanted, machine, gpus, batch, assumptions, strategy, top, framework=framework, locks=held, objective=objective)
-    best = found.best
-    elapsed = time.perf_counter() - begin
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
+    question = mistakes.settled(asking)
+    with progress("search") as told:
+        begin = time.perf_counter()
+        (found,) = question.answer(told)
+        best = found.best
+        elapsed = time.perf_counter() - begin
     explanation = found.explain()
     if json:
         print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()})
@@ -163,11 +193,7 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    from traincast.estimate import estimate
-    from traincast.load import load_system
-
-    wanted = asked.model(model)
-    est = estimate(wanted, load_system(system), plan or Plan(), asked.batch(wanted), assumptions)
+    est = _estimated(asked, model, system, plan or Plan(), assumptions)
     if json:
         told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
         print_json(_case(est) | told | ({"operations": est.operations()} if operations else {}))
@@ -200,12 +226,8 @@ def memory(
 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32
     """
-    from traincast.estimate import estimate
-    from traincast.load import load_system
-
-    wanted, given = asked.model(model), plan or Plan()
-    batch = asked.batch(wanted) or wanted.global_batch or given.dp * given.mbs * 2 * given.pp
-    est = estimate(wanted, load_system(system), given, batch, assumptions)
+    given = plan or Plan()
+    est = _estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
     if json:
         print_json(_case(est) | {"estimate": est.summary(), "devices": est.devices()})
     else:
@@ -215,6 +237,18 @@ def memory(
         header(est, int(est.plan.gpus), out)
         print_devices(est, out)
     _require_fit(est)
+
+
+def _estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: str | None, usual: int | None = None) -> "Estimate":
+    """The estimate of a plan, once everything asked is found usable."""
+    from traincast.estimate import check_assumptions, check_size, estimate
+
+    mistakes = Mistakes("estimate")
+    wanted, machine, gbs = asked.read(mistakes, model, system, usual)
+    mistakes.of(check_assumptions, assumptions, "typical")
+    mistakes.of(check_size, machine, plan.gpus)
+    sure = mistakes.settled
+    return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
 
 
 def _require_fit(est: "Estimate") -> None:
