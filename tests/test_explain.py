@@ -248,7 +248,7 @@ def test_no_plan_meets_the_rules(strategy):
     said = found.explain()
     assert (found.candidates, said.miss, said.fits_from, said.degrees) == (0, None, None, [])
     text = str(said)
-    assert "small on 7 × by hand: no plan uses exactly so many GPUs" in text
+    assert "small on 7 GPUs of by hand: no plan uses exactly so many GPUs" in text
     assert said.possible == [4, 8]  # domains of 4: the multiples on either side
     assert all(tc.search(MODEL, system(1e15), gpus, 4096, strategy=strategy).candidates for gpus in said.possible)
     assert "Nearest numbers of GPUs that have candidates: 4, 8." in text
@@ -269,11 +269,11 @@ def test_no_plan_meets_the_rules(strategy):
 def test_text_names_what_was_found():
     said = tc.search(MODEL, system(TIGHT), GPUS, GBS).explain()
     lines, text = said.lines(), str(said)
+    assert str(said.miss[0]) not in "\n".join(lines[-6:])  # it does not fit, and is slower
     assert text == "\n".join(lines)
     for title, pair in {
         "Runner-up": said.plans[1],
-        "Nearest plan that does not fit": said.miss,
-        "Nearest that would be faster": said.faster,
+        "Nearest to fitting that would be faster": said.faster,
         "Fastest if memory were unlimited": said.unlimited,
     }.items():
         at = next(i for i, line in enumerate(lines) if line.startswith(title))
@@ -294,6 +294,32 @@ def test_text_names_what_was_found():
             assert ("the best plan" in line) == (row.best[0] == said.plans[0][0])
 
 
+@pytest.mark.parametrize(
+    ("gpus", "gbs", "locks", "expected"),
+    [
+        (8, 8, {"tp": 5}, "tp = 5 does not divide 8 GPUs"),
+        (16, 16, {"tp": 8, "pp": 4}, "tp × pp = 32 does not divide 16 GPUs"),
+        (64, 64, {"tp": 64}, "tp = 64: tp does not divide the attention heads"),
+        (64, 64, {"mbs": 128}, "mbs = 128 does not divide the global batch of 64 sequences"),
+    ],
+)
+def test_text_where_locks_leave_no_plan_says_why(gpus, gbs, locks, expected):
+    said = tc.search("llama-3-8b", "dgx-h100", gpus, gbs, locks=locks).explain()
+    assert f"    {expected}" in said.lines()
+
+
+def test_no_larger_job_than_the_machine_is_proposed():
+    small = replace(tc.load_system("dgx-h100"), gpus=8)
+    assert tc.search("llama-3-70b", "dgx-h100", 8, 8).explain().fits_from is not None
+    assert tc.search("llama-3-70b", small, 8, 8).explain().fits_from is None
+
+
+def test_memory_that_excludes_only_slower_plans():
+    said = tc.search(MODEL, system(HALF), GPUS, GBS).explain()
+    assert said.miss is not None
+    assert replace(said, faster=None, unlimited=None).lines()[-1] == "Memory excludes no plan that would be faster."
+
+
 def test_text_of_excluded_degrees():
     text = str(tc.search(MODEL, system(1e15), 24, GBS).explain())
     assert "Not tried: tp = 8, 24: tp does not divide the attention heads." in text
@@ -303,7 +329,7 @@ def test_text_where_nothing_fits():
     found = nothing_fits("1d,summa,context", 0.8)
     said = found.explain()
     text = str(said)
-    assert f"small on 8 × by hand: none of {found.candidates:,} candidates fits in memory." in text
+    assert f"small on 8 GPUs of by hand: none of {found.candidates:,} candidates fits in memory." in text
     assert str(said.miss[0]) in text
     assert "(+25%) would make it fit" in text  # 1/0.8 − 1
     assert f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB." in text

@@ -1,7 +1,7 @@
 """How long a training step of a large transformer takes, whether it fits, what binds it, and which parallel plan is best.
 
 >>> import traincast as tc
->>> found = tc.search(tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8"), gpus=2048, gbs=4096)
+>>> found = tc.search("gpt3-1t", "h200-nvs8", gpus=2048, gbs=4096)
 >>> print(found.best[0])
 summa tp=4 pp=16 dp=32 panels=32 fast_tp=4 fast_dp=2
 """

@@ -1,5 +1,6 @@
 """Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -13,10 +14,10 @@ from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
 from traincast.fills import divisors
 from traincast.hardware import System
-from traincast.plan import Plan, Plans
+from traincast.plan import AXES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, enumerate_space
-from traincast.units import gib
+from traincast.units import gib, many
 
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
@@ -124,25 +125,22 @@ class Explanation:
         return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
 
     def _misses(self) -> list[str]:
-        told = {
-            "Nearest plan that does not fit": self.miss,
-            "Nearest that would be faster": self.faster,
-            "Fastest if memory were unlimited": self.unlimited,
-        }
+        told = {"Nearest to fitting that would be faster": self.faster, "Fastest if memory were unlimited": self.unlimited}
         lines, seen = [], set()
         for title, pair in told.items():
             if pair is not None and pair[0] not in seen:
                 seen.add(pair[0])
                 lines += [f"{title}: {against(pair[1], self.plans[0][1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
-        return lines or ["Memory excludes nothing."]
+        return lines or ["Memory excludes nothing." if self.miss is None else "Memory excludes no plan that would be faster."]
 
     def _nothing_fits(self) -> list[str]:
         one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        head = f"{one.model.name} on {gpus:,} × {one.system.name}"
+        head = f"{one.model.name} on {many(gpus, 'GPU')} of {one.system.name}"
         if self.miss is None:
             reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
-            held = ", ".join(f"{name} = {value}" for name, value in one.space.batch.locks)
-            lines = [f"{head}: no plan uses exactly so many GPUs{f' with {held}' if held else ''}."]
+            held = self._held()
+            with_them = f" with {', '.join(f'{name} = {value}' for name, value in held.items())}" if held else ""
+            lines = [f"{head}: no plan uses exactly so many GPUs{with_them}.", *self._locked_out(held)]
             lines += ["Rejected:", *reasons] if reasons else []
             if self.possible:
                 lines.append(f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}.")
@@ -150,7 +148,7 @@ class Explanation:
         plan, est = self.miss
         candidates = sum(outcome.candidates for outcome in self.outcomes)
         lines = [
-            f"{head}: none of {candidates:,} candidates fits in memory.",
+            f"{head}: none of {many(candidates, 'candidate')} fits in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",
@@ -159,6 +157,26 @@ class Explanation:
             enough, least = self.fits_from
             lines.append(f"    Or {enough:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(least)}.")
         return lines
+
+    def _held(self) -> dict[str, int]:
+        """Knobs that every batch of candidates holds at one value."""
+        first, *others = (dict(outcome.evaluation.space.batch.locks) for outcome in self.outcomes)
+        return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+
+    def _locked_out(self, held: Mapping[str, int]) -> list[str]:
+        """Why no plan has knobs at these values, where the numbers say it."""
+        one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
+        degrees = {axis: held[axis] for axis in AXES if axis in held}
+        product, experts = math.prod(degrees.values()), one.model.experts
+        lines = [f"{axis} = {value} does not divide {many(gpus, 'GPU')}" for axis, value in degrees.items() if gpus % value]
+        if not lines and gpus % product:
+            lines.append(f"{' × '.join(degrees)} = {product} does not divide {many(gpus, 'GPU')}")
+        if one.gbs % held.get("mbs", 1):
+            lines.append(f"mbs = {held['mbs']} does not divide the global batch of {many(one.gbs, 'sequence')}")
+        if experts is not None and experts.experts % held.get("ep", 1):
+            lines.append(f"ep = {held['ep']} does not divide the {experts.experts} experts")
+        lines += [f"tp = {held['tp']}: {reason}" for reason, tried in self.excluded.items() if held.get("tp") in tried]
+        return [f"    {line}" for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
         """The same facts for machines."""
@@ -320,7 +338,7 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
     """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
     outcomes = _leading(outcomes)
     one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
-    while gpus <= LARGEST_JOB:
+    while gpus <= _most(one.system):
         held = np.inf
         for outcome in outcomes:
             held = layout_memory(space_of(outcome, gpus), one.model, one.gbs, one.assumptions).min(initial=held)
@@ -328,6 +346,11 @@ def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
             return gpus, float(held)
         gpus *= 2
     return None
+
+
+def _most(system: System) -> int:
+    """GPUs of the largest job that is looked at."""
+    return LARGEST_JOB if system.gpus is None else min(LARGEST_JOB, int(np.max(system.gpus)))
 
 
 def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
@@ -339,6 +362,7 @@ def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
         return any(len(space_of(outcome, number).counts) for outcome in outcomes)
 
     nearest = gpus - gpus % stride
+    further = range(nearest + stride, min(nearest + NEAREST * stride, _most(one.system) + 1), stride)
     below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)
-    above = next((n for n in range(nearest + stride, nearest + NEAREST * stride, stride) if possible(n)), None)
+    above = next((n for n in further if possible(n)), None)
     return [n for n in (below, above) if n is not None]

@@ -19,7 +19,7 @@ from traincast.metrics import Metrics
 from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
-from traincast.units import GIB, gib, rate, seconds
+from traincast.units import GIB, gib, many, rate, seconds
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar
@@ -52,16 +52,18 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
         print_metrics(measures, out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
-    out.print(heading(f"Rejected by a rule, or by memory (of {found.candidates:,} candidates that met the rules)"))
+    out.print(heading("Rejected, by the first rule broken, or by memory where all rules are met"))
     out.print(rejections(found.rejected))
 
 
-def header(est: Found | Estimate, gpus: int, out: Console) -> None:
-    """What is being answered."""
-    model = est.model
-    out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {gpus:,} × {est.system.name}", style="bold"))
-    batch = f"{est.gbs:,} sequences of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
+def header(est: Found | Estimate, gpus: int, out: Console, timed: bool = True) -> None:
+    """What is being answered, and what its times are of where there are any."""
+    model, job = est.model, f"{many(gpus, 'GPU')} of {est.system.name}"
+    out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {job}", style="bold"))
+    batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
     out.print(f"a step: {batch}; assumptions: {est.assumptions.name}")
+    if timed:
+        out.print("times are those of an idealised machine, not calibrated to a real one")
 
 
 def heading(text: str) -> Text:
@@ -141,6 +143,8 @@ def print_metrics(measures: Metrics, out: Console) -> None:
     else:
         shares = ", ".join(f"{float(value):.1%} ({name})" for name, value in measures.mfu.items() if name != "6n")
         lines.append(f"{flops['megatron']} per GPU (megatron); MFU {shares}")
+        if any(float(value) > 1 for name, value in measures.mfu.items() if name != "6n"):
+            lines.append("above 100%: the convention counts attention in full, of which a causal kernel skips the masked half")
     whole = [
         f"{float(measures.gpu_hours):,.3g} GPU-hours" if measures.gpu_hours is not None else "",
         f"${float(measures.cost):,.3g}" if measures.cost is not None else "",

@@ -117,6 +117,11 @@ def gib(value: float) -> str:
     return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
 
 
+def many(number: int, thing: str) -> str:
+    """A number of things: ``"1 GPU"``, ``"2,048 GPUs"``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def rate(value: float, unit: str) -> str:
     """A rate for people with a decimal prefix, ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
     for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

@@ -122,6 +122,58 @@ def test_plan_json(run):
     assert answer["pareto"][0]["step_seconds"] == first["step_seconds"]
 
 
+def test_pareto_plans_in_json_are_short(run):
+    answer = json.loads(run("plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --seq 4096 --top 1 --json")[1])
+    assert answer["seq"] == 4096
+    assert {tuple(one) for one in answer["pareto"]} == {("strategy", "plan", "step_seconds", "memory_bytes")}
+
+
+def keys_of(told):
+    """Every key of a JSON output, those of free names left out."""
+    free = ("rejected", "plan", "breakdown_seconds", "memory_by_component_bytes", "missing", "excluded_tp", "parts", "mfu", "hfu")
+    if isinstance(told, list):
+        return {key for one in told for key in keys_of(one)}
+    if not isinstance(told, dict):
+        return set()
+    below = {k for key, value in told.items() if key not in (*free, FLOPS, SENSITIVITY) for k in keys_of(value)}
+    return {*told} | below
+
+
+FLOPS, SENSITIVITY = "flops_per_second_per_gpu", "sensitivity_10_percent_better"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 1",
+        "plan gpt3-1t --system h200-nvs8 --gpus 8",
+        "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
+        "memory llama-3-70b --system dgx-h100 --tp 8 --pp 4 --dp 4",
+        "catalog",
+        "catalog h200-nvs8",
+    ],
+)
+def test_every_key_of_json_outputs_is_documented(command, run):
+    page = (Path(__file__).parents[2] / "docs" / "json.md").read_text(encoding="utf-8")
+    keys = {key.replace("backward", "forward") for key in keys_of(json.loads(run(f"{command} --json")[1]))}
+    assert keys
+    assert [key for key in sorted(keys) if f"`{key}`" not in page] == []
+
+
+def test_utilisation_above_all_is_explained(run):
+    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1")
+    assert "above 100%: the convention counts attention in full" in out
+    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --top 1")
+    assert "above 100%" not in out
+    assert "times are those of an idealised machine" in out
+
+
+def test_one_is_not_many(run):
+    _, out, _ = run("estimate gpt-125m --system dgx-h100 --gbs 1")
+    assert "on 1 GPU of dgx-h100" in out
+    assert "1 sequence of" in out
+
+
 @pytest.mark.parametrize("command", ["catalog --json", "catalog h200-nvs8 --json", "reproduce 2410.00273 --json"])
 def test_other_json(command, run):
     code, out, _ = run(command)
@@ -195,6 +247,7 @@ WRONG = {
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens many": ("--tokens", "15T"),
     "estimate mixtral-8x7b --system dgx-h100 --dp 8 --gbs 8 --imbalance 0.5": ("0.5", "at least 1"),
     "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3 --layout 4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --vp 0": ("vp = 0", "at least 1"),
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
     "catalog wibble": ("unknown model, system or accelerator 'wibble'", ""),
@@ -260,12 +313,13 @@ def test_as_a_process():
     assert wrong.stderr.startswith("traincast: ")
 
 
-@pytest.mark.parametrize(("encoding", "instead"), [("utf-8", "×"), ("ascii", "?")])
+@pytest.mark.parametrize(("encoding", "instead"), [("utf-8", "·"), ("ascii", "?")])
 def test_output_suits_the_encoding_and_the_reader(encoding, instead):
     command = [sys.executable, "-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"]
     env = os.environ | {"PYTHONIOENCODING": encoding}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
-        assert f"on 2,048 {instead} h200-nvs8" in process.stdout.readline().decode(encoding)
+        lines = (line.decode(encoding) for line in process.stdout)
+        assert f"members of tp{instead}(tp2" in next(line for line in lines if line.startswith("fast: "))
         process.stdout.close()  # the reader has seen enough
         assert process.stderr.read() == b""
         assert process.wait() in {0, -signal.SIGPIPE}

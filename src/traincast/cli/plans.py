@@ -224,7 +224,7 @@ def memory(
 
     Without a global batch of the model or on the command line, as many micro-batches are taken as fill the pipeline.
 
-    Example: traincast memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32
+    Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     given = plan or Plan()
     est = _estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
@@ -234,7 +234,7 @@ def memory(
         from traincast.report import console, header, print_devices
 
         out = console()
-        header(est, int(est.plan.gpus), out)
+        header(est, int(est.plan.gpus), out, timed=False)
         print_devices(est, out)
     _require_fit(est)
 
@@ -267,8 +267,12 @@ def _case(est: "Estimate | Found") -> dict[str, Any]:
         "system": est.system.name,
         "gpus": gpus,
         "global_batch": est.gbs,
+        "seq": est.model.seq,
         "assumptions": est.assumptions.name,
     }
+
+
+_PARETO = ("strategy", "plan", "step_seconds", "memory_bytes")
 
 
 def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
@@ -285,5 +289,5 @@ def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
         "feasible": found.feasible,
         "rejected": found.rejected,
         "plans": [told(est) for _, est in found.plans],
-        "pareto": [est.summary() for _, est in found.pareto()],
+        "pareto": [{key: est.summary()[key] for key in _PARETO} for _, est in found.pareto()],
     }

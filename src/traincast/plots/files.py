@@ -43,7 +43,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
     try:
         asked: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {key: asked[key] for key in ("gpus", "assumptions")}
-        model, system = load_model(asked["model"]), load_system(asked["system"])
+        model, system = load_model(asked["model"], seq=asked.get("seq")), load_system(asked["system"])
         found = search(
             model, system, gbs=asked["global_batch"], strategy=asked["strategies"], framework=asked["framework"], **names
         )
