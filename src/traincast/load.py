@@ -152,6 +152,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
         if chip := known("accelerators", str(name_or_path).lower()):
             return entries.figures(systems.AcceleratorPart.model_validate(chip))
+        _refuse_other_file("catalogue", str(name_or_path))
         raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
     file = _model_file(name_or_path)
     _model(file, str(name_or_path))  # refuses figures that contradict each other
@@ -231,8 +232,10 @@ def _is_file(name_or_path: str | Path) -> bool:
 def _refuse_other_file(kind: str, name: str) -> None:
     """Say what a file must be, where an unknown name is that of another file."""
     if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
-        config = ", or the config.json of a Hugging Face model" if kind == "model" else ""
-        raise InputError(name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes a {kind}{config}"])
+        what = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}.get(
+            kind, "a model or a system"
+        )
+        raise InputError(name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {what}"])
 
 
 def _is_system(name_or_path: str | Path) -> bool:
