@@ -55,10 +55,10 @@ class Footprint:
         peak: Column = 0.0
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
-        live = 0 * saved
+        live = 0 * saved + total(op.dropped_bytes for op in operations)
         if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
-            live = live + total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
-            saved = saved - live / plan.recompute_every
+            again = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
+            saved, live = saved - again / plan.recompute_every, live + again
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
@@ -107,7 +107,7 @@ def devices_memory(
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
             kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
         parts["activations"] = kept
-        parts["logits"] = _sum(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
+        parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
         parts["buffers"] = communicators
         parts["workspace"] = _largest(held, stages.held[i], "live")
@@ -138,8 +138,7 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
     """
     recipe, offloaded, byte = plan.recipe, words(plan.offload), assumed.element_bytes / 2
     dense, experts = _sum(held, counts, "weights"), _sum(held, counts, "expert_weights")
-    n = plan.holders / plan.replicas  # ranks that share one copy
-    n_experts = np.maximum(plan.expert_holders / plan.replicas, 1)
+    n, n_experts = plan.shards, plan.expert_shards
 
     def kept(each: float, sharded: bool) -> Column:
         return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)

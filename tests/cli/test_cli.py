@@ -193,7 +193,7 @@ WRONG = {
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens-per-batch 1M": ("--global-batch", "--tokens-per-batch"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens many": ("--tokens", "15T"),
     "estimate mixtral-8x7b --system dgx-h100 --dp 8 --gbs 8 --imbalance 0.5": ("0.5", "at least 1"),
-    "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3 --layout 4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
+    "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3,4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
     "catalog wibble": ("unknown model, system or accelerator 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),

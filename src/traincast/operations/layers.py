@@ -181,4 +181,4 @@ def _again(op: Operation, modules: frozenset[str]) -> Operation:
     """The operation where modules are made again in backward: it may be one of them, and what it saves may be made by one."""
     if op.module in modules or "full" in modules:
         op = replace(op, recompute=True)
-    return replace(op, saved_bytes=0 * op.saved_bytes) if op.saved_by in modules else op
+    return replace(op, saved_bytes=0 * op.saved_bytes, dropped_bytes=op.saved_bytes) if op.saved_by in modules else op
