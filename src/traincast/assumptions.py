@@ -76,6 +76,9 @@ class Assumptions:
         Memory traffic of the loss for each logit, forward and backward [byte].
     logit_bytes : float
         Memory the loss holds for each logit at its peak [byte].
+    vocabulary_gradient_bytes : float
+        Temporary memory of a rank that has a matrix of the vocabulary, for each of its parameters: a gradient on its way to the
+        accumulated one [byte].
     context_bytes : float
         Memory the device's context and libraries take [byte].
     allocator_share : float
@@ -116,6 +119,7 @@ class Assumptions:
     host_memory_bandwidth: float = 50e9
     loss_bytes: float = 12
     logit_bytes: float = 4
+    vocabulary_gradient_bytes: float = 0
     context_bytes: float = 0
     allocator_share: float = 0
     buffer_bytes: float = 0
@@ -157,6 +161,7 @@ TYPICAL: Final = Assumptions(
     vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by
     loss_bytes=13,  # [byte/logit] in fits
     logit_bytes=4,  # [byte/logit] 16-bit logits and their gradient: 4.1 in fits of published memory on B200
+    vocabulary_gradient_bytes=4,  # fp32; fitted to the memory of published B200 runs: 3.9
     context_bytes=1.5 * 2**30,  # [byte] assumed: 0.9 to 1.8 GiB have been measured with one small tensor
     allocator_share=0.03,  # assumed
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator

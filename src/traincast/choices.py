@@ -19,6 +19,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and 
     "norms": frozenset({"norms"}),
     "mlp": frozenset({"mlp", "activation"}),
     "experts": frozenset({"experts", "activation"}),
+    "mla_up_proj": frozenset({"latent"}),  # queries, keys and values of latent attention (Megatron-Core's name)
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
 ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be

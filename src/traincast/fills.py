@@ -100,7 +100,7 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
     degrees = np.array([getattr(plan, axis) for axis in axes])
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
     given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
-    if ordered and plan.gpus > domain and not given.any():
+    if ordered and plan.gpus > domain and not given[degrees > 1].any():
         places, _ = _in_order(domain, Batch(plan.strategy, (("order", plan.order),)), degrees[None])
     fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
     if not len(fast):

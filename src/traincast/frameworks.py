@@ -123,7 +123,10 @@ class Framework:
         _check(locks)
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
-        several = {**self.choices, **{name: (value,) for name, value in fixed.items()}}
+        own = dict(self.choices)
+        if model.latent is not None and LEAN in own.get("recompute", ()):
+            own["recompute"] = tuple(f"{LEAN}+mla_up_proj" if one == LEAN else one for one in own["recompute"])
+        several = {**own, **{name: (value,) for name, value in fixed.items()}}
         strategies = self._strategies(fixed)
         searched = replace(self, strategies=tuple(strategies))
         every = (
@@ -199,7 +202,8 @@ def _check(locks: Mapping[str, Any]) -> None:
         raise InputError("search", problems)
 
 
-RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
+LEAN: Final = "norms+activation"  # what costs least to make again
+RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -225,7 +229,7 @@ FRAMEWORKS: Final = {
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
             ("1d", "ring"),
             {
-                "recompute": ("none", "norms+activation", "mlp+norms", "full"),
+                "recompute": ("none", LEAN, "mlp+norms", "full"),
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),

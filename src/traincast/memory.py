@@ -7,7 +7,7 @@ framework takes for itself. What is assumed of each stands in `Assumptions` and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES
+
+
+VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,9 @@ def devices_memory(
         parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
         parts["buffers"] = communicators
-        parts["workspace"] = _largest(held, stages.held[i], "live")
+        ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
+        matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
+        parts["workspace"] = _largest(held, stages.held[i], "live") + matrix
         in_use = total(parts.values())
         parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
         found.append(parts)
@@ -137,13 +142,16 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
         ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
     """
     recipe, offloaded, byte = plan.recipe, words(plan.offload), assumed.element_bytes / 2
-    dense, experts = _sum(held, counts, "weights"), _sum(held, counts, "expert_weights")
     n, n_experts = plan.shards, plan.expert_shards
 
-    def kept(each: float, sharded: bool) -> Column:
+    def kept(each: float, sharded: bool, parts: Counts = counts) -> Column:
+        dense, experts = _sum(held, parts, "weights"), _sum(held, parts, "expert_weights")
         return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    weights = kept(2 * recipe.width + recipe.copies, plan.zero >= 3)
+    weights = kept(2 * recipe.width, plan.zero >= 3)
+    if recipe.copies:  # of what is multiplied in low precision, which the vocabulary's matrices are not
+        layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
+        weights = weights + kept(recipe.copies, plan.zero >= 3, layers)
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
