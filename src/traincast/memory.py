@@ -20,7 +20,6 @@ from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES
 
-
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 
 

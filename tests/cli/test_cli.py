@@ -17,7 +17,7 @@ COMMANDS = {
     "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5",
     "plan-vit": "plan vit-era5 --system b200-nvs64 --gpus 4096 --strategy summa,context --top 5",
     "plan-modern": "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 3 --recompute full",
-    "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --gbs 128",
+    "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --dp 2 --gbs 128",
     "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "catalog": "catalog",
