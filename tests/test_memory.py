@@ -13,7 +13,7 @@ from traincast.plan import Plans
 from traincast.stages import stages
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
-GPT = tc.Model(name="gpt", layers=4, hidden=1024, heads=16, ffn=4096, seq=512, biases=("qkv", "proj", "mlp"))
+GPT = tc.Model(name="gpt", layers=4, hidden=1024, heads=16, ffn=4096, seq=512, biases=("qkv", "proj", "mlp"), inner_dropout=False)
 s, b, h, a = 512, 2, 1024, 16
 SCORES = 5 * a * s / h
 
@@ -36,19 +36,14 @@ def saved(model, kind=None, assumed=TYPICAL, **knobs):
     ],
 )
 def test_activations_of_a_gpt(knobs, expected):
-    """Per layer, in units of s b h (arXiv 2205.05198, table 2), and one mask more.
+    """Per layer, in units of s b h (arXiv 2205.05198, table 2).
 
     The GPT of arXiv 2410.00273 has a dropout behind the activation that Megatron's has not: 4h elements with a mask of one byte.
     """
-    inner_mask = 4 / knobs.get("tp", 1)
     found = saved(GPT, attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
-    assert found == pytest.approx(expected + inner_mask, rel=1e-12)
-
-
-def test_the_inner_dropout_is_all_that_differs():
-    plan = Plans(attention="unfused", mbs=float(b))
-    kept = sum(op.saved_bytes for op in layer(GPT, plan, TYPICAL) if op.name != "mlp.inner_dropout")
-    assert kept == s * b * h * (34 + SCORES)
+    assert found == pytest.approx(expected, rel=1e-12)
+    more = saved(replace(GPT, inner_dropout=True), attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
+    assert more == pytest.approx(expected + 4 / knobs.get("tp", 1), rel=1e-12)
 
 
 def test_gathered_inputs_are_what_the_published_model_keeps_more():
