@@ -2,6 +2,7 @@
 
 from itertools import product
 
+import numpy as np
 import pytest
 
 import traincast as tc
@@ -39,7 +40,9 @@ def _candidates(outcome, layouts):
 def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron():
     gpt = tc.load_model("gpt3-1t")
     assert default_framework(gpt, None).name == "paper"
-    assert default_framework(DENSE, ("1d", "summa")).name == "paper"
+    assert default_framework(gpt, ("1d", "summa")).name == "paper"
+    assert default_framework(gpt, ("ring",)).name == "megatron"
+    assert default_framework(DENSE, ("1d", "summa")).name == "megatron"
     assert default_framework(DENSE, None).name == "megatron"
     assert default_framework(DENSE, ("ring",)).name == "megatron"
 
@@ -130,7 +133,7 @@ def test_every_lock_that_cannot_be_is_told_at_once():
     with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, paper, torchtitan"):
         framework("jax")
     with pytest.raises(tc.InputError, match="the locks leave nothing"):
-        tc.search(DENSE, H100, 8, 16, framework="megatron", locks={"tp_kind": "summa"})
+        tc.search(DENSE, H100, 8, 16, framework="megatron", locks={"ep": 2})
 
 
 def test_deepspeed_runs_no_zero_2_in_a_pipeline():
@@ -160,3 +163,41 @@ def test_batches_of_one_shape_share_their_space():
     one, other = Batch("1d", (("recompute", "none"),)), Batch("1d", (("recompute", "full"),))
     assert one.shape == other.shape
     assert Batch("1d", (("schedule", "gpipe"),)).shape != one.shape
+
+
+LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replicas", "mbs", "panels"), 2) | {"dp": 4, "vp": 3}
+
+
+@pytest.mark.parametrize("knob", LOCKS)
+@pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed", "paper"])
+def test_a_lock_holds_in_every_plan_or_nothing_is_left(name, knob):
+    locks = {knob: LOCKS[knob]}
+    if not framework(name).batches(MOE, locks):
+        with pytest.raises(tc.InputError, match="the locks leave nothing"):
+            tc.search(MOE, H100, 16, 64, framework=name, locks=locks)
+        return
+    found = tc.search(MOE, H100, 16, 64, framework=name, locks=locks)
+    assert all(set(np.atleast_1d(getattr(columns, knob))) <= {LOCKS[knob]} for columns in plans_of(found))
+    assert all(getattr(plan, knob) == LOCKS[knob] for plan, _ in found.plans)
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "ring", "ulysses", "hybrid"])
+def test_a_kind_of_context_parallelism_may_be_one_the_framework_does_not_search(kind):
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", locks={"cp_kind": kind, "cp": 4})
+    assert {plan.cp_kind for plan, _ in found.plans} == {kind}
+    assert {plan.cp for plan, _ in found.plans} == {4}
+
+
+def test_strategies_without_1d_keep_plans_that_do_not_cut_the_sequence():
+    alone, both = (tc.search(DENSE, H100, 16, 32, strategy=names) for names in ("ring", "ring,ulysses"))
+    assert both.candidates > alone.candidates
+
+
+def test_a_model_with_a_vocabulary_is_searched_alike_whatever_the_strategies():
+    found = tc.search(DENSE, H100, 16, 32, strategy="1d")
+    assert (found.framework.name, found.assumptions.name) == ("megatron", "typical")
+
+
+def test_overlap_is_searched_only_where_there_is_something_to_overlap():
+    found = tc.search(DENSE, H100, 16, 32, framework="torchtitan")
+    assert all((columns.tp > 1).all() for columns in plans_of(found) if columns.tp_overlap)

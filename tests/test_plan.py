@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.choices import STRATEGIES
+from traincast.choices import STRATEGIES, chunks
 from traincast.columns import CHOICES, COLUMNS, KNOBS
 from traincast.errors import InputError
 from traincast.load import load_system
@@ -74,7 +74,8 @@ def test_only_the_placement_may_be_left_open(knob):
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
             "recompute",
-            "none, full, selective, attention, activation, norms, mlp, experts, or several of them but none and full joined by +",
+            "none, full, selective, attention, activation, norms, mlp, experts, mla_up_proj"
+            ", or several of them but none and full joined by +",
         ),
         ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),
     ],
@@ -110,7 +111,6 @@ CONTRADICTIONS = {
     "attention summa: needs tp_kind summa": {"attention": "summa"},
     "recompute_every > 1: needs recompute full": {"recompute_every": 2, "recompute": "selective"},
     "replicas > 1: needs zero above 0": {"replicas": 2, "zero": 0},
-    "layout: holds layers of chunks, whole numbers of at least 0": {"layout": (3, -1)},
 }
 OF_SCHEDULES = {
     "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": {"vp": 2, "pp": 2, "schedule": "zb-h1"},
@@ -123,9 +123,19 @@ def test_contradictions(said, knobs):
     assert problems(**knobs) == [said]
 
 
+@pytest.mark.parametrize("layout", ["3,-1", "4*", "a,b", "4.5,3", (3, -1), 8, None, "1*99999999"])
+def test_a_layout_holds_whole_numbers(layout):
+    with pytest.raises(InputError, match=r"layout = .*layers of every model chunk"):
+        Plan(layout=layout)
+
+
+def test_layouts_repeat():
+    assert chunks(Plan(layout="4*3, 1").layout) == (4, 4, 4, 1) == chunks(Plan(layout=[4, 4, 4, 1]).layout)
+
+
 def test_contradictions_come_together():
     knobs = {"cp": 2, "tp2": 2, "panels": 2, "attention": "summa", "ulysses": 2, "vp": 2, "recompute_every": 2}
-    knobs |= {"replicas": 2, "zero": 0, "layout": (3, -1)}
+    knobs |= {"replicas": 2, "zero": 0}
     assert problems(**knobs) == [said for said in CONTRADICTIONS if not said.startswith("tp_kind summa")]
 
 
@@ -141,7 +151,7 @@ def test_contradictions_come_together():
         {"cp": 4, "cp_kind": "hybrid", "ulysses": 2},
         {"vp": 2, "pp": 2, "schedule": "zb-v"},
         {"recompute": "norms+activation"},
-        {"pp": 2, "layout": (3, 4)},
+        {"pp": 2, "layout": "3,4"},
         {"cp_kind": "all-gather"},  # context parallelism of degree 1
         {"fast_tp": 8},  # more than tp: a rule for a machine to say, not the plan
     ],
@@ -207,12 +217,11 @@ def test_equal_plans_are_one_in_a_set():
 
 def test_the_column_table_has_every_knob_and_no_other():
     named = {field.name for field in fields(Plan)}
-    assert named == {*KNOBS, *CHOICES, "layout"}  # of numbers as many as chunks: no column
+    assert named == {*KNOBS, *CHOICES}
     follows = {"load", "placed_on"}  # from the model's experts, and from the placement
     assert {field.name for field in fields(Plans)} == named | follows
     for field in fields(Plan):
-        if field.name != "layout":
-            assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
+        assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
 
 
 def test_defaults_of_plan_and_plans_agree():

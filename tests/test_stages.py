@@ -10,47 +10,60 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.plan import Plans
-from traincast.stages import devices, split, stages, telling_devices, with_load
+from traincast.stages import devices, end_layers, split, stages, telling_devices, with_load
 from traincast.times.pipelines import SCHEDULES
 
 LLAMA = tc.load_model("llama-3-8b")
 
 
 @pytest.mark.parametrize(
-    ("layers", "chunks", "expected"),
+    ("layers", "number", "end", "expected"),
     [
-        (
-            126,
-            16,
-            (7, *(8,) * 14, 7),
-        ),  # Llama 3 405B: one layer less on the first and on the last (arXiv 2407.21783, section 3.3.2)
-        (61, 16, (3, 3, *(4,) * 13, 3)),  # 13 of 16 have 4: not the ends
-        (32, 4, (8, 8, 8, 8)),
-        (30, 4, (7, 8, 8, 7)),
-        (5, 4, (1, 1, 2, 1)),
-        (3, 3, (1, 1, 1)),
-        (7, 1, (7,)),
-        (2, 4, (0, 1, 1, 0)),
+        (126, 16, 1, (7, *(8,) * 14, 7)),  # Llama 3 405B: one less on the first and on the last (arXiv 2407.21783, section 3.3.2)
+        (61, 16, 4, (*(4,) * 15, 1)),  # 65 over 16: the last has 4 fewer layers of its 5
+        (32, 4, 0, (8, 8, 8, 8)),
+        (80, 20, 1, (4,) * 20),  # what divides stays even as long as one layer more is somewhere anyway
+        (32, 4, 2, (8, 8, 9, 7)),  # 34 over 4
+        (30, 4, 0, (7, 7, 8, 8)),
+        (3, 3, 0, (1, 1, 1)),
+        (7, 1, 3, (7,)),
+        (2, 4, 0, (0, 0, 1, 1)),
+        (8, 4, 20, (2, 3, 3, 0)),  # a head heavier than its share
     ],
 )
-def test_split(layers, chunks, expected):
-    assert split(layers, chunks) == expected
+def test_split(layers, number, end, expected):
+    assert split(layers, number, end) == expected
 
 
-@given(st.integers(1, 200), st.integers(1, 64))
-def test_split_is_even_and_complete(layers, chunks):
-    cut = split(layers, chunks)
-    assert (len(cut), sum(cut)) == (chunks, layers)
-    assert max(cut) - min(cut) <= 1
-    assert cut[-1] == min(cut)  # the head's
-    assert cut[0] == min(cut) or layers % chunks == chunks - 1  # the embedding's
+@given(st.integers(1, 200), st.integers(2, 64), st.integers(0, 8))
+def test_split_is_even_and_complete(layers, number, end):
+    cut = split(layers, number, end)
+    assert (len(cut), sum(cut)) == (number, layers)
+    assert max(cut[:-1]) - min(cut[:-1]) <= 1
+    assert list(cut[:-1]) == sorted(cut[:-1])  # later chunks are the longer ones
+    # Nothing is heavier than an even share, the head counted, but a head that is heavier alone.
+    assert max(*cut[:-1], cut[-1] + end) <= max(-(-(layers + end) // number), end)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),  # head over layer, in parameters a token meets, from the published shapes
+    [
+        ("llama-3-8b", 2),  # 525 M over 218 M
+        ("llama-3-70b", 1),  # 1.05 G over 0.86 G
+        ("llama-3.1-405b", 1),  # 2.10 G over 3.19 G
+        ("deepseek-v3", 4),  # 0.93 G over 0.58 G, twice, and a layer
+        ("gpt3-1t", 0),  # arXiv 2410.00273 counts no head
+    ],
+)
+def test_layers_a_head_weighs(name, layers):
+    assert end_layers(tc.load_model(name)) == layers
 
 
 def test_ends():
-    first, middle, last = devices(replace(LLAMA, layers=12), 3, 1)
-    assert first.held == {"dense": 4, "embedding": 1}
-    assert middle.held == {"dense": 4}
-    assert last.held == {"dense": 4, "head": 1}
+    first, middle, last = devices(replace(LLAMA, layers=13), 3, 1)  # 15 with the head
+    assert first.held == {"dense": 5, "embedding": 1}
+    assert middle.held == {"dense": 5}
+    assert last.held == {"dense": 3, "head": 1}
     assert devices(LLAMA, 1, 1)[0].held == {"dense": 32, "embedding": 1, "head": 1}
     assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].held == {"dense": 128}  # arXiv 2410.00273 counts no ends
 
@@ -73,25 +86,25 @@ def test_multi_token_prediction_needs_the_embedding():
     """
     model = tc.load_model("deepseek-v3")
     last = devices(model, 16, 1)[-1]
-    assert last.held == {"moe": 3, "head": 1, "mtp": 1, "tied": 1}
+    assert last.held == {"moe": 1, "head": 1, "mtp": 1, "tied": 1}
     ends = devices(model, 16, 1, "dualpipe")[0]
-    assert ends.held == {"dense": 3, "moe": 3, "embedding": 1, "head": 1, "mtp": 1}
+    assert ends.held == {"dense": 3, "moe": 2, "embedding": 1, "head": 1, "mtp": 1}
 
 
 def test_interleaved_and_folded_chunks():
     """8 chunks of 4 devices: 1F1B deals them round, zb-v lays them there and back; ends where they fall."""
-    model, cut = replace(LLAMA, layers=12), (1, 1, 1, 2, 2, 2, 2, 1)
-    assert split(12, 8) == cut
+    model, cut = replace(LLAMA, layers=15), (2, 2, 2, 2, 2, 2, 2, 1)
+    assert split(15, 8, end_layers(model)) == cut
     dealt = [one.held["dense"] for one in devices(model, 4, 2)]
     assert dealt == [cut[i] + cut[i + 4] for i in range(4)]
     folded = devices(model, 4, 2, "zb-v")
     assert [one.held["dense"] for one in folded] == [cut[i] + cut[7 - i] for i in range(4)]
-    assert folded[0].held == {"dense": 2, "embedding": 1, "head": 1}
+    assert folded[0].held == {"dense": 3, "embedding": 1, "head": 1}
 
 
 def test_both_ways():
     """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437, table 2)."""
-    model = replace(LLAMA, layers=10)  # 2, 3, 3, 2
+    model = replace(LLAMA, layers=10)  # 3, 3, 3, 1: 12 with the head
     first, second, third, last = devices(model, 4, 1, "dualpipe")
     assert first.held == last.held == {"dense": 4, "embedding": 1, "head": 1}
     assert second.held == third.held == {"dense": 6}
@@ -101,23 +114,25 @@ def test_both_ways():
 def test_kinds_of_layers_where_they_stand():
     """DeepSeek-V3: the first 3 of 61 layers are dense; Gemma 2: every other layer is local."""
     first, second, *_ = devices(tc.load_model("deepseek-v3"), 16, 1)
-    assert first.held == {"dense": 3, "embedding": 1}
-    assert second.held == {"moe": 3}
+    assert first.held == {"dense": 3, "moe": 1, "embedding": 1}
+    assert second.held == {"moe": 4}
     gemma = devices(tc.load_model("gemma-2-9b"), 2, 1)  # 42 layers, the first local, tied
-    assert gemma[0].held == {"local dense": 11, "dense": 10, "embedding": 1}
-    assert gemma[1].held == {"local dense": 10, "dense": 11, "head": 1, "tied": 1}
+    # 47 with the head: 23 and 19
+    assert gemma[0].held == {"local dense": 12, "dense": 11, "embedding": 1}
+    assert gemma[1].held == {"local dense": 9, "dense": 10, "head": 1, "tied": 1}
 
 
 def test_a_layout_of_ones_own():
     model = replace(LLAMA, layers=10)
-    assert [one.held.get("dense", 0) for one in devices(model, 4, 1, layout=(1, 4, 5, 0))] == [1, 4, 5, 0]
-    assert [one.held["dense"] for one in devices(model, 2, 2, layout=(1, 2, 3, 4))] == [4, 6]
-    for wrong in ((5, 5), (1, 4, 5, 1), (1, 4, 5, 0, 0)):
+    assert [one.held.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [1, 4, 5, 0]
+    assert [one.held["dense"] for one in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
+    for wrong in ("5,5", "1,4,5,1", "1,4,5,0,0", "5*3"):
         with pytest.raises(tc.InputError, match="4 numbers of layers that add up to 10"):
             devices(model, 4, 1, layout=wrong)
     system, plan = tc.load_system("dgx-h100"), tc.Plan(pp=4, tp=8, layout=(1, 4, 5, 0))
-    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=()), gbs=16, assumptions="typical")
-    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout=(1, 2, 9, 0)), gbs=16, assumptions="typical")
+    assert plan.layout == "1,4,5,0"
+    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=""), gbs=16, assumptions="typical")
+    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout="1,2,9,0"), gbs=16, assumptions="typical")
     assert uneven.step_seconds > even.step_seconds
     assert uneven.memory["weights"] > even.memory["weights"]
 

@@ -37,6 +37,9 @@ class Assumptions:
         The published results used the sequence length (erratum 1).
     grad_dtype : {"16-bit", "fp32"}
         What gradients are accumulated in where a plan leaves it to what is usual.
+    ordered_ranks : bool
+        Whether a plan that does not say where its groups are is placed in the order in which frameworks number ranks, instead of
+        the fastest way.
     optimizer_barrier : bool
         Whether the optimizer waits for all stages of a pipeline, as it does to clip by the norm of all gradients.
     joint_backward : bool
@@ -67,10 +70,15 @@ class Assumptions:
         How often a step moves every byte the optimizer works on; 0 leaves the optimizer's time out.
     vocab_multiple : int
         The part of the vocabulary on a rank is padded to a multiple of this.
+    host_memory_bandwidth : float
+        Bandwidth of the host's memory for one accelerator, at which an optimizer that is offloaded works [byte/s].
     loss_bytes : float
         Memory traffic of the loss for each logit, forward and backward [byte].
     logit_bytes : float
         Memory the loss holds for each logit at its peak [byte].
+    vocabulary_gradient_bytes : float
+        Temporary memory of a rank that has a matrix of the vocabulary, for each of its parameters: a gradient on its way to the
+        accumulated one [byte].
     context_bytes : float
         Memory the device's context and libraries take [byte].
     allocator_share : float
@@ -91,6 +99,7 @@ class Assumptions:
     slow_pipeline_links: float = 1.0
     summa_norm_width: Literal["hidden", "seq"] = "hidden"
     grad_dtype: Literal["16-bit", "fp32"] = "16-bit"
+    ordered_ranks: bool = False
     optimizer_barrier: bool = False
     joint_backward: bool = True
     traffic_exposed: float = 0
@@ -107,8 +116,10 @@ class Assumptions:
     exposed_transfers_only: bool = False
     optimizer_passes: float = 0
     vocab_multiple: int = 128
+    host_memory_bandwidth: float = 50e9
     loss_bytes: float = 12
     logit_bytes: float = 4
+    vocabulary_gradient_bytes: float = 0
     context_bytes: float = 0
     allocator_share: float = 0
     buffer_bytes: float = 0
@@ -131,6 +142,7 @@ TYPICAL: Final = Assumptions(
     matrix_efficiency=0.75,  # of the dense peak: 0.69 to 0.86 in GEMM benchmarks on A100 to H200; 0.5 on a throttled B200
     vector_efficiency=0.8,  # assumed, as in arXiv 2410.00273
     grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
+    ordered_ranks=True,
     optimizer_barrier=True,  # gradients are clipped by their norm over all stages
     joint_backward=False,  # two products, dx and dw
     traffic_exposed=0.9,  # of a product's traffic: 0.91 in fits, so that arithmetic and traffic nearly add up
@@ -149,6 +161,7 @@ TYPICAL: Final = Assumptions(
     vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by
     loss_bytes=13,  # [byte/logit] in fits
     logit_bytes=4,  # [byte/logit] 16-bit logits and their gradient: 4.1 in fits of published memory on B200
+    vocabulary_gradient_bytes=4,  # fp32; fitted to the memory of published B200 runs: 3.9
     context_bytes=1.5 * 2**30,  # [byte] assumed: 0.9 to 1.8 GiB have been measured with one small tensor
     allocator_share=0.03,  # assumed
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator

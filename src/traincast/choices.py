@@ -19,6 +19,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and 
     "norms": frozenset({"norms"}),
     "mlp": frozenset({"mlp", "activation"}),
     "experts": frozenset({"experts", "activation"}),
+    "mla_up_proj": frozenset({"latent"}),  # queries, keys and values of latent attention (Megatron-Core's name)
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
 ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
@@ -36,6 +37,7 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
     "offload": ("none", *OFFLOADED),
     "order": get_args(Order),
 }
+MOST_CHUNKS: Final = 1 << 16  # of a layout
 JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices that join words with +, and words that stand alone
 
 
@@ -48,6 +50,28 @@ def words(choice: str) -> frozenset[str]:
     ['attention', 'norms']
     """
     return frozenset() if choice == "none" else frozenset(choice.split("+"))
+
+
+def chunks(layout: str) -> tuple[int, ...]:
+    """Layers of every model chunk, in order; empty for an empty text.
+
+    Raises
+    ------
+    ValueError
+        If it is no list of whole numbers of at least 0, each perhaps repeated.
+
+    Examples
+    --------
+    >>> chunks("4*3,1")
+    (4, 4, 4, 1)
+    """
+    found: list[int] = []
+    for part in filter(None, layout.replace(" ", "").split(",")):
+        number, _, times = part.partition("*") if "*" in part else (part, "*", "1")
+        if not (number.isdecimal() and times.isdecimal() and int(times) <= MOST_CHUNKS):
+            raise ValueError(part)
+        found += [int(number)] * int(times)
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -98,6 +122,8 @@ ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.value
 
 def not_allowed(choice: str, value: Any) -> list[str]:
     """What is wrong with the value of a choice, if anything: a list of one line, or none."""
+    if choice == "layout":
+        return _no_layout(value)
     allowed, alone = ALLOWED[choice], JOINED.get(choice)
     parts = str(value).split("+") if alone else [value]
     fine = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
@@ -105,3 +131,13 @@ def not_allowed(choice: str, value: Any) -> list[str]:
         return []
     joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
     return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
+
+
+def _no_layout(value: Any) -> list[str]:
+    """What is wrong with a layout, if anything."""
+    try:
+        chunks(value)
+    except (ValueError, AttributeError):
+        wanted = "whole numbers of at least 0 with commas, such as 8,8,8,8 or 4*15,1"
+        return [f"layout = {value!r}: must hold the layers of every model chunk, {wanted}"]
+    return []

@@ -92,6 +92,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
     ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),
     ("offload", "", "", "choice", "kept in the host's memory: none, or optimizer, activations, weights joined by +"),
+    ("layout", "", "", "choice", "layers of every model chunk, such as 8,8,8,8 or 4*15,1; balanced where left out"),
     ("order", "", "", "choice", "order of the axes in which ranks are numbered, innermost first"),
     ("step_seconds", "t", "s", "result", "time of one optimizer step"),
     ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),

@@ -249,7 +249,8 @@ def estimate(
     system : str, Path or System
         The machine, or its name or file as for `load_system`.
     plan : Plan or Plans
-        The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: the fastest that fills the fast domains.
+        The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks number ranks,
+        or the fastest that fills the fast domains, as the assumptions say.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
@@ -278,7 +279,7 @@ def estimate(
                 "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
             )
         domain = system.domain(plan.gpus)
-        every = placements(plan, domain)
+        every = placements(plan, domain, assumed.ordered_ranks)
         if every is None:
             whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])

@@ -79,7 +79,7 @@ def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
     return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
 
 
-def placements(plan: Plan, domain: int) -> Plans | None:
+def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
     """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
 
     Parameters
@@ -88,6 +88,8 @@ def placements(plan: Plan, domain: int) -> Plans | None:
         The plan; what it already says of its placement is kept.
     domain : int
         Accelerators in a fast domain.
+    ordered : bool
+        Whether only the placement is wanted that numbers ranks in the plan's order, if the plan says nothing of its own.
 
     Returns
     -------
@@ -98,6 +100,8 @@ def placements(plan: Plan, domain: int) -> Plans | None:
     degrees = np.array([getattr(plan, axis) for axis in axes])
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
     given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
+    if ordered and plan.gpus > domain and not given[degrees > 1].any():
+        places, _ = _in_order(domain, Batch(plan.strategy, (("order", plan.order),)), degrees[None])
     fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
     if not len(fast):
         return None
@@ -151,7 +155,8 @@ def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints
             placeable &= (values[:, None] % places[:, axis] == 0)[which]
     placeable = np.column_stack((placeable & ~inside[:, None], inside))
     if batch.strategy == "summa":
-        return *panels(hidden, degrees[:, 0], degrees[:, 1]), places, placeable
+        counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
+        return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
     once = np.ones((len(degrees), 1), np.int64)
     return once, once > 0, places, placeable
 

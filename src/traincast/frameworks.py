@@ -1,6 +1,6 @@
 """What is searched: batches of candidates that share their choices, and which of them a training framework can run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -10,6 +10,7 @@ from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
 
+SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "layout")  # choices that rules or the enumeration ask for
 SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
 
 
@@ -57,7 +58,7 @@ class Batch:
     @property
     def shape(self) -> "Batch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
-        matters = tuple((name, value) for name, value in self.choices if name in ("schedule", "attention", "sp", "order"))
+        matters = tuple((name, value) for name, value in self.choices if name in SHAPING)
         return replace(self, choices=matters)
 
 
@@ -122,24 +123,32 @@ class Framework:
         _check(locks)
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
-        several = {**self.choices, **{name: (value,) for name, value in fixed.items()}}
+        own = dict(self.choices)
+        if model.latent is not None and LEAN in own.get("recompute", ()):
+            own["recompute"] = tuple(f"{LEAN}+mla_up_proj" if one == LEAN else one for one in own["recompute"])
+        several = {**own, **{name: (value,) for name, value in fixed.items()}}
+        strategies = self._strategies(fixed)
+        searched = replace(self, strategies=tuple(strategies))
         every = (
-            self._batch(model, strategy, dict(zip(several, values, strict=True)), knobs)
-            for strategy, values in product(self._strategies(fixed), product(*several.values()))
+            searched._batch(model, strategy, dict(zip(several, values, strict=True)), knobs, "zero" in fixed)
+            for strategy, values in product(strategies, product(*several.values()))
         )
         return [batch for batch in every if batch is not None]
 
-    def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int]) -> Batch | None:
+    def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool) -> Batch | None:
         """The candidates of one combination of choices; None where locked knobs rule it out."""
         schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
+        experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
+        if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
+            return None
         vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
         if "vp" in knobs and vp != knobs["vp"]:
             return None
         second = STRATEGIES[strategy].second
-        above = ((second, 1),) if second and len(self.strategies) > 1 and not self.overlapping else ()
+        above = ((second, 1),) if second and strategy != self.strategies[0] and not self.overlapping else ()
         if above and knobs.get(above[0][0]) == 1:
             return None
-        if zero > self.pipeline_zero:
+        if zero > self.pipeline_zero and not (held_zero and "pp" in knobs):
             if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
@@ -148,20 +157,35 @@ class Framework:
             strategy,
             choices=tuple((name, value) for name, value in chosen.items() if name not in own),
             vp=vp,
-            experts=self.experts and model.experts is not None,
-            hybrid=self.hybrid and zero > 0,
+            experts=experts,
+            hybrid=hybrid,
             uneven=self.uneven,
             ordered=self.ordered,
             above=above,
             locks=tuple(knobs.items()),
         )
 
-    def _strategies(self, fixed: Mapping[str, Any]) -> Iterator[str]:
-        """Strategies whose own choices agree with those that are fixed."""
-        for name in self.strategies:
-            own = STRATEGIES[name].choices
-            if all(fixed.get(choice, value) == value or (name == "1d" and choice == "cp_kind") for choice, value in own.items()):
-                yield name
+    def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
+        """Strategies whose own choices agree with those that are held: the framework's, or where it has none any that there are."""
+
+        def agrees(name: str) -> bool:
+            return all(fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items())
+
+        return list(filter(agrees, self.strategies)) or list(filter(agrees, STRATEGIES))
+
+
+def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
+    """Knobs that a batch searches; the others are 1 in it."""
+    second = STRATEGIES[strategy].second
+    inside = ({"ulysses"} if strategy in ("ulysses", "hybrid") else set()) | ({"panels"} if second == "tp2" else set())
+    return {
+        *STRATEGIES[strategy].axes,
+        "mbs",
+        "vp",
+        *inside,
+        *(("ep", "etp") if experts else ()),
+        *(("replicas",) if hybrid else ()),
+    }
 
 
 def _check(locks: Mapping[str, Any]) -> None:
@@ -178,7 +202,8 @@ def _check(locks: Mapping[str, Any]) -> None:
         raise InputError("search", problems)
 
 
-RECOMPUTE: Final = ("none", "selective", "norms+activation", "full")
+LEAN: Final = "norms+activation"  # what costs least to make again
+RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -204,7 +229,7 @@ FRAMEWORKS: Final = {
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
             ("1d", "ring"),
             {
-                "recompute": ("none", "selective", "full"),
+                "recompute": ("none", LEAN, "mlp+norms", "full"),
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),
@@ -261,7 +286,7 @@ def framework(name: str | Framework) -> Framework:
 
 
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """What is searched where nothing is said: the paper's space for its strategies and its kind of model, else Megatron-Core's.
+    """What is searched where nothing is said: the paper's space for its kind of model, cut in its ways; else Megatron-Core's.
 
     Parameters
     ----------
@@ -275,5 +300,5 @@ def default_framework(model: Model, strategies: Sequence[str] | None) -> Framewo
     Framework
         The framework.
     """
-    asked = strategies is not None and set(strategies) <= set(FRAMEWORKS["paper"].strategies)
-    return FRAMEWORKS["paper" if asked or (strategies is None and model.vocab is None) else "megatron"]
+    own = strategies is None or set(strategies) <= set(FRAMEWORKS["paper"].strategies)
+    return FRAMEWORKS["paper" if own and model.vocab is None else "megatron"]

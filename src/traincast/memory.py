@@ -7,7 +7,7 @@ framework takes for itself. What is assumed of each stands in `Assumptions` and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES
+
+VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,10 @@ class Footprint:
         peak: Column = 0.0
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
-        live = 0 * saved
+        live = 0 * saved + total(op.dropped_bytes for op in operations)
         if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
-            live = live + total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
-            saved = saved - live / plan.recompute_every
+            again = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
+            saved, live = saved - again / plan.recompute_every, live + again
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
@@ -107,10 +109,12 @@ def devices_memory(
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
             kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
         parts["activations"] = kept
-        parts["logits"] = _sum(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
+        parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
         parts["buffers"] = communicators
-        parts["workspace"] = _largest(held, stages.held[i], "live")
+        ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
+        matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
+        parts["workspace"] = _largest(held, stages.held[i], "live") + matrix
         in_use = total(parts.values())
         parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
         found.append(parts)
@@ -137,14 +141,16 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
         ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
     """
     recipe, offloaded, byte = plan.recipe, words(plan.offload), assumed.element_bytes / 2
-    dense, experts = _sum(held, counts, "weights"), _sum(held, counts, "expert_weights")
-    n = plan.holders / plan.replicas  # ranks that share one copy
-    n_experts = np.maximum(plan.expert_holders / plan.replicas, 1)
+    n, n_experts = plan.shards, plan.expert_shards
 
-    def kept(each: float, sharded: bool) -> Column:
+    def kept(each: float, sharded: bool, parts: Counts = counts) -> Column:
+        dense, experts = _sum(held, parts, "weights"), _sum(held, parts, "expert_weights")
         return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    weights = kept(2 * recipe.width + recipe.copies, plan.zero >= 3)
+    weights = kept(2 * recipe.width, plan.zero >= 3)
+    if recipe.copies:  # of what is multiplied in low precision, which the vocabulary's matrices are not
+        layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
+        weights = weights + kept(recipe.copies, plan.zero >= 3, layers)
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,

@@ -68,6 +68,8 @@ class Model:
         Whether each head has a learned attention sink (GPT-OSS).
     dropout : bool
         Whether there is dropout.
+    inner_dropout : bool
+        Whether there is dropout behind the MLP's activation as well, as in arXiv 2410.00273; most models have none there.
     positions : {"none", "rotary", "learned"}
         How positions are told.
     max_positions : int, optional
@@ -114,6 +116,7 @@ class Model:
     biases: tuple[Biased, ...] = ("proj", "mlp")
     sinks: bool = False
     dropout: bool = True
+    inner_dropout: bool = True
     positions: Positions = "none"
     max_positions: int | None = None
     vocab: int | None = None

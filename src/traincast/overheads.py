@@ -21,7 +21,8 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
     ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
-    forward and again for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's share is all-reduced over them.
+    forward and again for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's share is all-reduced over them,
+    once in a step.
 
     Parameters
     ----------
@@ -44,21 +45,24 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
         Time in a step, of the device where it is longest [s].
     """
     used = {part: costs[part] for part in dict.fromkeys(part for device in stages.held for part in device)}
-    gather, scatter = _exchanges(used, plan, system, assumed)
+    gather, scatter, between = _exchanges(used, plan, system, assumed)
     psi = assumed.dp_contention
 
     def exposed(traffic: dict[str, Column], direction: str, device: Counts) -> Column:
         busy = [getattr(used[part], direction) for part in device]
         return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
 
+    if plan.zero < 2:
+        scatter = {part: scatter[part] + between[part] for part in used}
     both = {part: gather[part] + scatter[part] for part in used}
     each = []
     for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
+        once: Column = exposed(between, "backward", held) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
         if plan.zero == 3:
-            each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)))
+            each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)) + once)
             continue
         scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held)
-        each.append(exposed(gather, "forward", held) + scattered)
+        each.append(exposed(gather, "forward", held) + scattered + once)
     return largest(each)[0]
 
 
@@ -75,9 +79,12 @@ class _Holders(NamedTuple):
         return self.ring.seconds(nbytes) if self.sharded else 0 * self.ring.seconds(nbytes)
 
     def reduce(self, nbytes: Column) -> Column:
-        """Time to reduce gradients [s]."""
-        seconds = self.ring.seconds(nbytes)
-        return seconds if self.between is None else seconds + self.between.seconds(nbytes / self.shards)
+        """Time to reduce gradients over those that share one copy [s]."""
+        return self.ring.seconds(nbytes)
+
+    def synchronise(self, nbytes: Column) -> Column:
+        """Time to sum each rank's share of the gradients over the replicas [s]."""
+        return 0 * self.ring.seconds(nbytes) if self.between is None else self.between.seconds(nbytes / self.shards)
 
 
 def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions) -> _Holders:
@@ -93,20 +100,22 @@ def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system:
     return _Holders(True, over(sharers, "reduce-scatter"), between, shards)  # an all-gather takes as long
 
 
-def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], dict[str, Column]]:
-    """Time to gather the weights, and to reduce the gradients, of one of every part [s]."""
+def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], ...]:
+    """Time to gather the weights of one of every part, to reduce its gradients, and to sum those over replicas [s]."""
     byte = assumed.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
     dense = _holders(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     gather = {part: dense.gather(weight * one.weights) for part, one in used.items()}
     reduced = {part: dense.reduce(gradient * one.weights) for part, one in used.items()}
+    between = {part: dense.synchronise(gradient * one.weights) for part, one in used.items()}
     spread = {part: one.expert_weights for part, one in used.items() if np.any(one.expert_weights)}
     if spread:
         experts = _holders(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
         for part, weights in spread.items():
             gather[part] = gather[part] + experts.gather(weight * weights)
             reduced[part] = reduced[part] + experts.reduce(gradient * weights)
-    return gather, reduced
+            between[part] = between[part] + experts.synchronise(gradient * weights)
+    return gather, reduced, between
 
 
 def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
@@ -135,10 +144,11 @@ def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Ass
     gpu, byte = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     own = sum_of(costs, held, "weights") / n + sum_of(costs, held, "expert_weights") / n_experts  # parameters this rank updates
-    if "optimizer" in words(plan.offload):  # gradients go to the host, weights come back
-        return own * byte * (plan.gradient_bytes + 2 * plan.recipe.width) / gpu.host_link
     states = plan.recipe.master + plan.optimizer.state
     moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
+    if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
+        copied = own * byte * (plan.gradient_bytes + 2 * plan.recipe.width)
+        return copied / gpu.host_link + moved / assumed.host_memory_bandwidth
     squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
     products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
     return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products

@@ -7,7 +7,6 @@ import numpy as np
 
 from traincast.assumptions import Assumptions
 from traincast.choices import (
-    ALLOWED,
     MODULES,
     STRATEGIES,
     Attention,
@@ -80,14 +79,17 @@ class Plan:
     optimizer_kind: str = _knob("optimizer_kind", "adam")
     offload: str = _knob("offload", "none")
     order: Order = _knob("order", "tp-cp-dp-pp")
-    layout: tuple[int, ...] = ()  # layers of every model chunk in order; balanced where left out
+    layout: str = _knob("layout", "")
 
     def __post_init__(self) -> None:
+        given: Any = self.layout
+        if isinstance(given, tuple | list):  # one number for each chunk
+            object.__setattr__(self, "layout", ",".join(map(str, given)))
         if self.cp_kind == "ulysses":
             object.__setattr__(self, "ulysses", self.cp)
         values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
-        problems += [wrong for choice in ALLOWED for wrong in not_allowed(choice, getattr(self, choice))]
+        problems += [wrong for choice in CHOICES for wrong in not_allowed(choice, getattr(self, choice))]
         problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
         if problems:
             raise InputError("plan", problems)
@@ -112,9 +114,6 @@ class Plan:
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
             "recompute_every > 1: needs recompute full": "recompute_every" in several and self.recompute != "full",
             "replicas > 1: needs zero above 0": "replicas" in several and self.zero == 0,
-            "layout: holds layers of chunks, whole numbers of at least 0": any(
-                isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in self.layout
-            ),
         }
         return [message for message, wrong in cases.items() if wrong]
 
@@ -135,7 +134,7 @@ class Plan:
 
     def columns(self) -> "Plans":
         """The same plan as numbers for the formulas; parts of the placement not given are 1."""
-        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices(), layout=self.layout)
+        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices())
 
     def choices(self) -> dict[str, Any]:
         """The choices by name."""
@@ -191,7 +190,7 @@ class Plans:
     optimizer_kind: str = "adam"
     offload: str = "none"
     order: Order = "tp-cp-dp-pp"
-    layout: tuple[int, ...] = ()
+    layout: str = ""
 
     @property
     def recipe(self) -> Precision:
@@ -279,7 +278,7 @@ class Plans:
     def row(self, index: int) -> Plan:
         """One plan out of the columns."""
         one = self.take(index)
-        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices(), layout=self.layout)
+        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices())
 
 
 def _strategy(plan: Plan | Plans) -> str:

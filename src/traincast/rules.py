@@ -113,9 +113,20 @@ RULES: Final = (
         lambda model, plan, gbs: plan.dp * plan.cp % plan.replicas == 0,
     ),
     Rule(
+        "replicas do not divide the ranks that hold the same experts",
+        ("replicas", "dp", "cp", "ep"),
+        _of_experts(lambda one, plan: (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)),
+    ),
+    Rule(
+        "tp_overlap has nothing to overlap",
+        ("tp",),
+        lambda model, plan, gbs: (not plan.tp_overlap) | (plan.tp > 1),
+        search_only=True,
+    ),
+    Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda model, plan, gbs: plan.pp * plan.vp <= model.layers,
+        lambda model, plan, gbs: (plan.layout != "") | (plan.pp * plan.vp <= model.layers),
     ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
     Rule(

@@ -188,7 +188,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     counts, wide, places, placeable = options(model.hidden, domain, batch, degrees)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
-    alive = np.ones(len(degree), bool)
+    alive = np.asarray(wide.any(axis=1))[degree]  # all, unless the panels are held at a number that some grids do not have
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:

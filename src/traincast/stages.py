@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.choices import chunks
 from traincast.columns import Column
 from traincast.errors import InputError
 from traincast.model import Model
@@ -72,13 +73,27 @@ class Stages:
         return Stages(tuple(position.values()), tuple(map(taken, self.work)), tuple(map(taken, self.held)), self.whole)
 
 
-def split(layers: int, chunks: int) -> tuple[int, ...]:
-    """Layers of every chunk, as even as they divide; the ends, which also have embedding and head, are the last to get one more.
+def end_layers(model: Model) -> int:
+    """Layers that the head (and multi-token prediction) weigh, by the parameters a token meets; 0 where they are not counted."""
+    if model.vocab is None:
+        return 0
+    layer = model.layer_parameters(active=True) / model.layers
+    head = model.vocab * model.hidden
+    return round((head + model.mtp * (layer + head)) / layer)
+
+
+def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
+    """Layers of every chunk so that chunks are as even as they divide, the head counted as so many layers of the last.
+
+    Frameworks count so where they account for embedding and loss in the split. What does not divide makes later chunks longer,
+    since they have fewer micro-batches in flight.
 
     Parameters
     ----------
-    layers, chunks : int
+    layers, number : int
         Layers of the model, chunks they are cut into.
+    end : int
+        Layers that the head weighs.
 
     Returns
     -------
@@ -87,18 +102,19 @@ def split(layers: int, chunks: int) -> tuple[int, ...]:
 
     Examples
     --------
-    >>> split(126, 16)
+    >>> split(126, 16, end=1)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
+    >>> split(61, 16, end=4)
+    (4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1)
     """
-    each, more = divmod(layers, chunks)
-    late = [*range(chunks - 2, -1, -1), chunks - 1]  # later chunks have fewer micro-batches in flight
-    longer = set(late[:more])
-    return tuple(each + (chunk in longer) for chunk in range(chunks))
+    if number == 1:
+        return (layers,)
+    last = max(-(-(layers + end) // number) - end, 0)
+    each, more = divmod(layers - last, number - 1)
+    return (*[each] * (number - 1 - more), *[each + 1] * more, last)
 
 
-def devices(
-    model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: tuple[int, ...] = ()
-) -> tuple[Device, ...]:
+def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = "") -> tuple[Device, ...]:
     """Every device of a pipeline.
 
     Parameters
@@ -109,7 +125,7 @@ def devices(
         Devices, and model chunks of each.
     schedule : str
         The schedule; it decides which chunks a device has.
-    layout : tuple of int
+    layout : str
         Layers of every chunk; balanced where empty.
 
     Returns
@@ -122,15 +138,15 @@ def devices(
     InputError
         If a layout does not have a number for each chunk, or not all of the layers.
     """
-    chunks = pp * chunks_per_device
-    cut = layout or split(model.layers, chunks)
-    if len(cut) != chunks or sum(cut) != model.layers:
-        wanted = f"{chunks} numbers of layers that add up to {model.layers} are wanted"
-        raise InputError("plan", [f"layout = {','.join(map(str, cut))}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
+    number = pp * chunks_per_device
+    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
+    if len(cut) != number or sum(cut) != model.layers:
+        wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
+        raise InputError("plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
     ends = np.cumsum((0, *cut))
     held = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
     held[0].update(_first(model))
-    held[-1].update(_last(model, several=chunks > 1))
+    held[-1].update(_last(model, several=number > 1))
     own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
     if schedule == "dualpipe":  # stage i of one direction, pp - 1 - i of the other, for half the micro-batches (arXiv 2412.19437)
         own = [own[i] + own[pp - 1 - i] for i in range(pp)]
@@ -206,7 +222,7 @@ def with_load(plan: Plans, model: Model) -> Plans:
 
 
 @lru_cache(maxsize=65536)
-def telling_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: tuple[int, ...]) -> tuple[Device, ...]:
+def telling_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[Device, ...]:
     """Devices that no earlier one matches part by part; arguments as for `devices`."""
     kept: list[Device] = []
     for one in devices(model, pp, chunks_per_device, schedule, layout):

@@ -33,7 +33,7 @@ def trunk(c: Config) -> Keys:
         if isinstance(share, bool) or not isinstance(share, int | float):
             c.wrong(name, "must be a number")
         dropped.append(share)
-    return keys | {"dropout": any(dropped)}
+    return keys | {"dropout": any(dropped)} | ({"inner_dropout": False} if any(dropped) else {})
 
 
 def text(c: Config) -> Keys:

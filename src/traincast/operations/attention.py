@@ -55,6 +55,12 @@ class Heads:
         return self.b * self.h * self.lq, self.b * self.kv * self.l
 
     @property
+    def own(self) -> Column:
+        """Elements of the rank's queries, and of keys and values of its own tokens."""
+        r, rk = self.rows
+        return r * self.q + (rk * self.q + rk * self.v) / self.l * self.lq
+
+    @property
     def kv_elements(self) -> Column:
         """Elements of all keys and values."""
         return self.rows[1] * (self.q + self.v)
@@ -104,7 +110,7 @@ def flash(
     logits, attend = Gemm(r, at.q, l), Gemm(r, l, at.v)  # A = Q K', O = A V
     dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
     da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
-    own = E * (uq + (uk + uv) / at.l * at.lq)  # queries, and keys and values of the rank's own tokens
+    own = E * at.own
     saved = own + E * (kept * uo + 2 * r)  # the result, and two numbers per row (arXiv 2410.00273)
     moved = E * (uq + uo + uk + uv)
     return Operation(

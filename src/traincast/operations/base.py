@@ -174,6 +174,8 @@ class Operation:
         What it belongs to where modules are recomputed.
     saved_by : str
         Module whose recomputation also makes what it saves.
+    dropped_bytes : Column
+        Activations that are made again instead of being kept; a column over plans [byte].
     peak_bytes : Column
         Temporary memory while it works; a column over plans [byte].
     """
@@ -189,6 +191,7 @@ class Operation:
     passed_on: bool = False
     module: str = ""
     saved_by: str = ""
+    dropped_bytes: Column = 0.0
     peak_bytes: Column = 0.0
 
     @property

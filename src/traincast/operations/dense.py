@@ -86,7 +86,7 @@ def linear(
         Pass((Gemm(rows, o, i, copies, low=E.low),), E.read(y + w) + E.E * x + E.cast(y), backward),  # dx = dy w'
         Pass((Gemm(i, rows, o, copies, low=E.low),), E.read(x + y) + E.accumulated * E.E * w),  # dw = x' dy
         weights=w,
-        saved_bytes=E.E * (T if kept is None else kept) * i,
+        saved_bytes=E.read((T if kept is None else kept) * i),
     )
 
 

@@ -110,8 +110,11 @@ def loss(rank: Sharding, logits: Column) -> Operation:
         Its time is that of its memory traffic.
     """
     byte = rank.assumptions.element_bytes / 2  # an element of 16 bits has two
-    nbytes, peak = rank.assumptions.loss_bytes * byte * logits, rank.assumptions.logit_bytes * byte * logits
-    three = (Collective("all-reduce", 3 * 2 * rank.E * rank.tokens, "tp"),)  # three fp32 numbers of a token
+    nbytes, peak = (
+        rank.assumptions.loss_bytes * byte * logits,
+        rank.assumptions.logit_bytes * rank.plan.recipe.width * byte * logits,
+    )
+    three = (Collective("all-reduce", 3 * 4 * byte * rank.tokens, "tp"),)  # three fp32 numbers of a token
     forward, backward = LOSS_SHARE_FORWARD * nbytes, (1 - LOSS_SHARE_FORWARD) * nbytes
     # 4 FLOP a logit forward: largest, difference, exponential, sum; 2 backward: softmax less the target
     return Operation(

@@ -117,7 +117,10 @@ def attention(model: Model, rank: Sharding, local: bool = False) -> Iterator[Ope
     exchange = rank.exchange_heads()
     if exchange is not None:
         yield exchange
-    yield from rank.attention(local)
+    for op in rank.attention(local):
+        remade = model.latent is not None and "latent" in rank.plan.recomputed and op.name == "attention.flash"
+        own = rank.E * rank.heads(local).own  # queries, keys and values come from the projections up
+        yield replace(op, saved_bytes=op.saved_bytes - own, dropped_bytes=own) if remade else op
     if model.sinks:
         yield held("attention.sinks", rank.E, rank.cut(h))
     yield rank.linear_out("attention.proj", h * model.value_width, e)
@@ -169,16 +172,16 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
     if one.q_rank is not None:
         yield replace(rank.narrow("attention.q_down", e, one.q_rank), saved_by="norms")
         yield norm("attention.q_norm", rank.E, rows, one.q_rank, rank.handed_on(one.q_rank), vectors=1)
-    yield rank.linear_in("attention.q_up", one.q_rank or e, h * q)
+    yield replace(rank.linear_in("attention.q_up", one.q_rank or e, h * q), module="latent")
     yield replace(rank.narrow("attention.kv_down", e, down), saved_bytes=0 * rank.E)  # the queries' projection keeps the same input
     yield norm("attention.kv_norm", rank.E, rows, one.kv_rank, rank.handed_on(down), vectors=1)
-    yield rank.linear_in("attention.kv_up", one.kv_rank, h * up)
+    yield replace(rank.linear_in("attention.kv_up", one.kv_rank, h * up), module="latent")
     turned = rank.tokens * rank.cut(h) * one.rope_dim + rank.tokens * one.rope_dim  # of queries, and of the one key all heads share
-    yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned)
+    yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned, module="latent")
 
 
 def _again(op: Operation, modules: frozenset[str]) -> Operation:
     """The operation where modules are made again in backward: it may be one of them, and what it saves may be made by one."""
     if op.module in modules or "full" in modules:
         op = replace(op, recompute=True)
-    return replace(op, saved_bytes=0 * op.saved_bytes) if op.saved_by in modules else op
+    return replace(op, saved_bytes=0 * op.saved_bytes, dropped_bytes=op.saved_bytes) if op.saved_by in modules else op

@@ -34,7 +34,7 @@ def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Ope
     if "mlp" in model.biases:
         yield rank.bias(f"{name}.fc1", wide)
     yield activation(f"{name}.{model.mlp}", rank.E, inner, model.up_projections)
-    if model.dropout:
+    if model.dropout and model.inner_dropout:
         yield replace(rank.dropout(f"{name}.inner_dropout", inner), module="activation")
     yield replace(rank.linear_out(f"{name}.fc2", f, e), saved_by="activation")
     if "mlp" in model.biases:

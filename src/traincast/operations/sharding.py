@@ -198,7 +198,8 @@ class Sharding(ABC):
         at, plan, assumed = self.heads(local), self.plan, self.assumptions
         again = "attention" in plan.recomputed
         if plan.attention == "flash":
-            kept, dropped = assumed.keeps_attention_output, self.model.dropout
+            # The output projection keeps its operand in low precision, beside what attention needs.
+            kept, dropped = 1 if self.sizes.low else assumed.keeps_attention_output, self.model.dropout
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
             yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout)

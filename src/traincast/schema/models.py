@@ -90,6 +90,7 @@ class ModelFile(File):
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
     dropout: StrictBool | None = None
+    inner_dropout: StrictBool | None = None
     positions: Positions | None = None
     tied: StrictBool | None = None
     global_batch: Sequences | None = None
