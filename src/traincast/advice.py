@@ -9,7 +9,8 @@ import numpy as np
 from traincast.choices import STRATEGIES
 from traincast.errors import InputError
 from traincast.estimate import Answer, Estimate, estimate
-from traincast.plan import AXES, Plan, Plans
+from traincast.model import Model
+from traincast.plan import AXES, Plan
 from traincast.units import gib, seconds
 
 CHANGES: Final = 4  # changes of a plan that are told
@@ -36,7 +37,7 @@ def changes(est: Estimate) -> list[Change]:
     found: list[Change] = []
     if not isinstance(est.plan, Plan):
         return found
-    for said, changed in _variations(est.plan):
+    for said, changed in _variations(est.plan, est.model):
         fast = {f"fast_{axis}": None for axis in AXES}
         try:
             plan = replace(est.plan, **{**fast, **changed})
@@ -48,10 +49,11 @@ def changes(est: Estimate) -> list[Change]:
     return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
 
 
-def _variations(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
     """Changes that may save memory, in words and as knobs."""
-    for word in ("selective", "norms+activation", "full"):
-        if plan.recompute == "none":
+    lean = "norms+activation" if model.latent is None else "norms+activation+mla_up_proj"
+    for word in ("selective", lean, "full"):
+        if plan.recompute not in (word, "full"):
             yield f"recompute {word}", {"recompute": word}
     for zero in range(plan.zero + 1, 4):
         yield f"zero {zero}", {"zero": zero}
@@ -61,8 +63,10 @@ def _variations(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
         for axis, more in ways:
             if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
                 yield f"{axis} {getattr(plan, axis) * 2}", {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more}
-    if plan.ep > 1:
+    if model.experts is not None:
         yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
+        if plan.etp < plan.tp:
+            yield f"etp {plan.tp}", {"etp": plan.tp}
     if plan.mbs % 2 == 0:
         yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
     for word in ("optimizer", "activations"):
@@ -103,18 +107,19 @@ def short_of(est: Estimate, advice: bool = False) -> str:
     more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
     short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
     most, name = max((float(value), name) for name, value in est.memory.items())
-    lever = f"; {_lever(name, est.plan)} would cut it" if most > missing else ""
+    lever = f"; {_lever(name, est)} would cut it" if most > missing else ""
     return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
 
 
-def _lever(component: str, plan: Plan | Plans) -> str:
+def _lever(component: str, est: Estimate) -> str:
     """What makes a component of memory smaller."""
+    plan = est.plan
     split = " or ".join(STRATEGIES[plan.strategy].layer_axes)
     if component == "optimizer":
         return "more GPUs"
     if component == "activations":
         return f"a smaller micro-batch, or more {split}," if np.max(plan.mbs) > 1 else f"more {split}"
-    return f"more {split.replace(' or cp', '')} or pp"
+    return f"more {split.replace(' or cp', '')}{' or ep' if est.model.experts is not None else ''} or pp"
 
 
 def slower(pair: Answer, best: Answer) -> float:
