@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from traincast.reproduce import reproduce
     from traincast.results import Results
     from traincast.search import Found, search, search_each
+    from traincast.validate import validate
 
 __all__ = [
     "Accelerator",
@@ -55,6 +56,7 @@ __all__ = [
     "search_each",
     "study",
     "system_names",
+    "validate",
 ]
 
 
@@ -71,6 +73,7 @@ _HOME = {
     "executors": ["study"],
     "reproduce": ["reproduce"],
     "results": ["Results"],
+    "validate": ["validate"],
     "search": ["Found", "search", "search_each"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
 from traincast.units import GIB, gib, many, rate, seconds
+from traincast.validate import Report
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar
@@ -269,6 +271,29 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(line.model, line.strategy, *change, str(line.feasibility_changes))
     out.print(table)
     out.print(Text("\nEvery published figure is met." if result.agrees else "\nNot every published figure is met.", style="bold"))
+
+
+def print_validation(report: Report, out: Console) -> None:
+    """Errors of predictions by source, and why rows were skipped."""
+    done = [one for one in report.predictions if one.skipped is None]
+    out.print(
+        Text(
+            f"{len(done):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}", style="bold"
+        )
+    )
+    table = _table(gap=1)
+    for name in ("source", "n", "skipped", "MAPE", "median", "bias", "worst", "Spearman", "regret", "memory"):
+        table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
+    for one in report.summaries:
+        shares = (f"{one.mape:.1%}", f"{one.median:.1%}", f"{one.bias:+.1%}", f"{one.worst:.0%}")
+        rank = "" if one.spearman is None else f"{one.spearman:.2f}"
+        rest = ("" if value is None else f"{value:.1%}" for value in (one.regret, one.memory))
+        table.add_row(one.source, str(one.n), str(one.skipped), *shares, rank, *rest)
+    out.print(table)
+    reasons = Counter(one.skipped for one in report.predictions if one.skipped is not None)
+    if reasons:
+        out.print(heading("Skipped"))
+        paragraphs([f"{count:>4}: {reason}" for reason, count in reasons.most_common()], out)
 
 
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:

@@ -13,7 +13,15 @@ import pytest
 from traincast.cli import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/tutorial.md", "docs/models.md", "docs/machines.md", "docs/studies.md", "docs/metrics.md"]
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/models.md",
+    "docs/machines.md",
+    "docs/studies.md",
+    "docs/metrics.md",
+    "docs/validation.md",
+]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 DOCTESTS = [

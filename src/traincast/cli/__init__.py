@@ -1,4 +1,4 @@
-"""The command line: `traincast plan | estimate | memory | catalog | reproduce | study | merge | plot`, all with `--json`.
+"""The command line: `traincast plan | estimate | memory | catalog | reproduce | study | merge | plot | validate`, with `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
 cannot be written, 130 when interrupted.
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import plans, references, studies
+from traincast.cli import accuracy, plans, references, studies
 from traincast.cli.common import app, fail
 from traincast.errors import TraincastError
 
-__all__ = ["app", "main", "plans", "references", "studies"]
+__all__ = ["accuracy", "app", "main", "plans", "references", "studies"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

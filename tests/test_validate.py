@@ -1,0 +1,179 @@
+"""Tables of measured runs: what is read of a row, why rows are skipped, and how errors are summed up."""
+
+import csv
+import json
+import math
+
+import pytest
+
+import traincast as tc
+from traincast.cli import main
+from traincast.measurements import MACHINES, NEEDED, Unreadable, read, readable, rows
+from traincast.validate import Prediction, _spearman, validate
+
+TABLE = rows()
+BY_ID = {row["id"]: row for row in TABLE}
+REPORT = validate()
+
+
+def changed(row_id, **cells):
+    return BY_ID[row_id] | cells
+
+
+def test_every_bundled_row_is_predicted_or_says_why():
+    assert len(REPORT.predictions) == len(TABLE) == 1981
+    assert [one.id for one in REPORT.predictions] == [row["id"] for row in TABLE]
+    for one in REPORT.predictions:
+        assert (one.skipped is None) == (one.predicted_step_seconds is not None)
+        if one.skipped is None:
+            assert 0 < one.predicted_step_seconds < math.inf
+    assert sum(one.skipped is None for one in REPORT.predictions) > 1600
+
+
+def test_machines_of_the_catalogue():
+    for _, _, name in MACHINES:
+        assert tc.load_system(name).name
+
+
+@pytest.mark.parametrize(
+    ("row_id", "expected"),  # read off the row by eye
+    [
+        ("korth-008", {"tp": 8, "pp": 64, "dp": 1, "mbs": 1, "attention": "unfused"}),
+        ("zb-010", {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-h2", "precision": "fp16"}),
+        ("simumax-007", {"ep": 8, "dp": 8, "mbs": 1, "zero": 1, "attention": "flash"}),
+    ],
+)
+def test_a_row_is_what_it_says(row_id, expected):
+    run = read(BY_ID[row_id])
+    assert {name: getattr(run.plan, name) for name in expected} == expected
+    assert run.plan.gpus == int(BY_ID[row_id]["gpus"])
+    assert run.step_seconds == float(BY_ID[row_id]["step_seconds"])
+
+
+def test_models_of_rows():
+    deepseek = read(BY_ID["simumax-007"]).model
+    assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (4, 256, 8, 512)
+    oss = next(run for row, run in readable(TABLE) if "sliding window 128" in row["moe_detail"] and not isinstance(run, str))
+    assert (oss.model.local.window, oss.model.head_width) == (128, 64)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gpu": "abacus"}, "accelerator abacus"),
+        ({"recompute": ""}, "recompute not known"),
+        ({"mbs": ""}, "mbs is not known"),
+        ({"mbs": "1.5"}, "mbs = 1.5 is no whole number"),
+        ({"tp": "three"}, "tp = 'three' is no number"),
+        ({"tp": "3"}, "does not divide"),
+        ({"dp": "7"}, "not the"),
+        ({"precision": "int1"}, "precision int1"),
+        ({"step_seconds": "", "tokens_per_s_per_gpu": ""}, "no step time"),
+        ({"heads": "0"}, "heads"),
+    ],
+)
+def test_a_row_that_cannot_be_read_says_why(cells, reason):
+    with pytest.raises(Unreadable, match=reason):
+        read(changed("korth-008", **cells))
+
+
+def test_a_step_time_may_come_from_the_throughput():
+    row = BY_ID["mpt-001"]
+    assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(float(row["step_seconds"]), rel=1e-3)
+
+
+def test_a_plan_that_breaks_a_rule_is_skipped_alone(tmp_path):
+    """18 chunks are more than the layers of one of three rows that are estimated side by side."""
+    own = [changed("korth-008", id=f"own-{i}", layers=layers) for i, layers in enumerate(("64", "128", "32"))]
+    found = validate(write(tmp_path / "runs.csv", own)).predictions
+    assert [one.skipped is None for one in found] == [True, True, False]
+    assert "more model chunks than layers" in found[2].skipped
+
+
+def write(path, table):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+    return path
+
+
+def test_rows_side_by_side_are_rows_alone(tmp_path):
+    some = [row for row, run in readable(TABLE) if not isinstance(run, str)][::60]
+    together = {one.id: one for one in REPORT.predictions}
+    for one in validate(write(tmp_path / "runs.csv", some)).predictions:
+        assert one.predicted_step_seconds == pytest.approx(together[one.id].predicted_step_seconds, rel=1e-12)
+        run = read(BY_ID[one.id])
+        est = tc.estimate(run.model, run.system, run.plan, run.gbs, "typical")
+        assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+        assert one.predicted_memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
+
+
+def test_summaries_are_of_their_rows():
+    for summary in REPORT.summaries:
+        name = summary.source.removesuffix("/moe")
+        moe = summary.source.endswith("/moe")
+        done = [
+            one
+            for one in REPORT.predictions
+            if one.skipped is None and one.id.rsplit("-", 1)[0] == name and bool(BY_ID[one.id]["experts"]) == moe
+        ]
+        errors = [one.predicted_step_seconds / float(BY_ID[one.id]["step_seconds"]) - 1 for one in done]
+        assert summary.n == len(done)
+        assert summary.mape == pytest.approx(sum(map(abs, errors)) / len(errors), rel=1e-9)
+        assert summary.bias == pytest.approx(sum(errors) / len(errors), rel=1e-9)
+        assert summary.worst == pytest.approx(max(map(abs, errors)), rel=1e-9)
+
+
+def test_regret_of_a_group_by_hand(tmp_path):
+    """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again as the others."""
+    predicted = {one.id: one.predicted_step_seconds for one in REPORT.predictions if one.skipped is None}
+    first = BY_ID["vtrain-m-001"]
+    alike = [row for row in TABLE if row["id"] in predicted and all(row[key] == first[key] for key in ("model", "gpus", "gbs"))][:3]
+    assert len({(row["tp"], row["pp"], row["mbs"]) for row in alike}) == 3
+    fastest = min(alike, key=lambda row: predicted[row["id"]])
+    own = [row | {"step_seconds": "3.0" if row is fastest else "2.0"} for row in alike]
+    (summary,) = validate(write(tmp_path / "runs.csv", own)).summaries
+    assert summary.regret == pytest.approx(0.5)
+    own = [row | {"step_seconds": str(2 * predicted[row["id"]])} for row in alike]
+    (summary,) = validate(write(tmp_path / "runs.csv", own)).summaries
+    assert (summary.regret, summary.spearman) == (0, pytest.approx(1))
+    assert summary.mape == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("a", "b", "rank"), [([1, 2, 3], [10, 20, 30], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 1, 1], [1, 2, 3], 0)])
+def test_rank_correlation(a, b, rank):
+    assert _spearman(a, b) == pytest.approx(rank)
+
+
+def test_the_error_of_a_row_that_is_skipped_is_none():
+    assert math.isnan(Prediction("x", skipped="why").error)
+
+
+def test_a_table_that_cannot_be_read(tmp_path):
+    with pytest.raises(tc.InputError, match="cannot be read"):
+        validate(tmp_path / "nowhere.csv")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(tc.InputError, match="holds no run"):
+        validate(tmp_path / "empty.csv")
+    (tmp_path / "short.csv").write_text("id,layers\nx,1\n")
+    with pytest.raises(tc.InputError) as told:
+        validate(tmp_path / "short.csv")
+    assert all(name in str(told.value) for name in set(NEEDED) - {"id", "layers"})
+
+
+def test_the_command(tmp_path, capsys):
+    own = write(tmp_path / "runs.csv", [BY_ID["korth-008"], changed("korth-008", id="korth-x", gpu="abacus")])
+    main(["validate", "--runs", str(own), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    first, second = told["rows"]
+    assert set(first) == {
+        "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",
+        "skipped",
+    }  # fmt: skip
+    assert (first["id"], second["skipped"]) == ("korth-008", "accelerator abacus")
+    assert told["summary"]["korth"]["n"] == 1
+    main(["validate", "--runs", str(own)])
+    out = capsys.readouterr().out
+    assert "1 of 2 measured runs predicted" in out
+    assert "accelerator abacus" in out
