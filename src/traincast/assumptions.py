@@ -26,6 +26,8 @@ class Assumptions:
         Fixed cost of one operation in one direction [s].
     matrix_efficiency, vector_efficiency : float
         Share of the matrix and vector peak that kernels sustain.
+    sustained_rates : bool
+        Whether the share that an accelerator is known to sustain takes the place of `matrix_efficiency`.
     all_reduce_passes_in_domain : {2, 1}
         How often an all-reduce inside one network tier moves its data: reduce-scatter and all-gather make 2.
         The published results used 1 (erratum 3).
@@ -95,6 +97,7 @@ class Assumptions:
     launch_seconds: float = 20e-6
     matrix_efficiency: float = 0.8
     vector_efficiency: float = 0.8
+    sustained_rates: bool = False
     all_reduce_passes_in_domain: float = 2.0
     slow_pipeline_links: float = 1.0
     summa_norm_width: Literal["hidden", "seq"] = "hidden"
@@ -135,11 +138,12 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 
 
 TYPICAL: Final = Assumptions(
-    # What accelerators and frameworks sustain today: one set of round numbers for all of them, fitted to none. "Fits" are those of
+    # What frameworks pay today: one set of round numbers for all of them, calibrated to none. "Fits" are those of
     # an analytical model to published runs (MLPerf Training, tables of NeMo and Megatron-Bridge, torchtitan, MosaicML, SimuMax).
     name="typical",
     launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
-    matrix_efficiency=0.75,  # of the dense peak: 0.69 to 0.86 in GEMM benchmarks on A100 to H200; 0.5 on a throttled B200
+    matrix_efficiency=0.75,  # of the dense peak, where an accelerator's own is not known: 0.69 to 0.86 in GEMM benchmarks
+    sustained_rates=True,
     vector_efficiency=0.8,  # assumed, as in arXiv 2410.00273
     grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
     ordered_ranks=True,

@@ -33,6 +33,8 @@ class Accelerator:
         Peak of the vector units in single precision [FLOP/s].
     fp32_flops, fp8_flops, fp4_flops : Column, optional
         Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit and 4-bit numbers [FLOP/s].
+    matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
+        Shares of the peaks at 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
     host_bandwidth : Column, optional
         Bandwidth to the host's memory, one direction [byte/s].
     host_bytes : Column, optional
@@ -52,10 +54,32 @@ class Accelerator:
     fp32_flops: Column | None = None
     fp8_flops: Column | None = None
     fp4_flops: Column | None = None
+    matrix_sustained: Column | None = None
+    fp8_sustained: Column | None = None
+    fp4_sustained: Column | None = None
     host_bandwidth: Column | None = None
     host_bytes: Column | None = None
     power: Column | None = None
     processors: int | None = None
+
+    def sustained(self, rate: Rate, usual: Column) -> Column:
+        """Share of a peak that large products sustain; the `usual` one where it is not known.
+
+        Parameters
+        ----------
+        rate : {"fp32", "16-bit", "fp8", "fp4"}
+            The rate.
+        usual : Column
+            Share for accelerators of which it is not known.
+
+        Returns
+        -------
+        Column
+            The share.
+        """
+        shares = {"16-bit": self.matrix_sustained, "fp8": self.fp8_sustained, "fp4": self.fp4_sustained}
+        share = shares.get(rate)
+        return usual if share is None else share
 
     def peak(self, rate: Rate) -> Column:
         """Dense peak of the matrix units at a rate [FLOP/s].

@@ -40,6 +40,9 @@ class AcceleratorPart(Part):
     fp32_flops: FlopRate | None = None
     fp8_flops: FlopRate | None = None
     fp4_flops: FlopRate | None = None
+    matrix_sustained: Share | None = None
+    fp8_sustained: Share | None = None
+    fp4_sustained: Share | None = None
     hbm_bandwidth: ByteRate
     hbm_bytes: Bytes
     host_bandwidth: ByteRate | None = None

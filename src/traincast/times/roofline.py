@@ -6,7 +6,7 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import Accelerator
 from traincast.operations.base import Pass
-from traincast.recipes import Precision
+from traincast.recipes import Precision, Rate
 from traincast.times.overlap import excess
 
 
@@ -31,13 +31,20 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Preci
     Column
         t_c; a column over plans [s].
     """
-    high = gpu.matrix_flops if recipe.rate != "fp32" else gpu.peak("fp32")
-    matrix = work.flops("matrix") / (assumed.matrix_efficiency * high)
+    high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
+    matrix = work.flops("matrix") / (_share(high, gpu, assumed) * gpu.peak(high))
     vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
     seconds = assumed.launch_seconds + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
-        seconds = seconds + work.flops("low") / (assumed.matrix_efficiency * recipe.reduced_rate * gpu.peak(recipe.rate))
+        low = _share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
+        seconds = seconds + work.flops("low") / low
     return seconds
+
+
+def _share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Share of a peak that products sustain: the accelerator's own if it is asked for and known."""
+    usual = assumed.matrix_efficiency
+    return gpu.sustained(rate, usual) if assumed.sustained_rates else usual
 
 
 def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
