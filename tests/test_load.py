@@ -76,7 +76,7 @@ def test_every_figure_has_source_and_basis(name: str) -> None:
     for figure in figures(name):
         assert figure.value > 0
         assert len(figure.source) > 5
-        assert figure.basis in {"spec", "measured", "assumed"}
+        assert figure.basis in {"spec", "measured", "assumed", "fitted"}
 
 
 def test_names() -> None:

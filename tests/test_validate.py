@@ -104,7 +104,7 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
     for one in validate(write(tmp_path / "runs.csv", some)).predictions:
         assert one.predicted_step_seconds == pytest.approx(together[one.id].predicted_step_seconds, rel=1e-12)
         run = read(BY_ID[one.id])
-        est = tc.estimate(run.model, run.system, run.plan, run.gbs, "typical")
+        est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
         assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
         assert one.predicted_memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
 

@@ -147,6 +147,8 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("bubble", "", "s", "time", "waiting for the pipeline to fill and drain"),
     ("optimizer_step", "", "s", "time", "optimizer step and gradient clipping"),
     ("offload_comm", "", "s", "time", "copies to and from the host's memory, exposed"),
+    ("host", "", "s", "time", "waiting for the host to issue work, and what it does between steps"),
+    ("stragglers", "", "s", "time", "waiting for the slowest of many ranks"),
     ("weights", "W", "byte", "memory", "weights"),
     ("gradients", "", "byte", "memory", "gradients"),
     ("optimizer", "", "byte", "memory", "optimizer states and master weights"),

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import Assumptions, resolve
+from traincast.assumptions import Assumptions
 from traincast.columns import Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, Mistakes, not_a, not_whole
@@ -22,6 +22,7 @@ from traincast.operations.base import total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
+from traincast.stacks import resolve
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.units import GIB
@@ -83,6 +84,8 @@ class Estimate:
             "bubble": self.step.bubble,
             "optimizer_step": self.step.optimizer,
             "offload_comm": self.step.offload,
+            "host": self.step.host,
+            "stragglers": self.step.stragglers,
         }
         return _in_rows(seconds, self.step.seconds)
 

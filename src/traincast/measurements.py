@@ -13,12 +13,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.assumptions import CALIBRATED
 from traincast.blocks import Experts, Latent, Local
 from traincast.errors import InputError, TraincastError
 from traincast.hardware import System
 from traincast.load import load_system
 from traincast.model import Model
 from traincast.plan import Plan
+from traincast.stacks import stack_names
 from traincast.units import GIB
 
 NEEDED: Final = ("id", "layers", "hidden", "heads", "seq", "mlp", "gpu", "gpus", "precision", "tp", "pp", "gbs", "step_seconds")
@@ -57,6 +59,35 @@ MACHINES: Final = (  # accelerator, what its network is called, system of the ca
     ("tpuv6e", r"", "tpu-v6e-pod"),
     ("gaudi2", r"", "gaudi2-node"),
 )
+STACKS: Final = (  # framework of a row, what its source or notes say, software stack of the catalogue; the first that fits
+    (r"Megatron-DeepSpeed|DeepSpeed", r"", "megatron-deepspeed-2022"),
+    (r"zero-bubble", r"", "megatron-lm-2023"),
+    (r"Megatron-LM", r"2205.05198", "megatron-lm-2022"),
+    (r"Megatron-LM", r"2104.04473|jan2021|tables.tex|1024 A100", "megatron-lm-2021"),
+    (r"Megatron-LM", r"", "megatron-core-2024"),
+    (r"MLPerf", r"", "mlperf-2023"),
+    (r"NeMo/Megatron-Core", r"paxml", "pax-2024"),
+    (r"NeMo/Megatron-Core", r"maxtext", "maxtext-2025"),
+    (r"NeMo/Megatron-Core", r"v24.11", "megatron-core-2024"),
+    (r"NeMo/Megatron-Core", r"", "megatron-core-2025"),
+    (r"AutoModel", r"ModelZoo", "megatron-core-2025"),
+    (r"AutoModel", r"", "automodel-2025"),
+    (r"NeMo", r"", "nemo-2024"),
+    (r"Megatron-Bridge", r"container 25", "megatron-bridge-2025"),
+    (r"Megatron-Bridge", r"", "megatron-bridge-2026"),
+    (r"Megatron-Core", r"SimuMax", "megatron-core-plain"),
+    (r"Megatron-Core", r"", "megatron-core-2025"),
+    (r"Composer", r"", "composer-fsdp-2023"),
+    (r"torchtitan", r"eager|Table 1 \(eager", "torchtitan-eager"),
+    (r"torchtitan", r"", "torchtitan-2025"),
+    (r"fms-fsdp", r"@4ffb9bd|@6dc80d2", "fms-fsdp-eager"),
+    (r"fms-fsdp", r"", "fms-fsdp-2024"),
+    (r"InternEvo", r"", "internevo-2024"),
+    (r"MaxText", r"nemo", "nemo-2024"),
+    (r"MaxText", r"", "maxtext-2025"),
+    (r"Pax", r"", "pax-2024"),
+    (r"nanotron", r"", "nanotron-2025"),
+)
 PRECISION: Final = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")} | {"16-bit": "fp16"}
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them
 SELECTIVE: Final = {"torchtitan": "mlp+norms"}  # every second product and what is elementwise
@@ -73,8 +104,10 @@ class Run:
 
     Parameters
     ----------
-    id, source, stack : str
-        What the row is called, the publication it is from, and the framework that ran it.
+    id, source : str
+        What the row is called, and the publication it is from.
+    stack : str
+        The software that ran it: a stack of the catalogue, or ``"calibrated"`` where it is none of them.
     model, system, plan : Model, System, Plan
         What ran.
     gbs : int
@@ -144,7 +177,7 @@ def read(row: Row) -> Run:
         return Run(
             id=row["id"],
             source=row.get("source", ""),
-            stack=row.get("stack", ""),
+            stack=_stack(row),
             model=model,
             system=_system(row),
             plan=_plan(row, model),
@@ -193,6 +226,15 @@ def _system(row: Row) -> System:
         if row["gpu"] == gpu and re.search(network, row.get("interconnect", "")):
             return load_system(name)
     raise Unreadable(f"accelerator {row['gpu'] or 'not known'}")
+
+
+def _stack(row: Row) -> str:
+    """The software of a row: a stack's own name, or the first that fits."""
+    told = row.get("stack", "")
+    if told in stack_names():
+        return told
+    context = f"{row.get('source', '')} {row.get('notes', '')}"
+    return next((name for stack, era, name in STACKS if re.search(stack, told) and re.search(era, context)), CALIBRATED.name)
 
 
 def _model(row: Row) -> Model:

@@ -49,7 +49,7 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     psi = assumed.dp_contention
 
     def exposed(traffic: dict[str, Column], direction: str, device: Counts) -> Column:
-        busy = [getattr(used[part], direction) for part in device]
+        busy = [assumed.dp_window * getattr(used[part], direction) for part in device]
         return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
 
     if plan.zero < 2:

@@ -1,6 +1,7 @@
 """THE page: costs of the parts of a model + plan + system + assumptions → time of a step (arXiv 2410.00273, one training step)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -11,10 +12,12 @@ from traincast.hardware import System
 from traincast.overheads import data_parallel, host, update
 from traincast.plan import Plans
 from traincast.stages import Stages
-from traincast.times.overlap import excess, largest
+from traincast.times.overlap import excess, largest, paced_by
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
 from traincast.times.transfers import transfer
+
+NODE: Final = 8  # GPUs that rarely wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class Step:
         Optimizer step and gradient clipping [s].
     offload : Column
         Copies to and from the host, as far as not hidden [s].
+    host : Column
+        Wait for the host, which issues the work, and what it does between steps [s].
+    stragglers : Column
+        Wait for the slowest of many ranks [s].
     """
 
     slowest: Column
@@ -46,11 +53,14 @@ class Step:
     dp_comm: Column
     optimizer: Column
     offload: Column
+    host: Column = 0.0
+    stragglers: Column = 0.0
 
     @property
     def seconds(self) -> Column:
         """The whole step [s]."""
-        return self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
+        work = self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
+        return work + self.host + self.stragglers
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -80,7 +90,14 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         Columns over plans.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
-    slowest, which = largest([sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work])
+    busy = [sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work]
+    slowest, which = largest(busy)
+    late: Column = 0.0  # of a micro-batch: what the slowest device waits for its host
+    if assumed.dispatch_seconds:
+        paced = [paced_by(sum_of(costs, device, "dispatch"), work) for device, work in zip(stages.work, busy, strict=True)]
+        seconds, which = largest(paced)
+        slowest = sum(((which == i) * work for i, work in enumerate(busy)), start=0 * seconds)
+        late = seconds - slowest
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
@@ -91,13 +108,20 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     else:
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
-    bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
+    others = excess(forward + backward - slowest)
+    if assumed.dispatch_seconds:
+        others = excess(paced_by(sum_of(costs, stages.whole, "dispatch"), forward + backward) - slowest - late)
+    bubble = lost * (others + (plan.pp - 1) * each)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
         offload, _ = largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
-    return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
+    done = Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload, host=nm * late + assumed.step_seconds)
+    if not assumed.straggling:
+        return done
+    doublings = np.log2(np.maximum(plan.gpus / NODE, 1))
+    return replace(done, stragglers=assumed.straggling * doublings * (done.seconds - done.optimizer))
 
 
 def _message(costs: Costs) -> Column:

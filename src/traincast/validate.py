@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
+from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import Floats
 from traincast.errors import InputError
 from traincast.estimate import estimate
@@ -109,7 +109,7 @@ class Report:
         }
 
 
-def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "typical") -> Report:
+def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "calibrated") -> Report:
     """Predict every run of a table that can be read, and compare.
 
     Parameters
@@ -117,7 +117,7 @@ def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "t
     runs : str or Path, optional
         A CSV file with the columns of the bundled table of published runs; that table itself if left out.
     assumptions : str or Assumptions
-        What is assumed.
+        What is assumed; ``"calibrated"`` takes for each run the software stack that ran it.
 
     Returns
     -------
@@ -149,10 +149,11 @@ def _predicted(runs: Sequence[Run], assumptions: str | Assumptions) -> Iterable[
     alike: dict[Any, list[tuple[Run, Plan]]] = defaultdict(list)
     for run in runs:
         plan = _placed(run)
-        key = (replace(run.model, name=""), run.system.name, run.gbs, tuple(plan.choices().items()))
+        assumed = run.stack if assumptions == CALIBRATED.name else assumptions  # calibrated: each run with its own software
+        key = (replace(run.model, name=""), run.system.name, run.gbs, tuple(plan.choices().items()), assumed)
         alike[key].append((run, plan))
-    for group in alike.values():
-        yield from _group(group, assumptions)
+    for (*_, assumed), group in alike.items():
+        yield from _group(group, assumed)
 
 
 def _placed(run: Run) -> Plan:

@@ -31,7 +31,7 @@ DASHES: Final = ("-", "--", ":", "-.")
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "recomputation": (VERMILION, "---"), "tp_comm": (ORANGE, ""),
     "ep_comm": (BROWN, "+++"), "dp_comm": (GREEN, "\\\\\\"), "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
-    "optimizer_step": (BLACK, ""), "offload_comm": (YELLOW, "ooo"),
+    "optimizer_step": (BLACK, ""), "offload_comm": (YELLOW, "ooo"), "host": (SKY, "..."), "stragglers": (GREY, "///"),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""), "activations": (GREEN, "\\\\\\"),
     "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"), "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"),
     "reserved": (GREY, "xxx"),
