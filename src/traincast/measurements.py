@@ -18,6 +18,7 @@ from traincast.blocks import Experts, Latent, Local
 from traincast.errors import InputError, TraincastError
 from traincast.hardware import System
 from traincast.load import load_system
+from traincast.memory import LEFT_OUT, Reported
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.stacks import stack_names
@@ -88,6 +89,11 @@ STACKS: Final = (  # framework of a row, what its source or notes say, software 
     (r"Pax", r"", "pax-2024"),
     (r"nanotron", r"", "nanotron-2025"),
 )
+REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, how memory is measured; the first that fits
+    (r"", r"max_allocated", "allocated"),
+    (r"Megatron-DeepSpeed", r"", "device"),  # nvidia-smi
+    (r"", r"", "reserved"),  # what PyTorch holds, as torchtitan and nanotron log it
+)
 PRECISION: Final = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")} | {"16-bit": "fp16"}
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them
 SELECTIVE: Final = {"torchtitan": "mlp+norms"}  # every second product and what is elementwise
@@ -112,10 +118,12 @@ class Run:
         What ran.
     gbs : int
         Global batch [sequences].
-    step_seconds : float
-        Measured time of a step [s].
+    step_seconds : float or None
+        Measured time of a step [s]; None where only memory is measured.
     memory_bytes : float or None
         Measured memory of a rank [byte].
+    reported : {"allocated", "reserved", "device"}
+        What was measured of it: tensors, what the allocator holds, all that the device has in use.
     """
 
     id: str
@@ -125,8 +133,9 @@ class Run:
     system: System
     plan: Plan
     gbs: int
-    step_seconds: float
+    step_seconds: float | None
     memory_bytes: float | None
+    reported: Reported = "device"
 
 
 Row = Mapping[str, str]
@@ -171,8 +180,8 @@ def read(row: Row) -> Run:
         If something is missing or cannot be represented; the message says what.
     """
     try:
-        seconds = _seconds(row)
         memory = _number(row, "memory_gb_published")
+        seconds = _seconds(row, needed=memory is None)
         model = _model(row)
         return Run(
             id=row["id"],
@@ -184,6 +193,7 @@ def read(row: Row) -> Run:
             gbs=_whole(row, "gbs"),
             step_seconds=seconds,
             memory_bytes=None if memory is None else memory * GIB,  # frameworks report GiB and write GB
+            reported=_reported(row),
         )
     except TraincastError as error:
         raise Unreadable(" ".join(str(error).split())) from None
@@ -198,14 +208,25 @@ def _number(row: Row, name: str) -> float | None:
         raise Unreadable(f"{name} = {text!r} is no number") from None
 
 
-def _seconds(row: Row) -> float:
+def _seconds(row: Row, needed: bool) -> float | None:
     """Time of a step, as published or from the throughput [s]."""
     seconds, rate = _number(row, "step_seconds"), _number(row, "tokens_per_s_per_gpu")
     if seconds is None and rate:
         seconds = _whole(row, "gbs") * _whole(row, "seq") / rate / _whole(row, "gpus")
-    if seconds is None or seconds <= 0:
+    if (seconds is None and needed) or (seconds is not None and seconds <= 0):
         raise Unreadable("no step time")
     return seconds
+
+
+def _reported(row: Row) -> Reported:
+    """How the memory of a row was measured, as the column `memory_kind` or its notes say."""
+    told = row.get("memory_kind", "") or ""
+    if told and told not in LEFT_OUT:
+        raise Unreadable(f"memory_kind = {told!r} is none of {', '.join(LEFT_OUT)}")
+    if told:
+        return next(kind for kind in LEFT_OUT if kind == told)
+    stack, notes = row.get("stack", ""), row.get("notes", "")
+    return next(kind for name, hint, kind in REPORTED if re.search(name, stack) and re.search(hint, notes))
 
 
 def _whole(row: Row, name: str, default: int | None = None) -> int:
