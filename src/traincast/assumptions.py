@@ -52,6 +52,8 @@ class Assumptions:
         Copies of core attention's output kept beside the output projection's input.
     keeps_gathered : bool
         Whether the input of a column-parallel layer is kept gathered, rather than cut and gathered again in backward.
+    gathers_operands : bool
+        Whether tokens are cast to the precision of the product that reads them before tensor ranks gather them.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -93,6 +95,9 @@ class Assumptions:
         What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
     dp_window : float
         Share of a micro-batch's work that data-parallel traffic may hide behind; 0 where the two never overlap.
+    interleaved_window : float
+        Share of the pp - 1 other micro-batches of its group that a chunk's data-parallel traffic may hide behind as well, where the
+        schedule is interleaved.
     straggling : float
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
     step_seconds : float
@@ -117,6 +122,7 @@ class Assumptions:
     causal_skipping: float = 1
     keeps_attention_output: float = 1
     keeps_gathered: bool = True
+    gathers_operands: bool = False
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
@@ -138,6 +144,7 @@ class Assumptions:
     dispatch_seconds: float = 0
     collective_seconds: float = 0
     dp_window: float = 1
+    interleaved_window: float = 0
     straggling: float = 0
     step_seconds: float = 0
 
@@ -197,6 +204,7 @@ CALIBRATED: Final = replace(
     # What holds for all software; what a software stack fuses, overlaps and costs stands in its file of the catalogue (stacks/).
     TYPICAL,
     name="calibrated",
+    interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL, CALIBRATED)}
