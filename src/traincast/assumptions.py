@@ -93,6 +93,13 @@ class Assumptions:
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
         What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
+    broadcast_seconds : float
+        What each rank of a group that shards optimizer states adds to a step where the group leaves the fast domain and ranks
+        broadcast their weights one after the other; 0 where weights are gathered [s].
+    expert_passes : float
+        How often the fused minimum of traffic is moved where tokens are permuted and experts' activations are made.
+    sync_seconds : float
+        What a layer of experts waits for the host to learn how many tokens each expert gets [s].
     dp_window : float
         Share of a micro-batch's work that data-parallel traffic may hide behind; 0 where the two never overlap.
     interleaved_window : float
@@ -143,6 +150,9 @@ class Assumptions:
     gathered_layers: float = 2
     dispatch_seconds: float = 0
     collective_seconds: float = 0
+    broadcast_seconds: float = 0
+    expert_passes: float = 1
+    sync_seconds: float = 0
     dp_window: float = 1
     interleaved_window: float = 0
     straggling: float = 0
