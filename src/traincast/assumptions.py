@@ -167,10 +167,10 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 }
 
 
-TYPICAL: Final = Assumptions(
-    # What frameworks pay today: one set of round numbers for all of them, calibrated to none. "Fits" are those of
-    # an analytical model to published runs (MLPerf Training, tables of NeMo and Megatron-Bridge, torchtitan, MosaicML, SimuMax).
-    name="typical",
+CALIBRATED: Final = Assumptions(
+    # What holds for all software, and what most of it does; what a software stack fuses, overlaps and costs stands in its file of
+    # the catalogue (stacks/). "Fits" are those of an analytical model to published runs (docs/validation.md).
+    name="calibrated",
     launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
     matrix_efficiency=0.75,  # of the dense peak, where an accelerator's own is not known: 0.69 to 0.86 in GEMM benchmarks
     sustained_rates=True,
@@ -200,6 +200,8 @@ TYPICAL: Final = Assumptions(
     allocator_share=0.03,  # assumed
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
     gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
+    interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
+    straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 
 
@@ -210,11 +212,4 @@ def with_errata(*numbers: int) -> Assumptions:
     return replace(PAPER, name=name, **changes)
 
 
-CALIBRATED: Final = replace(
-    # What holds for all software; what a software stack fuses, overlaps and costs stands in its file of the catalogue (stacks/).
-    TYPICAL,
-    name="calibrated",
-    interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
-    straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
-)
-PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL, CALIBRATED)}
+PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), CALIBRATED)}
