@@ -47,7 +47,7 @@ def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_on
 
 
 def test_an_unknown_name_is_told_with_all_that_are_known():
-    with pytest.raises(tc.InputError, match="unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"):
+    with pytest.raises(tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"):
         resolve("wibble")
 
 
