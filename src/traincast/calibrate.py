@@ -82,7 +82,7 @@ class Evidence:
         for batch in self.batches:
             if wanted is None or not wanted.isdisjoint(batch.rows.tolist()):
                 try:
-                    seconds[batch.rows] = batch.seconds(setting.system(batch.system), setting.assumed(batch.stack))
+                    seconds[batch.rows] = batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
                 except InputError:  # a precision that the accelerator lacks
                     continue
         return seconds
@@ -108,7 +108,7 @@ class Evidence:
     def _derived(self, batch: Batch, values: list[float]) -> tuple[Floats, dict[int, Floats]]:
         """Step times of a batch, and derivatives of their logarithms by those of the values that touch them."""
         setting = Setting(self.parameters, values)
-        system, assumed = setting.system(batch.system), setting.assumed(batch.stack)
+        system, assumed = setting.system(batch.system), setting.assumed(batch.stack, batch.system)
         figures = touching_system(self.parameters, batch.system)
         nudged = {}
         for row, i in enumerate(figures):
@@ -120,7 +120,7 @@ class Evidence:
         columns = {i: np.log(several[row + 1] / several[0]) / np.log1p(NUDGE) for row, i in enumerate(figures)}
         for i in touching_stack(self.parameters, batch.stack):
             moved = Setting(self.parameters, [value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)])
-            columns[i] = np.log(batch.seconds(system, moved.assumed(batch.stack)) / several[0]) / np.log1p(NUDGE)
+            columns[i] = np.log(batch.seconds(system, moved.assumed(batch.stack, batch.system)) / several[0]) / np.log1p(NUDGE)
         return several[0], columns
 
 

@@ -22,7 +22,7 @@ from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
-from traincast.stacks import resolve, stack_names
+from traincast.stacks import on, resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.units import GIB
@@ -336,6 +336,7 @@ def estimated(
     model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, whole: Parts | None = None
 ) -> Estimate:
     """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
+    assumed = on(system, assumed)
     columns = _ready(plan, model, assumed)
     if whole is None:
         whole = parts(model, columns, assumed)

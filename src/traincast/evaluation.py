@@ -23,6 +23,7 @@ from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
+from traincast.stacks import on
 from traincast.step import step
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
@@ -135,6 +136,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     Evaluation
         Times of layouts that fit on no machine are not computed.
     """
+    assumed = on(system, assumed)
     space = space.ready(assumed)
     held = layout_memory(space, model, gbs, assumed)
     fitting = np.flatnonzero((held <= np.max(system.accelerator.hbm_bytes)) & (held > above))

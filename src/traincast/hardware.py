@@ -138,6 +138,22 @@ class Tier:
     size: int | None = None
 
 
+@dataclass(frozen=True)
+class Software:
+    """What was found of a software stack on one system.
+
+    Parameters
+    ----------
+    stack : str
+        Its name in the catalogue.
+    figures : tuple of (str, float)
+        Fields of `Assumptions` and their values, in place of the catalogue's.
+    """
+
+    stack: str
+    figures: tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class System:
     """A cluster: `accelerator` joined by `tiers` of network, innermost (fastest) first.
@@ -164,6 +180,8 @@ class System:
         Mean time between failures of one accelerator and its share of the rest [h].
     storage_bandwidth : float, optional
         Bandwidth to storage for an accelerator, at which checkpoints are written [byte/s].
+    software : tuple of Software
+        What was found of software stacks on this very system.
     sources : mapping of str to str
         Where each figure comes from.
 
@@ -183,6 +201,7 @@ class System:
     carbon: float | None = None
     failure_hours: float | None = None
     storage_bandwidth: float | None = None
+    software: tuple[Software, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traincast import huggingface
 from traincast.documents import catalogue, known, listed, read
 from traincast.errors import InputError, not_a, not_whole, unknown
-from traincast.hardware import Accelerator, System, Tier
+from traincast.hardware import Accelerator, Software, System, Tier
 from traincast.model import Model
 from traincast.stacks import stack_file, stack_names
 
@@ -71,6 +71,7 @@ def load_system(name_or_path: str | Path) -> System:
         name=file.name,
         accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
         tiers=tuple(Tier(name=tier.name, **_values(tier)) for tier in file.network),
+        software=tuple(Software(one.stack, tuple(_values(one).items())) for one in file.software or ()),
         sources=_sources(file),
         **_values(file),
     )

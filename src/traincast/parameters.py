@@ -10,7 +10,7 @@ from traincast.assumptions import Assumptions
 from traincast.documents import catalogue, known
 from traincast.errors import InputError
 from traincast.hardware import Accelerator, System, Tier
-from traincast.stacks import USUAL, resolve, stack_file
+from traincast.stacks import USUAL, on, resolve, stack_file
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
 MOST: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # constants fitted of one of each
@@ -115,14 +115,14 @@ class Setting:
         self.values = tuple(one.prior for one in parameters) if values is None else tuple(values)
 
     def system(self, system: System) -> System:
-        """A system with the values of its accelerator and its network."""
+        """A system with the values of its accelerator and its network; what it says of software is left to `assumed`."""
         figures = {self.parameters[i].path: self.values[i] for i in touching_system(self.parameters, system)}
-        return system.with_figures(figures) if figures else system
+        return replace(system.with_figures(figures), software=()) if figures or system.software else system
 
-    def assumed(self, stack: str) -> Assumptions:
-        """What is assumed of a stack, with the values of its own parameters and the universal ones."""
+    def assumed(self, stack: str, system: System) -> Assumptions:
+        """What is assumed of a stack on a system, with the values of its own parameters and the universal ones."""
         changes: dict[str, Any] = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
-        return replace(resolve(stack), **changes)
+        return replace(on(system, resolve(stack)), **changes)
 
 
 def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[int, ...]:

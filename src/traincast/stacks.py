@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from traincast.assumptions import CALIBRATED, PRESETS, Assumptions
 from traincast.documents import catalogue, known
 from traincast.errors import unknown
+from traincast.hardware import System
 
 if TYPE_CHECKING:
     from traincast.schema.stacks import StackFile
@@ -76,3 +77,18 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     if assumptions.lower() in catalogue("stacks"):
         return load_stack(assumptions.lower())
     raise unknown("assumptions", assumptions, (*PRESETS, *stack_names()))
+
+
+def on(system: System, assumed: Assumptions) -> Assumptions:
+    """What is assumed of a software stack on a system: what was found there takes the place of what the catalogue says.
+
+    Parameters
+    ----------
+    system : System
+        The machine.
+    assumed : Assumptions
+        The stack's; all others stay as they are.
+    """
+    stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
+    found: dict[str, Any] = {name: value for one in system.software if one.stack == stack for name, value in one.figures}
+    return replace(assumed, **found) if found else assumed

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
@@ -30,6 +30,8 @@ class Figure:
         Where it comes from.
     basis : {"spec", "measured", "assumed", "fitted"}
         What kind of source that is.
+    low, high : float, optional
+        Where the number is with 90 % probability, if the file says so [`unit`].
     """
 
     path: str
@@ -37,6 +39,8 @@ class Figure:
     unit: str
     source: str
     basis: Basis
+    low: float | None = None
+    high: float | None = None
 
 
 class Misplaced(ValueError):
@@ -55,13 +59,15 @@ class Part(BaseModel):
 
 
 class Entry(Part):
-    """A figure as written: a bare value, or a mapping of value, source and basis."""
+    """A figure as written: a bare value, or a mapping of value, source and basis, and of the interval of a fitted value."""
 
     unit: ClassVar[str] = ""
     example: ClassVar[object]
     may_be_zero: ClassVar[bool] = False
 
     value: float
+    low: float | None = None
+    high: float | None = None
     source: Text | None = None
     basis: Basis = "spec"
 
@@ -80,6 +86,19 @@ class Entry(Part):
             allowed = "of at least 0" if cls.may_be_zero else "above 0"
             raise ValueError(f"not a finite number {allowed}; write for instance {cls.example!r}")
         return value
+
+    @field_validator("low", "high", mode="before")
+    @classmethod
+    def _end(cls, raw: object) -> float | None:
+        """An end of the interval, written as the value is."""
+        return None if raw is None else cls._positive(raw)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        """Ends of the interval on both sides of the value."""
+        if (self.low is not None and self.low > self.value) or (self.high is not None and self.high < self.value):
+            raise ValueError(f"value {self.value!r}: not between low and high")
+        return self
 
     @classmethod
     def _read(cls, raw: object) -> float:
@@ -103,6 +122,12 @@ class Load(Entry):
 
     example = 0.5
     may_be_zero = True
+
+
+class Number(Load):
+    """A number of at least 0, in SI units."""
+
+    example = 0.5
 
 
 class Factor(Entry):
@@ -254,7 +279,7 @@ def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -
     for key, item in items:
         path = f"{prefix}{key}"
         if isinstance(item, Entry):
-            yield Figure(path, item.value, item.unit, item.source or source, item.basis)
+            yield Figure(path, item.value, item.unit, item.source or source, item.basis, item.low, item.high)
         elif isinstance(item, Part):
             yield from _figures(item, f"{path}.", getattr(item, "source", None) or source)
         elif isinstance(item, tuple):

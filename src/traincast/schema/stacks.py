@@ -6,13 +6,7 @@ from typing import Any, Final, get_type_hints
 from pydantic import StrictBool, create_model
 
 from traincast.assumptions import Assumptions
-from traincast.schema.entries import Entry, File, Load, Text
-
-
-class Number(Load):
-    """A number of at least 0, in SI units."""
-
-    example = 0.5
+from traincast.schema.entries import Entry, File, Number, Text
 
 
 class StackFile(File):

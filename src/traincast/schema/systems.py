@@ -1,10 +1,11 @@
 """What a system file may hold."""
 
 from functools import cache
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, get_type_hints
 
 from pydantic import create_model, field_validator
 
+from traincast.assumptions import Assumptions
 from traincast.documents import catalogue, known
 from traincast.errors import MOST, close_to
 from traincast.schema.entries import (
@@ -19,6 +20,7 @@ from traincast.schema.entries import (
     HourlyPrice,
     Hours,
     Misplaced,
+    Number,
     Part,
     Seconds,
     Share,
@@ -90,6 +92,24 @@ class MiddleTier(OuterTier, InnerTier):
     elsewhere: ClassVar = {}
 
 
+class SoftwarePart(Part):
+    """What was found of a software stack on this system: figures of `Assumptions`, in place of those of the catalogue's stack."""
+
+    stack: Text
+
+    @field_validator("stack")
+    @classmethod
+    def _known(cls, stack: str) -> str:
+        """A stack of the catalogue."""
+        if stack not in catalogue("stacks"):
+            raise ValueError(f"no stack of the catalogue; {close_to(stack, catalogue('stacks'))}")
+        return stack
+
+
+_NUMBERS: Final[dict[str, Any]] = {one: (Number | None, None) for one, kind in get_type_hints(Assumptions).items() if kind is float}
+SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
+
+
 class SystemFile(File):
     """A system file."""
 
@@ -102,6 +122,7 @@ class SystemFile(File):
     carbon: Carbon | None = None
     failure_hours: Hours | None = None
     storage_bandwidth: ByteRate | None = None
+    software: tuple[SOFTWARE, ...] | None = None
 
     @field_validator("accelerator", mode="before")
     @classmethod
@@ -130,4 +151,4 @@ class SystemFile(File):
 def system_file(tiers: int) -> type[SystemFile]:
     """What a system file of that many tiers may hold: the place of a tier tells its keys."""
     places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MOST_TIERS) - 2), OuterTier)
-    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]
+    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))
