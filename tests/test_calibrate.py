@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from traincast.calibrate import Evidence, bundled_runs, fit
+from traincast.calibrate import fit
+from traincast.evidence import MeasuredRuns, bundled_runs
 from traincast.errors import InputError
 from traincast.parameters import Parameter, Setting, touching_stack
 from traincast.stacks import resolve
@@ -27,7 +28,7 @@ PARAMETERS = (
 
 
 def test_derivatives_are_those_of_one_change_at_a_time():
-    evidence = Evidence(RUNS[::3], PARAMETERS)
+    evidence = MeasuredRuns(RUNS[::3], PARAMETERS)
     priors = [one.prior for one in PARAMETERS]
     base = evidence.predict(priors)
     _, slopes = evidence.residuals(np.zeros(len(PARAMETERS)))

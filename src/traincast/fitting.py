@@ -203,7 +203,7 @@ def left_out(
     bounds : pair of array, shape (parameters,)
         Least and largest values.
     groups : sequence of hashable, of length rows
-        What is left out together.
+        What is left out together; None for what never is.
     seed : int
         Of the perturbations.
 
@@ -217,7 +217,7 @@ def left_out(
     names = np.empty(len(groups), object)
     names[:] = list(groups)
     found = {}
-    for name in dict.fromkeys(groups):
+    for name in dict.fromkeys(one for one in groups if one is not None):
         gone = np.array([one == name for one in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
         found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.determined).theta

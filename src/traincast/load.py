@@ -214,6 +214,14 @@ def _system_file(name_or_path: str | Path) -> "SystemFile":
     from traincast.mistakes import check
     from traincast.schema.systems import system_file
 
+    document = system_document(name_or_path)
+    network = document.get("network")
+    tiers = len(network) if isinstance(network, list) else 0
+    return check(system_file(max(tiers, 2)), document, str(name_or_path))
+
+
+def system_document(name_or_path: str | Path) -> dict[str, Any]:
+    """What a system's file says, unchecked; arguments and errors as for `load_system`."""
     _require_name("system", name_or_path)
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
@@ -221,9 +229,7 @@ def _system_file(name_or_path: str | Path) -> "SystemFile":
         raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
-    network = document.get("network")
-    tiers = len(network) if isinstance(network, list) else 0
-    return check(system_file(max(tiers, 2)), document, str(name_or_path))
+    return document
 
 
 def _is_file(name_or_path: str | Path) -> bool:

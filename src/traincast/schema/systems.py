@@ -151,4 +151,4 @@ class SystemFile(File):
 def system_file(tiers: int) -> type[SystemFile]:
     """What a system file of that many tiers may hold: the place of a tier tells its keys."""
     places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MOST_TIERS) - 2), OuterTier)
-    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))
+    return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]

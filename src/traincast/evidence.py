@@ -1,0 +1,199 @@
+"""Measurements as residuals of parameters: training runs, and anything else whose time a formula tells."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from traincast.batches import Batch, batches
+from traincast.columns import Floats
+from traincast.errors import InputError
+from traincast.fitting import Data
+from traincast.measurements import Run, readable, rows
+from traincast.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
+from traincast.validate import source_of
+
+NOISE: Final = {"dense": 0.05, "moe": 0.10}  # relative error expected of a row
+MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
+NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
+
+
+def bundled_runs() -> list[Run]:
+    """Every bundled run that can be read."""
+    return [run for _, run in readable(rows()) if isinstance(run, Run)]
+
+
+def group_of(run: Run) -> tuple[str, str, str]:
+    """What runs have in common that are left out together: source, model, accelerator."""
+    shape = run.model
+    size = f"{shape.layers}x{shape.hidden}" if not shape.name or shape.name == run.id else shape.name
+    return source_of(run.id, run.model.experts is not None), size, accelerator_name(run.system)
+
+
+class Evidence(Protocol):
+    """Measurements that parameters are fitted to."""
+
+    @property
+    def data(self) -> Data:
+        """Weights, noise and groups of the residuals."""
+
+    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Logarithm of predicted over measured, shape (rows,), and its derivatives by theta, shape (rows, parameters)."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRuns:
+    """Measured runs as residuals of parameters.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The runs.
+    parameters : sequence of Parameter
+        What is fitted.
+    equal : bool
+        Whether every run counts as much as any other; else runs of a group as the root of their number.
+    """
+
+    runs: Sequence[Run]
+    parameters: Sequence[Parameter]
+    equal: bool = False
+    batches: list[Batch] = field(init=False, repr=False)
+    refused: dict[int, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found, refused = batches(self.runs)
+        object.__setattr__(self, "batches", found)
+        object.__setattr__(self, "refused", refused)
+
+    @cached_property
+    def data(self) -> Data:
+        """Weights and noise: a group of n runs counts as √n, and no source as more than it measured."""
+        groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
+        size, source = Counter(groups), Counter(one[0] for one in groups)
+        weights = [min(MEASUREMENTS[one[0]] / source[one[0]], 1) if one[0] in MEASUREMENTS else size[one] ** -0.5 for one in groups]
+        scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
+        usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
+        return Data(np.where(usable, weights, 0.0), np.array(scales), groups)
+
+    @cached_property
+    def measured(self) -> Floats:
+        """Measured step times, shape (runs,), nan where there is none [s]."""
+        return np.array([run.step_seconds or np.nan for run in self.runs])
+
+    def predict(self, values: Sequence[float] | Floats | None = None, only: Iterable[int] | None = None) -> Floats:
+        """Step times with values of the parameters, shape (runs,) [s]; nan where there is no estimate, or none is asked for."""
+        setting = Setting(self.parameters, values)
+        seconds = np.full(len(self.runs), np.nan)
+        wanted = None if only is None else set(only)
+        for batch in self.batches:
+            if wanted is None or not wanted.isdisjoint(batch.rows.tolist()):
+                try:
+                    seconds[batch.rows] = batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
+                except InputError:  # a precision that the accelerator lacks
+                    continue
+        return seconds
+
+    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Logarithm of predicted over measured, shape (runs,), and its derivatives by theta, shape (runs, parameters).
+
+        A run that cannot be estimated has zeros. Each batch is evaluated for the parameters that touch it only: once more for each
+        assumption, and once for all figures of the machine, as columns.
+        """
+        values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
+        y, slopes = np.zeros(len(self.runs)), np.zeros((len(self.runs), len(theta)))
+        for batch in self.batches:
+            try:
+                base, columns = self._derived(batch, values)
+            except InputError:
+                continue
+            y[batch.rows] = np.nan_to_num(np.log(base / self.measured[batch.rows]))
+            for i, column in columns.items():
+                slopes[batch.rows, i] = column * self.parameters[i].sigma
+        return y, slopes
+
+    def _derived(self, batch: Batch, values: list[float]) -> tuple[Floats, dict[int, Floats]]:
+        """Step times of a batch, and derivatives of their logarithms by those of the values that touch them."""
+        setting = Setting(self.parameters, values)
+        system, assumed = setting.system(batch.system), setting.assumed(batch.stack, batch.system)
+        figures = touching_system(self.parameters, batch.system)
+        nudged = {}
+        for row, i in enumerate(figures):
+            column = np.full((len(figures) + 1, 1), values[i])
+            column[row + 1] *= 1 + NUDGE
+            nudged[self.parameters[i].path] = column
+        several = batch.seconds(system.with_figures(nudged), assumed) if nudged else batch.seconds(system, assumed)[None]
+        several = np.broadcast_to(several, (len(figures) + 1, len(batch.rows)))
+        columns = {i: np.log(several[row + 1] / several[0]) / np.log1p(NUDGE) for row, i in enumerate(figures)}
+        for i in touching_stack(self.parameters, batch.stack):
+            moved = Setting(self.parameters, [value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)])
+            columns[i] = np.log(batch.seconds(system, moved.assumed(batch.stack, batch.system)) / several[0]) / np.log1p(NUDGE)
+        return several[0], columns
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Measurements that a formula predicts from one system: collectives, products.
+
+    Parameters
+    ----------
+    parameters : sequence of Parameter
+        What is fitted.
+    measured : array, shape (rows,)
+        Times [s].
+    predicted : callable
+        Times under a setting of the parameters, shape (rows,) [s].
+    touching : tuple of int
+        Places of the parameters the times depend on.
+    noise : float
+        Relative error expected of a time.
+    groups : sequence of hashable
+        What each row belongs to.
+    """
+
+    parameters: Sequence[Parameter]
+    measured: Floats
+    predicted: Callable[[Setting], Floats]
+    touching: tuple[int, ...]
+    noise: float
+    groups: Sequence[Hashable]
+
+    @property
+    def data(self) -> Data:
+        """Weights and noise: a group of n rows counts as √n."""
+        size = Counter(self.groups)
+        weights = np.array([size[one] ** -0.5 for one in self.groups])
+        return Data(weights, np.full(len(weights), self.noise), self.groups)
+
+    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Logarithm of predicted over measured, shape (rows,), and its derivatives by theta, shape (rows, parameters)."""
+        values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
+        base = self.predicted(Setting(self.parameters, values))
+        slopes = np.zeros((len(self.measured), len(theta)))
+        for i in self.touching:
+            moved = [value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)]
+            change = np.log(self.predicted(Setting(self.parameters, moved)) / base)
+            slopes[:, i] = change / np.log1p(NUDGE) * self.parameters[i].sigma
+        return np.log(base / self.measured), slopes
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Several kinds of measurements, one after the other."""
+
+    parts: Sequence[Evidence]
+
+    @cached_property
+    def data(self) -> Data:
+        """Weights, noise and groups of all of them."""
+        every = [part.data for part in self.parts]
+        weights, scales = (np.concatenate([getattr(one, name) for one in every]) for name in ("weights", "scales"))
+        return Data(weights, scales, [(i, name) for i, one in enumerate(every) for name in one.groups])
+
+    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
+        """Residuals of all of them and their derivatives, as for each."""
+        y, slopes = zip(*(part.residuals(theta) for part in self.parts), strict=True)
+        return np.concatenate(y), np.vstack(slopes)
