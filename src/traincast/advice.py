@@ -150,6 +150,8 @@ def label(component: str) -> str:
         "ep_comm": "EP communication",
         "optimizer_step": "optimizer step",
         "offload_comm": "copies to the host",
+        "host": "wait for the host",
+        "stragglers": "wait for stragglers",
         "dp_comm": "DP communication",
         "pp_comm": "pipeline transfers",
         "bubble": "pipeline bubble",

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from traincast.errors import unknown
-
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions:
@@ -54,6 +52,8 @@ class Assumptions:
         Copies of core attention's output kept beside the output projection's input.
     keeps_gathered : bool
         Whether the input of a column-parallel layer is kept gathered, rather than cut and gathered again in backward.
+    gathers_operands : bool
+        Whether tokens are cast to the precision of the product that reads them before tensor ranks gather them.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -89,6 +89,26 @@ class Assumptions:
         Buffers of one communicator [byte]; a rank has one for each group it is in.
     gathered_layers : float
         Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead.
+    dispatch_seconds : float
+        Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
+    collective_seconds : float
+        What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
+    broadcast_seconds : float
+        What each rank of a group that shards optimizer states adds to a step where the group leaves the fast domain and ranks
+        broadcast their weights one after the other; 0 where weights are gathered [s].
+    expert_passes : float
+        How often the fused minimum of traffic is moved where tokens are permuted and experts' activations are made.
+    sync_seconds : float
+        What a layer of experts waits for the host to learn how many tokens each expert gets [s].
+    dp_window : float
+        Share of a micro-batch's work that data-parallel traffic may hide behind; 0 where the two never overlap.
+    interleaved_window : float
+        Share of the pp - 1 other micro-batches of its group that a chunk's data-parallel traffic may hide behind as well, where the
+        schedule is interleaved.
+    straggling : float
+        By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
+    step_seconds : float
+        What a step takes beside its work: data, logging, the optimizer's launches [s].
     """
 
     name: str = "custom"
@@ -109,6 +129,7 @@ class Assumptions:
     causal_skipping: float = 1
     keeps_attention_output: float = 1
     keeps_gathered: bool = True
+    gathers_operands: bool = False
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
@@ -127,6 +148,15 @@ class Assumptions:
     allocator_share: float = 0
     buffer_bytes: float = 0
     gathered_layers: float = 2
+    dispatch_seconds: float = 0
+    collective_seconds: float = 0
+    broadcast_seconds: float = 0
+    expert_passes: float = 1
+    sync_seconds: float = 0
+    dp_window: float = 1
+    interleaved_window: float = 0
+    straggling: float = 0
+    step_seconds: float = 0
 
 
 PAPER: Final = Assumptions(name="paper")
@@ -137,10 +167,10 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 }
 
 
-TYPICAL: Final = Assumptions(
-    # What frameworks pay today: one set of round numbers for all of them, calibrated to none. "Fits" are those of
-    # an analytical model to published runs (MLPerf Training, tables of NeMo and Megatron-Bridge, torchtitan, MosaicML, SimuMax).
-    name="typical",
+CALIBRATED: Final = Assumptions(
+    # What holds for all software, and what most of it does; what a software stack fuses, overlaps and costs stands in its file of
+    # the catalogue (stacks/). "Fits" are those of an analytical model to published runs (docs/validation.md).
+    name="calibrated",
     launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
     matrix_efficiency=0.75,  # of the dense peak, where an accelerator's own is not known: 0.69 to 0.86 in GEMM benchmarks
     sustained_rates=True,
@@ -170,6 +200,8 @@ TYPICAL: Final = Assumptions(
     allocator_share=0.03,  # assumed
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
     gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
+    interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
+    straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 
 
@@ -180,24 +212,4 @@ def with_errata(*numbers: int) -> Assumptions:
     return replace(PAPER, name=name, **changes)
 
 
-PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL)}
-
-
-def resolve(assumptions: "str | Assumptions") -> Assumptions:
-    """The preset of that name, or the object itself.
-
-    Parameters
-    ----------
-    assumptions : str or Assumptions
-        The name, or the object.
-
-    Raises
-    ------
-    InputError
-        If no preset has that name.
-    """
-    if isinstance(assumptions, Assumptions):
-        return assumptions
-    if assumptions not in PRESETS:
-        raise unknown("assumptions", assumptions, PRESETS)
-    return PRESETS[assumptions]
+PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), CALIBRATED)}

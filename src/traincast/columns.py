@@ -147,15 +147,17 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("bubble", "", "s", "time", "waiting for the pipeline to fill and drain"),
     ("optimizer_step", "", "s", "time", "optimizer step and gradient clipping"),
     ("offload_comm", "", "s", "time", "copies to and from the host's memory, exposed"),
+    ("host", "", "s", "time", "waiting for the host to issue work, and what it does between steps"),
+    ("stragglers", "", "s", "time", "waiting for the slowest of many ranks"),
     ("weights", "W", "byte", "memory", "weights"),
     ("gradients", "", "byte", "memory", "gradients"),
     ("optimizer", "", "byte", "memory", "optimizer states and master weights"),
     ("activations", "", "byte", "memory", "activations kept for backward"),
     ("logits", "", "byte", "memory", "logits and their gradients in the loss"),
     ("gathered", "", "byte", "memory", "weights gathered for the layers at work (FSDP)"),
-    ("buffers", "", "byte", "memory", "communication buffers"),
+    ("buffers", "", "byte", "memory", "outside the allocator: device context, libraries, buffers of communicators"),
     ("workspace", "", "byte", "memory", "activations of the layer at work, and temporary buffers"),
-    ("reserved", "", "byte", "memory", "device context, kernels and what the allocator cannot use"),
+    ("reserved", "", "byte", "memory", "what the allocator holds and cannot use"),
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
 KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})

@@ -1,7 +1,7 @@
 """What one part of the model (a layer, the embedding, the head) costs a rank for one micro-batch (arXiv 2410.00273, times)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from traincast.hardware import System
 from traincast.operations.base import Collective, Gemm, Operation, Pass, total
 from traincast.plan import Plans
 from traincast.stages import Counts
-from traincast.times.collectives import collective
+from traincast.times.collectives import collective, several
 from traincast.times.overlap import excess, panelled
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
@@ -36,16 +36,19 @@ class Seconds:
         Tensor- and context-parallel communication not hidden [s].
     exchange : Column
         Communication with experts not hidden [s].
+    dispatch : Column
+        Time of the host to issue it all, while the accelerator works; no part of the total [s].
     """
 
     compute: Column
     memory: Column
     comm: Column
     exchange: Column = 0.0
+    dispatch: Column = 0.0
 
     @property
     def total(self) -> Column:
-        """All of it [s]."""
+        """All of it on the accelerator [s]."""
         return self.compute + self.memory + self.comm + self.exchange
 
     def times(self, n: Column) -> "Seconds":
@@ -103,6 +106,8 @@ class PartCosts:
         Activations kept for backward, where they are offloaded [byte].
     squares, expert_squares : Column
         Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
+    dispatch : Column
+        Time of the host to issue both passes, recomputation included [s].
     """
 
     forward: Column
@@ -114,6 +119,7 @@ class PartCosts:
     saved: Column
     squares: Column = 0.0
     expert_squares: Column = 0.0
+    dispatch: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """All columns in one `shape`, without a copy; a number stays one where it is 0."""
@@ -172,7 +178,10 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def told(one: Collective) -> Column:
-        return collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
+        seconds = collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
+        return (
+            seconds + assumed.collective_seconds * several(plan.tp) if one.over == "tp" and assumed.collective_seconds else seconds
+        )
 
     comm = total(told(one) for one in work.collectives if one.over not in TO_EXPERTS)
     if work.panels is not None:
@@ -182,12 +191,22 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     else:
         comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
     exchange = assumed.ep_exposed * total(told(one) for one in work.collectives if one.over in TO_EXPERTS)
-    return Seconds(compute, memory, comm, exchange)
+    return Seconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
+
+
+def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Time of the host to issue a pass: one launch for its kernels, one for each collective of a group of several [s]."""
+    if not assumed.dispatch_seconds:
+        return 0.0
+    told = total(several(group(plan, one.over, system.tiers).members) for one in work.collectives)
+    return assumed.dispatch_seconds * (bool(work.kernels) + told)
 
 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
     """Time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
+    if op.synchronises and assumed.sync_seconds:
+        forward = replace(forward, compute=forward.compute + assumed.sync_seconds)
     weight: Column = 0.0
     if op.backward is op.forward:
         backward = forward
@@ -202,7 +221,7 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
         backward, weight = time_pass(op.backward, plan, system, assumed) + apart, apart.total
     again = forward
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
-        again = Seconds(forward.compute, forward.memory, 0 * forward.comm)  # the layer that follows gathers in any case
+        again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
     return TimedOperation(op, forward, backward, weight, again if op.recompute else None)
 
 
@@ -242,6 +261,8 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         saved=total(t.operation.saved_bytes for t in timed) if "activations" in words(plan.offload) else 0.0,
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
+        dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)
+        + total(t.again.dispatch for t in timed if t.again is not None) / plan.recompute_every,
     )
 
 

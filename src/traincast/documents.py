@@ -41,7 +41,7 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
 
 
 @cache
-def catalogue(folder: Literal["models", "systems", "accelerators"]) -> "dict[str, Traversable]":
+def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) -> "dict[str, Traversable]":
     """Files of a folder of the catalogue by name, in alphabetical order."""
     from importlib.resources import files
 
@@ -49,13 +49,13 @@ def catalogue(folder: Literal["models", "systems", "accelerators"]) -> "dict[str
     return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
 
 
-def known(folder: Literal["models", "systems", "accelerators"], name: str) -> dict[str, Any] | None:
+def known(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any] | None:
     """Content of a file of the catalogue, the caller's own copy; None where there is none of that name."""
     return deepcopy(_known(folder, name)) if name in catalogue(folder) else None
 
 
 @cache
-def _known(folder: Literal["models", "systems", "accelerators"], name: str) -> dict[str, Any]:
+def _known(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any]:
     """Content of a file of the catalogue, read once."""
     return read(catalogue(folder)[name])
 

@@ -1,6 +1,7 @@
 """THE page: costs of the parts of a model + plan + system + assumptions → time of a step (arXiv 2410.00273, one training step)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -8,13 +9,16 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.costs import Costs, sum_of
 from traincast.hardware import System
+from traincast.operations.base import total
 from traincast.overheads import data_parallel, host, update
 from traincast.plan import Plans
 from traincast.stages import Stages
-from traincast.times.overlap import excess, largest
+from traincast.times.overlap import excess, largest, paced_by
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
 from traincast.times.transfers import transfer
+
+NODE: Final = 8  # GPUs that rarely wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,10 @@ class Step:
         Optimizer step and gradient clipping [s].
     offload : Column
         Copies to and from the host, as far as not hidden [s].
+    host : Column
+        Wait for the host, which issues the work, and what it does between steps [s].
+    stragglers : Column
+        Wait for the slowest of many ranks [s].
     """
 
     slowest: Column
@@ -46,11 +54,14 @@ class Step:
     dp_comm: Column
     optimizer: Column
     offload: Column
+    host: Column = 0.0
+    stragglers: Column = 0.0
 
     @property
     def seconds(self) -> Column:
         """The whole step [s]."""
-        return self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
+        work = self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
+        return work + self.host + self.stragglers
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -80,7 +91,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         Columns over plans.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
-    slowest, which = largest([sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work])
+    pace = _pace(costs, stages, assumed)
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
@@ -91,13 +102,41 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     else:
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
-    bubble = lost * (excess(forward + backward - slowest) + (plan.pp - 1) * each)
+    bubble = lost * (pace.others + (plan.pp - 1) * each)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
         offload, _ = largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
-    return Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload)
+    waits = nm * pace.late + assumed.step_seconds
+    done = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, waits)
+    return replace(done, stragglers=_straggling(plan, assumed) * (done.seconds - optimizer)) if assumed.straggling else done
+
+
+class _Pace(NamedTuple):
+    """One micro-batch on the slowest device, and on all others together."""
+
+    slowest: Column  # which of the devices it is
+    busy: Column  # forward and backward [s]
+    late: Column  # what it waits for its host [s]
+    others: Column  # forward and backward of the other stages, waits included [s]
+
+
+def _pace(costs: Costs, stages: Stages, assumed: Assumptions) -> _Pace:
+    """Which device is the slowest, and what a micro-batch takes on it and elsewhere."""
+    *busy, whole = (sum_of(costs, one, "forward") + sum_of(costs, one, "backward") for one in (*stages.work, stages.whole))
+    if not assumed.dispatch_seconds:
+        most, slowest = largest(busy)
+        return _Pace(slowest, most, 0.0, excess(whole - most))
+    *issued, all_issued = (sum_of(costs, one, "dispatch") for one in (*stages.work, stages.whole))
+    most, slowest = largest([paced_by(*both) for both in zip(issued, busy, strict=True)])
+    own = total((slowest == i) * seconds for i, seconds in enumerate(busy))
+    return _Pace(slowest, own, most - own, excess(paced_by(all_issued, whole) - most))
+
+
+def _straggling(plan: Plans, assumed: Assumptions) -> Column:
+    """By how much the slowest of all ranks makes a step longer, relative to its work."""
+    return assumed.straggling * np.log2(np.maximum(plan.gpus / NODE, 1))
 
 
 def _message(costs: Costs) -> Column:

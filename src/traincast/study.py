@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.assumptions import Assumptions, resolve
+from traincast.assumptions import Assumptions
 from traincast.columns import COLUMNS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
@@ -24,6 +24,7 @@ from traincast.load import load_model, load_system
 from traincast.model import Model
 from traincast.search import check_arguments
 from traincast.space import enumerate_space
+from traincast.stacks import resolve
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]

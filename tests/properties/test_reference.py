@@ -204,7 +204,9 @@ def reference_layer(c):
     return ops
 
 
-NO_SECONDS = dict.fromkeys(("ep_comm", "optimizer_step", "offload_comm"), 0)  # of which the paper knows nothing
+NO_SECONDS = dict.fromkeys(
+    ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers"), 0
+)  # of which the paper knows nothing
 NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "reserved"), 0)
 
 

@@ -14,7 +14,9 @@ def validate(
     runs: Annotated[
         Path | None, Parameter(help="Table of runs, a CSV file with the columns of the bundled one; the bundled one without it.")
     ] = None,
-    assumptions: Annotated[str, Parameter(help="What is assumed: typical or paper.")] = "typical",
+    assumptions: Annotated[
+        str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
+    ] = "calibrated",
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, 
 from traincast.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Basis = Literal["spec", "measured", "assumed"]
+Basis = Literal["spec", "measured", "assumed", "fitted"]
 HERE: Final = "the file itself"  # the source of a figure where a file names none
 
 
@@ -28,7 +28,7 @@ class Figure:
         SI unit; empty for a plain number.
     source : str
         Where it comes from.
-    basis : {"spec", "measured", "assumed"}
+    basis : {"spec", "measured", "assumed", "fitted"}
         What kind of source that is.
     """
 

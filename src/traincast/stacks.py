@@ -1,0 +1,78 @@
+"""Software stacks: what a training framework of some year fuses, overlaps and costs, as assumptions by name."""
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from traincast.assumptions import CALIBRATED, PRESETS, Assumptions
+from traincast.documents import catalogue, known
+from traincast.errors import unknown
+
+if TYPE_CHECKING:
+    from traincast.schema.stacks import StackFile
+
+USUAL = "megatron-core-2025"  #: what "calibrated" alone stands for
+
+
+def stack_names() -> tuple[str, ...]:
+    """Names of the stacks of the catalogue, in alphabetical order."""
+    return tuple(catalogue("stacks"))
+
+
+@lru_cache
+def load_stack(name: str) -> Assumptions:
+    """What is assumed of a software stack.
+
+    Parameters
+    ----------
+    name : str
+        A name of the catalogue such as ``"megatron-core-2025"``, in any case.
+
+    Returns
+    -------
+    Assumptions
+        The calibrated assumptions, with what the stack's file says in their place.
+
+    Raises
+    ------
+    InputError
+        If there is no such stack, or with every mistake of its file.
+    """
+    file = stack_file(name)
+    base = load_stack(file.based_on) if file.based_on else CALIBRATED
+    return replace(base, name=file.name, **file.changes())
+
+
+def stack_file(name: str) -> "StackFile":
+    """The checked file of a stack; arguments and errors as for `load_stack`."""
+    from traincast.mistakes import check
+    from traincast.schema.stacks import STACK
+
+    document = known("stacks", name.lower())
+    if document is None:
+        raise unknown("stack", name, stack_names())
+    return check(STACK, document, name)
+
+
+def resolve(assumptions: str | Assumptions) -> Assumptions:
+    """The assumptions of a name, or the object itself.
+
+    Parameters
+    ----------
+    assumptions : str or Assumptions
+        A preset, ``"calibrated"`` (the newest stack of Megatron-Core), a stack of the catalogue, or the object.
+
+    Raises
+    ------
+    InputError
+        If nothing has that name.
+    """
+    if isinstance(assumptions, Assumptions):
+        return assumptions
+    if assumptions == CALIBRATED.name:
+        return replace(load_stack(USUAL), name=CALIBRATED.name)
+    if assumptions in PRESETS:
+        return PRESETS[assumptions]
+    if assumptions.lower() in catalogue("stacks"):
+        return load_stack(assumptions.lower())
+    raise unknown("assumptions", assumptions, (*PRESETS, *stack_names()))
