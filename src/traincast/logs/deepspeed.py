@@ -34,7 +34,8 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     said = run.said()
     listed = settings.listed(line for line in said if ":print]" in line or ". " in line)
     told = dict(config) or settings.block(said, r"\bjson = ") or _whole_json(said)
-    found = _columns(told, listed) | {"stack": "DeepSpeed", "memory_gb_published": run.memory}
+    found = _columns(told, listed) | {"stack": "deepspeed-2025", "memory_gb_published": run.memory}
+    found["memory_kind"] = "allocated" if run.memory else None
     if not PIPELINE.search(text):
         found |= {"pp": found.get("pp") or 1}
     row = complete(file, found, given)

@@ -53,6 +53,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     found = {name: value for name, value in cells(told).items() if value is not None} | _stated(said)
     gbs = run.steps[-1].gbs if run.steps else None
     found |= {"stack": _stack(text, told), "gbs": gbs or found.get("gbs"), "memory_gb_published": _memory(run)}
+    found["memory_kind"] = "allocated" if found["memory_gb_published"] else None
     row = complete(file, found, given)
     return training_rows(file, row, run, timed(run, warm_up))
 
@@ -110,7 +111,9 @@ def _stack(text: str, told: Mapping[str, Any]) -> str:
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
         return "NeMo"
-    return "Megatron-Bridge" if BRIDGE.search(text) or "megatron.bridge" in text else "Megatron-LM"
+    if BRIDGE.search(text) or "megatron.bridge" in text:
+        return "Megatron-Bridge"
+    return "Megatron-Core" if "transformer_impl" in told else "Megatron-LM"  # an argument since there is a core
 
 
 def _memory(run: LastRun) -> float | None:

@@ -99,17 +99,21 @@ def _of_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> T
         return _collectives(path.name, table)
     check(given)
     left_out, rows = [], []
-    whole_rows = [
-        {name: cell or "" for name, cell in row.items() if name} for row in measurements.rows(path)
-    ]  # short ones hold None
-    extra = {name: str(value) for name, value in given.items()}
-    for row, run in measurements.readable(
-        [row | {name: cell for name, cell in extra.items() if not row.get(name)} for row in whole_rows]
-    ):
+    for row, run in measurements.readable([_filled(row, given) for row in measurements.rows(path)]):
         if isinstance(run, str):
             left_out.append(f"{row['id']}: {run}")
-        rows.append(row)
+        else:
+            rows.append(row)
+    if not rows:
+        raise InputError(path.name, ["holds no run that can be predicted", *left_out[:5]])
     return TrainingRows(file=path.name, rows=tuple(rows), left_out=tuple(left_out))
+
+
+def _filled(row: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
+    """A row of a table with what is given where it has nothing."""
+    return {name: cell for name, cell in row.items() if name} | {
+        name: str(value) for name, value in given.items() if not row.get(name)
+    }
 
 
 def _collectives(file: str, table: list[list[str]]) -> CollectiveRows:

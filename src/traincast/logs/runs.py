@@ -9,6 +9,7 @@ from math import inf
 from statistics import median, quantiles
 from typing import Any, Final
 
+from traincast import measurements
 from traincast.errors import InputError
 from traincast.logs.devices import KNOWN
 from traincast.logs.tables import TRAINING, TrainingRows
@@ -188,15 +189,22 @@ def training_rows(file: str, cells: Mapping[str, Any], run: LastRun, timing: tup
     Raises
     ------
     InputError
-        If something is not known that a prediction needs: all of it at once.
+        If something is not known that a prediction needs, all of it at once; or the run cannot be predicted.
     """
     known = {name: str(value) for name, value in cells.items() if value not in (None, "")}
     missing = [f"{name}: the log does not say; give {name}= ({allowed})" for name, allowed in NEEDED.items() if name not in known]
     if timing is None or not 0 < timing[0] < inf:
         missing.append("step_seconds: no finished iteration")
+    if known.get("recompute") == "custom":
+        missing.append(f"recompute: {known.get('recompute_detail')}: give recompute=full or recompute=none, what is closer")
     if missing or timing is None:
         raise InputError(file, missing)
     seconds, spread, count = timing
     known |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}", "steps_measured": str(count)}
     known["notes"] = "; ".join(filter(None, [known.get("notes"), f"median of {count} iterations", *run.left_out]))
-    return TrainingRows(file=file, rows=({name: known.get(name, "") for name in TRAINING},), left_out=tuple(run.left_out))
+    row = {name: known.get(name, "") for name in TRAINING}
+    try:
+        measurements.read(row)
+    except measurements.Unreadable as reason:
+        raise InputError(file, [str(reason)]) from None
+    return TrainingRows(file=file, rows=(row,), left_out=tuple(run.left_out))

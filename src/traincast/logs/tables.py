@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-TRAINING: Final = (  # columns of the bundled table of runs that a log may fill, and two that say how the time was measured
+TRAINING: Final = (  # columns of a table of runs that a log may fill, and two that say how the time was measured
     "id", "source", "stack", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "mlp", "experts", "topk",
     "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail", "gpu", "gpus", "gpus_per_node", "interconnect", "precision",
     "precision_detail", "tp", "sp", "cp", "ep", "pp", "vp", "dp", "zero", "zero_detail", "mbs", "gbs", "recompute",
-    "recompute_detail", "flash_attention", "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "step_spread",
-    "steps_measured", "notes",
+    "recompute_detail", "flash_attention", "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind",
+    "step_spread", "steps_measured", "notes",
 )  # fmt: skip
 
 
@@ -22,9 +22,9 @@ class TrainingRows:
     file : str
         Name of the file they are from.
     rows : tuple of mapping of str to str
-        Columns of the bundled table of runs, as `traincast.measurements.read` takes them. ``step_seconds`` is a median over
-        iterations [s]; of a log, ``step_spread`` is the width of the middle half of them over the median, and ``steps_measured``
-        how many there are.
+        Columns of a table of runs that can be predicted, as `traincast.measurements.read` takes them. ``step_seconds`` is a median
+        over iterations [s]; of a log, ``step_spread`` is the width of the middle half of them over the median, and
+        ``steps_measured`` how many there are.
     left_out : tuple of str
         What was not used, and why.
     """

@@ -49,6 +49,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     told = dict(config) or settings.block(said, r"Running with (?:args|configs?):")
     found = _plan(told, said, given) | {"stack": "torchtitan"}
     found |= _model(told, said, given) | _batch(told, said, found) | {"gpu": _gpu(said), "memory_gb_published": run.memory}
+    found |= {"memory_kind": "reserved" if run.memory else None, "notes": _compiled(told)}
     row = complete(file, found, given)
     timing = timed(run, warm_up)
     if timing:
@@ -93,6 +94,12 @@ def _plan(told: Mapping[str, Any], said: list[str], given: Mapping[str, Any]) ->
         "vp": 1,
         "flash_attention": "True",
     }  # fmt: skip
+
+
+def _compiled(told: Mapping[str, Any]) -> str | None:
+    """That the model was not compiled, if the settings say so."""
+    enabled = _section(told, "compile").get("enable", _section(told, "training").get("compile"))
+    return None if enabled is None or enabled else "eager"
 
 
 def _mesh(said: list[str]) -> dict[str, int]:
