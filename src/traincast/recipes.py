@@ -26,6 +26,8 @@ class Precision:
         Size of an operand of a linear layer's product relative to 16 bits, scales included.
     master : float
         The master copy of a parameter [byte].
+    accumulation : {"16-bit", "fp32"} or None
+        What gradients are accumulated in where a plan leaves it to what is usual; None where that is the software's choice.
     copies : float
         Further copies of a parameter in lower precision [byte].
     casts : float
@@ -41,6 +43,7 @@ class Precision:
     width: float = 1.0
     operand: float = 1.0
     master: float = 4.0
+    accumulation: Literal["16-bit", "fp32"] | None = None
     copies: float = 0.0
     casts: float = 0.0
     reduced_rate: float = 1.0
@@ -73,7 +76,8 @@ PRECISIONS: Final = {
     one.name: one
     for one in (
         Precision(name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"),
-        Precision(name="fp16", rate="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
+        # Gradients are scaled to fit 16 bits: Megatron-LM and DeepSpeed accumulate those of bf16 in fp32, of fp16 as they are.
+        Precision(name="fp16", rate="16-bit", accumulation="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
         Precision(name="bf16", rate="16-bit", about="bf16 with an fp32 master copy (arXiv 1905.12322)"),
         Precision(name="bf16-pure", rate="16-bit", master=0.0, about="bf16 weights, no master copy"),
         # Transformer Engine keeps the 16-bit parameter and, while a step lasts, its fp8 copy.

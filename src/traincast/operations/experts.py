@@ -83,7 +83,8 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
-    yield replace(dense.activation(f"experts.{model.mlp}", rank.E, inner, model.up_projections), saved_by="experts")
+    acted = dense.activation(f"experts.{model.mlp}", rank.E, inner, model.up_projections)
+    yield replace(acted, saved_bytes=acted.saved_bytes + rank.gate_bytes(inner), saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
     if "mlp" in model.biases:
         yield _bias("experts.fc2_bias", rank, rows, e, local)
