@@ -75,6 +75,7 @@ STACKS: Final = (  # framework of a row, what its source or notes say, software 
     (r"AutoModel", r"", "automodel-2025"),
     (r"NeMo", r"", "nemo-2024"),
     (r"Megatron-Bridge", r"container 25", "megatron-bridge-2025"),
+    (r"Megatron-Bridge", r"container 26.0[1-5]", "megatron-bridge-26.02"),
     (r"Megatron-Bridge", r"", "megatron-bridge-2026"),
     (r"Megatron-Core", r"SimuMax", "megatron-core-plain"),
     (r"Megatron-Core", r"", "megatron-core-2025"),

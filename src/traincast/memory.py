@@ -117,12 +117,12 @@ def devices_memory(
         parts["activations"] = kept
         parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
+        parts["buffers"] = assumed.context_bytes + communicators
         ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
         matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
         live = _largest(held, stages.held[i], "live")  # in backward, when the logits are gone: the larger of the two counts
         parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
-        parts["reserved"] = assumed.allocator_share * total(parts.values())
-        parts["buffers"] = assumed.context_bytes + communicators
+        parts["reserved"] = assumed.allocator_share * total(column for name, column in parts.items() if name != "buffers")
         found.append(parts)
     return found
 

@@ -57,6 +57,7 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
         scatter = {part: scatter[part] + between[part] for part in used}
     group_size = 1 + assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
     both = {part: gather[part] + scatter[part] for part in used}
+    serial = _broadcasts(plan, system, assumed)
     each = []
     for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
         once: Column = exposed(between, "backward", held) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
@@ -64,8 +65,16 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
             each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)) + once)
             continue
         scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held, group_size)
-        each.append(exposed(gather, "forward", held, group_size) + scattered + once)
+        each.append(exposed(gather, "forward", held, group_size) + scattered + once + serial)
     return largest(each)[0]
+
+
+def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Wait for ranks that broadcast their share of the weights one after the other, over the network [s]."""
+    if not (assumed.broadcast_seconds and plan.zero):
+        return 0.0
+    n, near = group(plan, "shards", system.tiers)
+    return assumed.broadcast_seconds * n * several(n / near[0])
 
 
 class _Holders(NamedTuple):

@@ -28,6 +28,8 @@ class Precision:
         The master copy of a parameter [byte].
     accumulation : {"16-bit", "fp32"} or None
         What gradients are accumulated in where a plan leaves it to what is usual; None where that is the software's choice.
+    gates : float
+        Size of the inputs that an expert's activation keeps relative to 16 bits.
     copies : float
         Further copies of a parameter in lower precision [byte].
     casts : float
@@ -44,6 +46,7 @@ class Precision:
     operand: float = 1.0
     master: float = 4.0
     accumulation: Literal["16-bit", "fp32"] | None = None
+    gates: float = 1.0
     copies: float = 0.0
     casts: float = 0.0
     reduced_rate: float = 1.0
@@ -94,6 +97,7 @@ PRECISIONS: Final = {
             name="fp8-block",
             rate="fp8",
             operand=0.516,
+            gates=0.516,  # section 3.3.2
             copies=1.03,
             casts=1.0,
             reduced_rate=0.93,

@@ -147,7 +147,7 @@ def summa_linear(
             panels=nb,
         ),
         weights=copies * (inputs // m2) * o,
-        saved_bytes=E.E * T * (inputs // m1),
+        saved_bytes=E.kept * E.E * T * (inputs // m1),
     )
 
 

@@ -143,7 +143,7 @@ def _queries_keys_values(model: Model, rank: Sharding) -> Iterator[Operation]:
         normed = norm("attention.qk_norm", rank.E, T * rank.cut(model.heads + kv), q, vectors=1)
         yield replace(normed, weights=weights + 0.0 * rank.plan.tp)
     if model.positions == "rotary":
-        before = rank.E * turned * rank.assumptions.keeps_elementwise
+        before = rank.E * turned * float(rank.assumptions.keeps_elementwise)
         yield replace(moved("attention.rotary", rank.E, 2 * turned, 2 * turned), saved_bytes=before)
 
 

@@ -175,7 +175,7 @@ class Sharding(ABC):
 
     def gate_bytes(self, elements: Column) -> Column:
         """Memory of the activated gate of a gated MLP, where it is kept beside gate and product [byte]."""
-        return self.E * elements * (self.assumptions.keeps_elementwise and self.model.up_projections > 1)
+        return self.E * elements * float(self.assumptions.keeps_elementwise and self.model.up_projections > 1)
 
     def heads(self, local: bool = False) -> Heads:
         """Core attention of the local heads, queries cut over the sequence."""
