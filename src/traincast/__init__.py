@@ -15,6 +15,7 @@ from traincast.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from traincast.assumptions import Assumptions
+    from traincast.calibrate import Calibration, calibrate
     from traincast.errors import InputError, NothingFits, TraincastError
     from traincast.estimate import Estimate, estimate
     from traincast.executors import study
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Accelerator",
     "Assumptions",
+    "Calibration",
     "Estimate",
     "Found",
     "InputError",
@@ -44,6 +46,7 @@ __all__ = [
     "System",
     "Tier",
     "TraincastError",
+    "calibrate",
     "estimate",
     "hardware_flops_per_token",
     "load_model",
@@ -62,6 +65,7 @@ __all__ = [
 
 _HOME = {
     "assumptions": ["Assumptions"],
+    "calibrate": ["Calibration", "calibrate"],
     "errors": ["InputError", "NothingFits", "TraincastError"],
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],

@@ -1,138 +1,298 @@
-"""Fit constants of the catalogue to measurements, and predict runs with constants fitted without them."""
+"""Calibrate a system to what was measured on it: runs, collectives, products; three runs help, since all else stays believed."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import date
+from math import hypot, log
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
 from traincast.columns import Floats
-from traincast.evidence import Evidence, MeasuredRuns, Together, bundled_runs
-from traincast.fitting import NINETY, Solution, left_out, solve
-from traincast.measurements import Run
-from traincast.parameters import Parameter
+from traincast.errors import InputError
+from traincast.evidence import Evidence
+from traincast.fits import Fitted, fit
+from traincast.fitting import NINETY
+from traincast.hardware import System
+from traincast.load import figures, load_system
+from traincast.logs import Collective, CollectiveRows, Gemm, GemmRows, TrainingRows
+from traincast.logs import read as read_file
+from traincast.measurements import MACHINES, Run, Unreadable
+from traincast.measurements import read as read_run
+from traincast.microsamples import KINDS, collectives, products
+from traincast.parameters import Parameter, accelerator_name
+from traincast.recorded import Found, system_with, write_system
+from traincast.stacks import USUAL, on, resolve, stack_file, stack_names
+from traincast.units import many
+from traincast.written import check_output
+
+LEAST: Final = 4  # runs that one of them can be left out of
+SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ: deviation of the logarithm, largest value
+    "accelerator.matrix_sustained": (0.05, 1.0),
+    "accelerator.fp8_sustained": (0.06, 1.0),
+    "accelerator.fp4_sustained": (0.10, 1.0),
+    "network.efficiency": (0.20, 1.0),
+    "network.latency": (0.50, np.inf),
+    "stack.dispatch_seconds": (0.30, np.inf),
+    "stack.tp_exposed": (0.20, 1.0),
+    "stack.tp_overlapped": (0.30, 1.0),
+    "stack.dp_contention": (0.40, 1.0),
+    "stack.ep_exposed": (0.25, 1.0),
+    "stack.collective_seconds": (0.50, np.inf),
+}
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """Parameters with the values that suit the measurements.
-
-    Parameters
-    ----------
-    parameters : tuple of Parameter
-        What was fitted.
-    evidence : MeasuredRuns
-        The runs.
-    whole : Evidence
-        All measurements, the runs first.
-    solution : Solution
-        Parameters in units of their priors.
-    before : array, shape (rows,)
-        Residuals at the priors.
-    """
-
-    parameters: tuple[Parameter, ...]
-    evidence: MeasuredRuns
-    whole: Evidence
-    solution: Solution
-    before: Floats
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """Fitted values; the prior where the data do not determine it."""
-        return tuple(one.value(x) for one, x in zip(self.parameters, self.solution.theta, strict=True))
-
-    @property
-    def intervals(self) -> tuple[tuple[float, float], ...]:
-        """90 % intervals of the values."""
-        low, high = (self.solution.theta + sign * NINETY * self.solution.deviation for sign in (-1, 1))
-        return tuple((one.value(a), one.value(b)) for one, a, b in zip(self.parameters, low, high, strict=True))
-
-    def counts(self) -> tuple[int, ...]:
-        """How many runs each parameter touches."""
-        return tuple(int(n) for n in np.count_nonzero(self.solution.jacobian, axis=0))
-
-    def table(self) -> str:
-        """Every parameter, one a line."""
-        lines = [f"{'parameter':58s} {'prior':>10s} {'value':>10s} {'90 %':>21s}  runs"]
-        whole = zip(self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True)
-        for one, value, (low, high), n, determined in whole:
-            told = "" if determined else "  not determined" if n else "  touches no run"
-            lines.append(f"{one.name:58s} {one.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{told}")
-        return "\n".join(lines)
-
-    def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0) -> Floats:
-        """Residuals of every run, predicted with parameters fitted without its group, shape (runs,); nan if not estimated.
-
-        Parameters
-        ----------
-        groups : sequence of hashable, optional
-            What is left out together, for each run; source x model x accelerator without it.
-        seed : int
-            Of the perturbed starts.
-        """
-        names = self.evidence.data.groups if groups is None else groups
-        found = np.full(len(self.evidence.runs), np.nan)
-        others = [None] * (len(self.solution.residuals) - len(names))  # what is no run stays
-        thetas = left_out(self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed)
-        for name, theta in thetas.items():
-            own = [i for i, one in enumerate(names) if one == name]
-            values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
-            found[own] = np.log(self.evidence.predict(values, own)[own] / self.evidence.measured[own])
-        return found
-
-
-def bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
-    """Bounds of theta."""
-    low, high = ([one.theta(getattr(one, end)) for one in parameters] for end in ("low", "high"))
-    return np.array(low), np.array(high)
-
-
-def fit(
-    parameters: Sequence[Parameter],
-    runs: Sequence[Run] | None = None,
-    start: Floats | None = None,
-    told: Callable[[str], Any] | None = None,
-    steps: int = 20,
-    more: Sequence[Evidence] = (),
-    equal: bool = False,
-) -> Fitted:
-    """Fit parameters to runs.
+def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> tuple[Parameter, ...]:
+    """What can differ between a system of the catalogue and one's own: believed as the catalogue says, as far as sites are alike.
 
     Parameters
     ----------
-    parameters : sequence of Parameter
-        What is fitted; all else stays as the catalogue says.
-    runs : sequence of Run, optional
-        The runs; the bundled ones without them.
-    start : array, shape (parameters,), optional
-        Where to begin, in standard deviations from the priors.
-    told : callable, optional
-        Called with a line of text after every step.
-    steps : int
-        Most steps.
-    more : sequence of Evidence
-        Other measurements.
-    equal : bool
-        Whether every run counts alike, as runs of one's own; else a group of n as √n.
+    system : System
+        The system.
+    named : str or Path
+        Its name or file, for the intervals of its figures.
+    stacks : iterable of str
+        Software that ran on it.
 
     Returns
     -------
-    Fitted
-        Values with intervals. What the data do not determine keeps its prior.
+    tuple of Parameter
+        Constants of the accelerator, the network and each stack that are known and not 0.
     """
-    evidence = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
-    whole = Together((evidence, *more)) if more else evidence
-    data, limits, n = whole.data, bounds(parameters), len(parameters)
+    told = {one.path: one for one in figures(named)}
+    found = []
+    for path, value in system.figures().items():
+        home, name = path.split(".")[0], path.rsplit(".", 1)[-1]
+        if f"{home}.{name}" in SPREAD and np.ndim(value) == 0 and value:
+            own = accelerator_name(system) if home == "accelerator" else system.name
+            figure = told.get(path)
+            width = _width(figure.low, figure.high) if figure else 0.0
+            found.append(_believed(path, f"{home}.{name}", own, float(value), width, figure.unit if figure else ""))
+    for stack in dict.fromkeys(USUAL if one not in stack_names() else one for one in stacks):
+        entries, assumed = stack_file(stack), on(system, resolve(stack))
+        for kind in (one for one in SPREAD if one.startswith("stack.")):
+            field = kind.split(".")[1]
+            entry = getattr(entries, field, None)
+            if value := getattr(assumed, field):
+                width = _width(entry.low, entry.high) if entry is not None else 0.0
+                found.append(_believed(kind, kind, stack, value, width, ""))
+    return tuple(found)
 
-    def model(theta: Floats) -> tuple[Floats, Floats]:
-        y, slopes = whole.residuals(theta)
-        if told:
-            told(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
-        return y, slopes
 
-    before, _ = whole.residuals(np.zeros(n))
-    solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
-    if not solution.determined.all():
-        solution = replace(solve(model, data, solution.theta, limits, steps, solution.determined), determined=solution.determined)
-    return Fitted(tuple(parameters), evidence, whole, solution, before)
+def _believed(path: str, kind: str, of: str, value: float, width: float, unit: str) -> Parameter:
+    """A constant as believed beforehand: the catalogue's uncertainty, and how sites differ."""
+    sigma, high = SPREAD[kind]
+    sigma = hypot(sigma, width)
+    most = high if np.isfinite(high) else 0.0
+    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(most, value) if most else 0.0, unit=unit)
+
+
+def _width(low: float | None, high: float | None) -> float:
+    """Standard deviation of the logarithm of a value in a 90 % interval; 0 without one."""
+    return log(high / low) / 2 / NINETY if low and high else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What was measured on a system.
+
+    Parameters
+    ----------
+    runs : tuple of Run
+        Training runs on it.
+    collectives, products : tuple of Collective and of Gemm
+        Timed collectives and matrix products.
+    left_out : tuple of str
+        What was not used, and why.
+    """
+
+    runs: tuple[Run, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    products: tuple[Gemm, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def counts(self) -> str:
+        """How many of each, in words."""
+        n = {"run": len(self.runs), "collective": len(self.collectives), "product": len(self.products)}
+        return ", ".join(many(count, what) for what, count in n.items() if count)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration:
+    """A system as its measurements say it is.
+
+    Parameters
+    ----------
+    system : str
+        Name or file of the system it began from.
+    measured : Measured
+        What it was fitted to.
+    fitted : Fitted
+        Constants with intervals.
+    held_out : array, shape (runs,), or None
+        Logarithm of predicted over measured with each run left out in turn; None with less than four.
+    """
+
+    system: str | Path
+    measured: Measured
+    fitted: Fitted
+    held_out: Floats | None
+
+    def __repr__(self) -> str:
+        return f"<Calibration of {self.system}: {sum(self.fitted.solution.determined)} constants>"
+
+    @property
+    def errors(self) -> dict[str, float | None]:
+        """Mean absolute relative error of the runs before, after, and with each left out in turn."""
+        n = len(self.measured.runs)
+        told = {"before": self.fitted.before[:n], "after": self.fitted.solution.residuals[:n], "held out": self.held_out}
+        return {name: float(np.mean(np.abs(np.expm1(y)))) if y is not None and len(y) else None for name, y in told.items()}
+
+    @property
+    def undetermined(self) -> tuple[Parameter, ...]:
+        """Constants that the data do not determine; they stay as they were."""
+        known = zip(self.fitted.parameters, self.fitted.solution.determined, strict=True)
+        return tuple(one for one, determined in known if not determined)
+
+    def found(self) -> list[Found]:
+        """The constants that the data determine."""
+        n = {
+            "runs": len(self.measured.runs),
+            "collectives": len(self.measured.collectives),
+            "products": len(self.measured.products),
+        }
+        told = ", ".join(f"{count} {what}" for what, count in n.items() if count)
+        source = f"fitted to {told} of one's own, {date.today().isoformat()}"
+        rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
+        return [Found(one, value, *ends, source) for one, value, ends, determined in rows if determined]
+
+    def write(self, path: str | Path, force: bool = False) -> None:
+        """Write the calibrated system as a file that `load_system` and ``--system`` take.
+
+        Raises
+        ------
+        InputError
+            If the path cannot be written to, or holds something and it is not forced.
+        """
+        path = Path(path)
+        check_output(path, force, (".yaml", ".yml"))
+        title = f"{self.system}, calibrated to measurements of one's own"
+        write_system(path, system_with(self.system, self.found(), path.stem, title))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: every constant, the errors, and what was left out."""
+        rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
+        return {
+            "system": str(self.system),
+            "runs": len(self.measured.runs),
+            "collectives": len(self.measured.collectives),
+            "products": len(self.measured.products),
+            "errors": self.errors,
+            "constants": [
+                {
+                    "path": one.path,
+                    "of": list(one.of),
+                    "before": one.prior,
+                    "value": value,
+                    "low": low,
+                    "high": high,
+                    "determined": bool(determined),
+                }
+                for one, value, (low, high), determined in rows
+            ],
+            "left_out": list(self.measured.left_out),
+        }
+
+
+Files = Sequence[str | Path]
+
+
+def calibrate(
+    system: str | Path,
+    *,
+    runs: Files = (),
+    logs: Files = (),
+    nccl: Files = (),
+    gemm: Files = (),
+    config: str | Path | None = None,
+    **given: Any,
+) -> Calibration:
+    """Fit the constants of a system to what was measured on it.
+
+    Parameters
+    ----------
+    system : str or Path
+        The system of the catalogue (or the file) that is most like it.
+    runs, logs, nccl, gemm : sequence of str or Path
+        Tables of runs, logs of training, output of nccl-tests, and tables of matrix products (docs/calibration.md).
+    config : str or Path, optional
+        Configuration of the runs whose logs do not hold it.
+    **given
+        What logs and tables of runs do not say, such as ``model="llama-3-8b"`` or ``recompute="full"``.
+
+    Returns
+    -------
+    Calibration
+        Constants with intervals, errors before and after; what the data do not determine stays as the catalogue has it.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or none of them holds something that ran on this system.
+    """
+    machine = load_system(system)
+    extra = {"gpu": name} if (name := _table_name(machine)) else {}
+    read = [read_file(file, config=config, **extra | given) for file in (*runs, *logs)]
+    read += [read_file(file) for file in (*nccl, *gemm)]
+    measured = _measured(machine, read)
+    if not (measured.runs or measured.collectives or measured.products):
+        why = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else "; give --runs, --log, --nccl or --gemm"
+        raise InputError("calibrate", [f"nothing was measured on {machine.name}{why}"])
+    parameters = parameters_of(machine, system, (run.stack for run in measured.runs))
+    more: list[Evidence] = []
+    if measured.collectives:
+        more.append(collectives(machine, measured.collectives, parameters))
+    if measured.products:
+        more.append(products(machine, measured.products, parameters))
+    fitted = fit(parameters, measured.runs, more=more, equal=True)
+    held_out = fitted.left_out() if len(measured.runs) >= LEAST else None
+    return Calibration(system, measured, fitted, held_out)
+
+
+def _table_name(system: System) -> str | None:
+    """What a table of runs calls the accelerator of a system."""
+    own = accelerator_name(system)
+    return next((gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == own), None)
+
+
+def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | GemmRows]) -> Measured:
+    """What files say of a system."""
+    runs: list[Run] = []
+    moved: list[Collective] = []
+    multiplied: list[Gemm] = []
+    left_out: list[str] = []
+    for rows in files:
+        left_out += [f"{rows.file}: {one}" for one in rows.left_out]
+        match rows:
+            case TrainingRows():
+                found = [_run(row, system) for row in rows.rows]
+                runs += [one for one in found if isinstance(one, Run)]
+                left_out += [f"{rows.file}: {one}" for one in found if isinstance(one, str) and one not in rows.left_out]
+            case CollectiveRows():
+                moved += [one for one in rows.rows if one.op in KINDS and one.ranks > 1]
+            case GemmRows():
+                multiplied += rows.rows
+    return Measured(tuple(runs), tuple(moved), tuple(multiplied), tuple(left_out))
+
+
+def _run(row: Mapping[str, str], system: System) -> Run | str:
+    """A run on the system, or why it is none."""
+    try:
+        run = read_run(row)
+    except Unreadable as reason:
+        return f"{row['id']}: {reason}"
+    if run.step_seconds is None:
+        return f"{row['id']}: no step time"
+    ran, own = accelerator_name(run.system), accelerator_name(system)
+    return replace(run, system=system) if ran == own else f"{row['id']}: ran on {ran}, and {system.name} has {own}"

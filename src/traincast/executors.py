@@ -24,8 +24,9 @@ from traincast.assumptions import Assumptions
 from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
-from traincast.results import Results, arrange, beside, check_output, collect, describe, fingerprint, to_frame, to_header
+from traincast.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
 from traincast.study import Axis, Chunk, Study, define
+from traincast.written import beside, check_output
 
 MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
     "MALLOC_TRIM_THRESHOLD_": 1 << 30,
@@ -266,7 +267,7 @@ def run_to(
     InputError
         If the output cannot be written, or parts of another study lie beside it.
     """
-    check_output(output, force)
+    check_output(output, force, FORMATS)
     parts = Parts.of(study, output, force)
     chunks = dict(enumerate(study.chunks()))
     open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)}

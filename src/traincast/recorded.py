@@ -10,10 +10,10 @@ from typing import Any, Final, get_args
 from traincast.documents import known
 from traincast.load import system_document
 from traincast.parameters import Parameter
-from traincast.results import beside
 from traincast.schema.entries import Entry, Part
 from traincast.schema.systems import AcceleratorPart, MiddleTier
 from traincast.units import quantity
+from traincast.written import beside
 
 WIDTH: Final = 1000  # lines are not broken
 DIGITS: Final = 4

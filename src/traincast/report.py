@@ -3,7 +3,6 @@
 import shutil
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -21,7 +20,6 @@ from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
 from traincast.units import GIB, gib, many, rate, seconds
-from traincast.validate import Report
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar
@@ -86,7 +84,7 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
     `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast domain. With a price [$/h of a GPU] it shows the cost
     of a million tokens.
     """
-    table = _table(gap=1)
+    table = table_of(gap=1)
     shown = [name for name in RANKED if name in ALWAYS or any(_cell(plan, name) for plan, _ in plans)]
     for name in ("#", "step", "memory", "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
@@ -169,7 +167,7 @@ def print_devices(est: Estimate, out: Console) -> None:
     out.print(Text(f"Plan: {plan}", style="bold"))
     told = est.devices()
     named = [name for name in told[0]["memory_by_component_bytes"] if any(one["memory_by_component_bytes"][name] for one in told)]
-    table = _table(gap=1)
+    table = table_of(gap=1)
     for name in ("stage", *map(label, named), "all"):
         table.add_column(name, justify="right", overflow="fold")
     for first, last in _alike([one["memory_by_component_bytes"] for one in told]):
@@ -198,7 +196,7 @@ def _days(days: Column) -> str:
 
 def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:
     """Parts of a whole, each with its share as a bar."""
-    table = _table(show_header=False)
+    table = table_of(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -213,7 +211,7 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
 
 def rejections(rejected: Mapping[str, int]) -> Table:
     """Candidates rejected, by reason."""
-    table = _table(show_header=False)
+    table = table_of(show_header=False)
     table.add_column(justify="right")
     table.add_column()
     for reason, count in rejected.items():
@@ -223,7 +221,7 @@ def rejections(rejected: Mapping[str, int]) -> Table:
 
 def print_operations(est: Estimate, out: Console) -> None:
     """Every operation of a layer: FLOPs, bytes and seconds of one micro-batch."""
-    table = _table(gap=1)
+    table = table_of(gap=1)
     for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
     for row in est.operations():
@@ -246,7 +244,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         f"timed in {seconds(result.seconds)}: {rate:.1f} M candidates/s"
     )
     out.print(heading("Published configurations (GPT3-1T): step time, memory and components"))
-    table = _table()
+    table = table_of()
     for name in ("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"):
         table.add_column(name, justify="left" if name == "strategy" else "right")
     for row in result.configurations:
@@ -254,7 +252,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved)
     out.print(table)
     out.print(heading("Searches: 9 machines × 13 numbers of GPUs each"))
-    table = _table()
+    table = table_of()
     for name in ("model", "strategy", "candidates", "fit", "agree", "worst difference"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -263,7 +261,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(line.model, line.strategy, f"{line.candidates:,}", f"{line.feasible:,}", met, worst)
     out.print(table)
     out.print(heading("Optimal step time, errata corrected against published"))
-    table = _table()
+    table = table_of()
     for name in ("model", "strategy", "mean", "median", "lowest", "highest", "feasibility changed"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -273,34 +271,10 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
     out.print(Text("\nEvery published figure is met." if result.agrees else "\nNot every published figure is met.", style="bold"))
 
 
-def print_validation(report: Report, out: Console) -> None:
-    """Errors of predictions by source, and why rows were skipped."""
-    done = [one for one in report.predictions if one.skipped is None]
-    out.print(
-        Text(
-            f"{len(done):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}", style="bold"
-        )
-    )
-    table = _table(gap=1)
-    for name in ("source", "n", "skipped", "MAPE", "median", "bias", "worst", "Spearman", "regret", "memory"):
-        table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
-    for one in report.summaries:
-        formats = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"))
-        shares = ("" if value is None else format(value, shown) for value, shown in formats)
-        rank = "" if one.spearman is None else f"{one.spearman:.2f}"
-        rest = ("" if value is None else f"{value:.1%}" for value in (one.regret, one.memory))
-        table.add_row(one.source, str(one.n), str(one.skipped), *shares, rank, *rest)
-    out.print(table)
-    reasons = Counter(one.skipped for one in report.predictions if one.skipped is not None)
-    if reasons:
-        out.print(heading("Skipped"))
-        paragraphs([f"{count:>4}: {reason}" for reason, count in reasons.most_common()], out)
-
-
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
     """Figures of a catalogue entry: path, value with unit, source."""
     out.print(Text(title, style="bold"))
-    table = _table()
+    table = table_of()
     for name in ("figure", "value", "source"):
         table.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
     for row in rows:
@@ -322,5 +296,6 @@ def paragraphs(lines: Iterable[str], out: Console) -> None:
         out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
 
 
-def _table(show_header: bool = True, gap: int = 2) -> Table:
+def table_of(show_header: bool = True, gap: int = 2) -> Table:
+    """A table without lines."""
     return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))

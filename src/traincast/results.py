@@ -5,12 +5,9 @@ A file is written beside its place and renamed, so that it is whole or not there
 
 import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import get_ident
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +19,7 @@ from traincast.hardware import System
 from traincast.model import Model
 from traincast.study import MACHINES, SIZES, Study, Table
 from traincast.version import __version__
+from traincast.written import beside, check_output
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
@@ -51,7 +49,7 @@ class Results:
             If the ending is another, the folder is missing, or there is a file already and not `force`.
         """
         path = Path(path)
-        check_output(path, force)
+        check_output(path, force, FORMATS)
         with beside(path) as partial:
             if path.suffix == ".parquet":
                 self.frame.write_parquet(partial, metadata=to_header(self.metadata))
@@ -65,29 +63,6 @@ class Results:
 def to_header(metadata: dict[str, Any]) -> dict[str, str]:
     """Metadata as a parquet file holds it."""
     return {"traincast": json.dumps(metadata, sort_keys=True)}
-
-
-@contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A file beside a path, which takes its place once it is written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
-    try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())  # whole on the disk before it has the name
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def check_output(path: Path, force: bool, endings: Iterable[str] = FORMATS) -> None:
-    """Refuse a path that cannot be written to, before any work is done for it."""
-    if path.suffix not in endings:
-        raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
-    if not path.parent.is_dir():
-        raise InputError(str(path), [f"there is no folder {path.parent}"])
-    if path.exists() and not force:
-        raise InputError(str(path), ["is there already; --force overwrites it"])
 
 
 def read(path: str | Path) -> Results:

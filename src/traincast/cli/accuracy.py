@@ -1,4 +1,4 @@
-"""Commands on measured runs: `validate`."""
+"""Commands on measured runs: `validate`, `calibrate`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, print_json
+from traincast.errors import InputError
 
 
 @app.command
@@ -29,6 +30,54 @@ def validate(
     if json:
         print_json(report.to_dict())
     else:
-        from traincast.report import console, print_validation
+        from traincast.report import console
+        from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
+
+
+Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
+
+
+@app.command
+def calibrate(
+    *,
+    system: Annotated[str, Parameter(help="The system of the catalogue, or the file, that is most like yours.")],
+    runs: Annotated[Files, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
+    log: Annotated[Files, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
+    nccl: Annotated[Files, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
+    gemm: Annotated[Files, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")] = None,
+    config: Annotated[Path | None, Parameter(help="Configuration of the runs whose logs do not hold it.")] = None,
+    given: Annotated[
+        list[str] | None,
+        Parameter(negative="", consume_multiple=True, help="What logs and tables do not say, such as model=llama-3-8b seq=4096."),
+    ] = None,
+    output: Annotated[Path, Parameter(help="File of the calibrated system, .yaml, for --system.")],
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    json: Json = False,
+) -> None:
+    """Calibrate a system to what was measured on your own: a few runs, logs, nccl-tests, products. Three runs help.
+
+    Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
+    """
+    from traincast.calibrate import calibrate
+    from traincast.written import check_output
+
+    check_output(output, force, (".yaml", ".yml"))
+    found = calibrate(system, runs=runs or (), logs=log or (), nccl=nccl or (), gemm=gemm or (), config=config, **_given(given))
+    found.write(output, force)
+    if json:
+        print_json(found.to_dict() | {"output": str(output)})
+    else:
+        from traincast.report import console
+        from traincast.report_accuracy import print_calibration
+
+        print_calibration(found, output, console())
+
+
+def _given(words: list[str] | None) -> dict[str, str]:
+    """Pairs of name and value."""
+    wrong = [f"{word!r}: write name=value, such as model=llama-3-8b" for word in words or () if "=" not in word]
+    if wrong:
+        raise InputError("--given", wrong)
+    return dict(word.split("=", 1) for word in words or ())

@@ -106,11 +106,12 @@ def merge(
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
     from traincast import executors
-    from traincast.results import check_output
+    from traincast.results import FORMATS
     from traincast.studyfile import load_study
+    from traincast.written import check_output
 
     asked = load_study(file)
-    check_output(output, force)
+    check_output(output, force, FORMATS)
     begin = time.perf_counter()
     executors.Parts.of(asked, output, create=False).write(output, force)
     _told(asked.name, output, True, time.perf_counter() - begin, json)

@@ -18,8 +18,8 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.columns import COLUMNS
 from traincast.errors import InputError
-from traincast.results import beside, check_output
 from traincast.units import GIB
+from traincast.written import beside, check_output
 
 P = ParamSpec("P")
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE = (  # Okabe and Ito's palette and four more
