@@ -90,6 +90,9 @@ class Assumptions:
     keeps_casts : bool
         Whether operands and weights in low precision are kept for backward (Transformer Engine), instead of those in 16 bits,
         which are cast again (torchao).
+    keeps_16bit_weights : bool
+        Whether weights that products use in 8 bits are kept in 16 bits as well; else in 8 bits only, by rows and by columns
+        (fp8_param_gather of Megatron-Core).
     keeps_sharded_copy : bool
         Whether ZeRO-3 keeps a shard of the 16-bit weights beside that of the master copy (DeepSpeed); FSDP casts the latter.
     context_bytes : float
@@ -158,6 +161,7 @@ class Assumptions:
     vocabulary_gradient_bytes: float = 0
     gradient_copy_bytes: float = 0
     keeps_casts: bool = True
+    keeps_16bit_weights: bool = True
     keeps_sharded_copy: bool = True
     context_bytes: float = 0
     allocator_share: float = 0
