@@ -60,10 +60,12 @@ class Sharding(ABC):
 
     def _sizes(self, low: bool) -> Sizes:
         """Sizes of what a linear layer moves, at the rate of the precision recipe or at 16 bits."""
-        recipe, plan = self.plan.recipe, self.plan
-        accumulated = plan.gradient_bytes * self.assumptions.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
-        low = low and recipe.rate in ("fp8", "fp4")
-        return Sizes(self.E, recipe.operand if low else 1, accumulated, recipe.casts if low else 0, low)
+        recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
+        accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
+        if not (low and recipe.rate in ("fp8", "fp4")):
+            return Sizes(self.E, 1, accumulated)
+        casts = recipe.casts * assumed.cast_passes
+        return Sizes(self.E, recipe.operand, accumulated, casts, recipe.casts * assumed.weight_cast_passes, low)
 
     @cached_property
     def tokens(self) -> Column:
@@ -76,7 +78,9 @@ class Sharding(ABC):
         """Rows and width of the activation between blocks, on the rank."""
 
     @abstractmethod
-    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_in(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Linear layer that enters a block; its output is cut over tensor ranks.
 
         Parameters
@@ -87,8 +91,8 @@ class Sharding(ABC):
             Full widths.
         rows : Column, optional
             Tokens on the rank, where they are not all of its own (experts).
-        copies : Column
-            Weight matrices that share the tokens evenly (experts).
+        copies : Column, optional
+            Weight matrices that share the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
@@ -97,7 +101,9 @@ class Sharding(ABC):
         """
 
     @abstractmethod
-    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_out(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Linear layer that leaves a block; its input is cut over tensor ranks.
 
         Parameters
@@ -108,8 +114,8 @@ class Sharding(ABC):
             Full widths.
         rows : Column, optional
             Tokens on the rank, where they are not all of its own (experts).
-        copies : Column
-            Weight matrices that share the tokens evenly (experts).
+        copies : Column, optional
+            Weight matrices that share the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
@@ -202,7 +208,8 @@ class Sharding(ABC):
             kept, dropped = 1 if self.sizes.low else assumed.keeps_attention_output, self.model.dropout
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
-            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout)
+            passes = assumed.softmax_passes, assumed.unfused_softmax_passes
+            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout, passes)
 
     def _rounds(self) -> Column | None:
         """Rounds of ring attention beyond the first, if it is a ring."""
