@@ -28,6 +28,8 @@ class Sizes:
         How often an activation or a gradient, and a weight, is cast to lower precision for a product.
     low : bool
         Whether products run at the rate of the precision recipe.
+    kept : Column
+        An operand that is kept for backward, relative to E.
     """
 
     E: Column
@@ -36,6 +38,7 @@ class Sizes:
     casts: Column = 0
     weight_casts: Column = 0
     low: bool = False
+    kept: Column = 1
 
     def read(self, elements: Column) -> Column:
         """Traffic of operands of a product [byte]."""
@@ -99,7 +102,7 @@ def linear(
         Pass(product(rows, o, i), E.read(y + w) + back + cast_back, backward, written=back, cast=cast_back),  # dx = dy w'
         Pass(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
         weights=w,
-        saved_bytes=E.read((T if kept is None else kept) * i),
+        saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
     )
 
 
@@ -159,7 +162,7 @@ def summa_linear(
         Pass(product(rows, o, inputs), moved + cast_back, (w_down, x_up), nb, written=to, cast=cast_back),
         Pass(product(inputs, rows, o), E.read(x) + to + dw, (x_down, w_up), nb, written=dw),
         weights=c * (inputs // m2) * o,
-        saved_bytes=E.E * T * (inputs // m1),
+        saved_bytes=E.kept * E.E * T * (inputs // m1),
     )
 
 

@@ -64,8 +64,9 @@ class Sharding(ABC):
         accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
         if not (low and recipe.rate in ("fp8", "fp4")):
             return Sizes(self.E, 1, accumulated)
-        casts = recipe.casts * assumed.cast_passes
-        return Sizes(self.E, recipe.operand, accumulated, casts, recipe.casts * assumed.weight_cast_passes, low)
+        casts, weight_casts = recipe.casts * assumed.cast_passes, recipe.casts * assumed.weight_cast_passes
+        kept = recipe.operand if assumed.keeps_casts else 1
+        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, low, kept)
 
     @cached_property
     def tokens(self) -> Column:
@@ -177,6 +178,10 @@ class Sharding(ABC):
         rows, width = self.boundary
         return dense.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
+    def gate_bytes(self, elements: Column) -> Column:
+        """Memory of the activated gate of a gated MLP, where it is kept beside gate and product [byte]."""
+        return self.E * elements * float(self.assumptions.keeps_elementwise and self.model.up_projections > 1)
+
     def heads(self, local: bool = False) -> Heads:
         """Core attention of the local heads, queries cut over the sequence."""
         model, plan = self.model, self.plan
@@ -205,7 +210,8 @@ class Sharding(ABC):
         again = "attention" in plan.recomputed
         if plan.attention == "flash":
             # The output projection keeps its operand in low precision, beside what attention needs.
-            kept, dropped = 1 if self.sizes.low else assumed.keeps_attention_output, self.model.dropout
+            kept = 1 if self.sizes.kept != 1 else assumed.keeps_attention_output
+            dropped = self.model.dropout
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
             passes = assumed.softmax_passes, assumed.unfused_softmax_passes
