@@ -95,6 +95,12 @@ class Assumptions:
         Share of a micro-batch's work that data-parallel traffic may hide behind; 0 where the two never overlap.
     straggling : float
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
+    protocols : bool
+        Whether collectives are those of a communication library, which chooses among protocols and algorithms by size and group
+        (`traincast.times.protocols`), rather than rings with a latency and a bandwidth.
+    collective_launch : float
+        With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
+        which issues collectives ahead of time.
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
     """
@@ -139,6 +145,8 @@ class Assumptions:
     collective_seconds: float = 0
     dp_window: float = 1
     straggling: float = 0
+    protocols: bool = False
+    collective_launch: float = 1
     step_seconds: float = 0
 
 
@@ -197,6 +205,8 @@ CALIBRATED: Final = replace(
     # What holds for all software; what a software stack fuses, overlaps and costs stands in its file of the catalogue (stacks/).
     TYPICAL,
     name="calibrated",
+    protocols=True,
+    collective_launch=0.3,  # assumed: of 9 us in nccl-tests the start of a kernel that was issued before
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL, CALIBRATED)}
