@@ -28,7 +28,8 @@ from traincast.times.placement import Group
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
 LAUNCH: Final = (9.2e-6, 18.4e-6)  # [s] what a collective takes to start, and what it takes more between domains
-SIMPLE_HOPS: Final = (15.7, 5.36)  # a hop of Simple to one of LL: 11.9 us to 0.76, 29.8 to 5.56 (NCCL's own: 5.7, 5.2)
+SIMPLE_HOPS: Final = (11.9e-6, 29.8e-6)  # [s] a hop of Simple, where LL has 0.76 and 5.56 us
+SIMPLE_RATIO: Final = (15.7, 5.36)  # at most so many hops of LL (NCCL's own figures: 5.7 and 5.2)
 LL_BANDWIDTH: Final = 3.9e9  # [byte/s] of LL over one port
 LL_SHARE: Final = 0.25  # at most, of what Simple achieves: rows over TCP
 HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6 hops of Simple
@@ -234,7 +235,10 @@ def _launch(tier: Tier, outside: bool) -> Column:
 
 def _simple(tier: Tier, outside: bool) -> Column:
     """One hop of Simple [s]."""
-    return SIMPLE_HOPS[outside] * tier.latency if tier.simple_latency is None else tier.simple_latency
+    if tier.simple_latency is not None:
+        return tier.simple_latency
+    longest: Column = np.maximum(tier.latency, np.minimum(SIMPLE_RATIO[outside] * tier.latency, SIMPLE_HOPS[outside]))
+    return longest
 
 
 def _ll(tier: Tier) -> Column:
