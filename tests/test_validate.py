@@ -9,6 +9,7 @@ import pytest
 import traincast as tc
 from traincast.cli import main
 from traincast.measurements import MACHINES, NEEDED, Unreadable, read, readable, rows
+from traincast.memory import reported
 from traincast.validate import Prediction, _spearman, validate
 
 TABLE = rows()
@@ -70,6 +71,7 @@ def test_models_of_rows():
         ({"precision": "int1"}, "precision int1"),
         ({"step_seconds": "", "tokens_per_s_per_gpu": ""}, "no step time"),
         ({"heads": "0"}, "heads"),
+        ({"memory_kind": "guessed"}, "memory_kind = 'guessed'"),
     ],
 )
 def test_a_row_that_cannot_be_read_says_why(cells, reason):
@@ -80,6 +82,30 @@ def test_a_row_that_cannot_be_read_says_why(cells, reason):
 def test_a_step_time_may_come_from_the_throughput():
     row = BY_ID["mpt-001"]
     assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(float(row["step_seconds"]), rel=1e-3)
+
+
+def test_rows_that_measure_memory_alone():
+    """nanotron publishes memory; its step times are not known."""
+    for one in (one for one in REPORT.predictions if one.id.startswith("nanotron") and one.skipped is None):
+        assert one.measured_step_seconds is None
+        assert one.measured_memory_bytes == float(BY_ID[one.id]["memory_gb_published"]) * 2**30
+    (summary,) = (one for one in REPORT.summaries if one.source == "nanotron")
+    errors = [abs(one.memory_error) for one in REPORT.predictions if one.id.startswith("nanotron") and one.skipped is None]
+    assert summary.memory == pytest.approx(sum(errors) / 9)
+    assert math.isnan(Prediction("x", skipped="why").memory_error)
+
+
+@pytest.mark.parametrize(
+    ("row_id", "cells", "kind"),
+    [
+        ("simumax-007", {}, "allocated"),  # notes: max_allocated
+        ("bloom-094", {}, "device"),  # nvidia-smi
+        ("titan-002", {}, "reserved"),
+        ("titan-002", {"memory_kind": "device"}, "device"),
+    ],
+)
+def test_how_memory_was_measured(row_id, cells, kind):
+    assert read(changed(row_id, **cells)).reported == kind
 
 
 def test_a_plan_that_breaks_a_rule_is_skipped_alone(tmp_path):
@@ -106,7 +132,7 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
         run = read(BY_ID[one.id])
         est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
         assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-        assert one.predicted_memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
+        assert one.predicted_memory_bytes == pytest.approx(reported(est.memory, run.reported), rel=1e-12)
 
 
 def test_summaries_are_of_their_rows():
@@ -116,10 +142,13 @@ def test_summaries_are_of_their_rows():
         done = [
             one
             for one in REPORT.predictions
-            if one.skipped is None and one.id.rsplit("-", 1)[0] == name and bool(BY_ID[one.id]["experts"]) == moe
+            if one.measured_step_seconds and one.id.rsplit("-", 1)[0] == name and bool(BY_ID[one.id]["experts"]) == moe
         ]
-        errors = [one.predicted_step_seconds / float(BY_ID[one.id]["step_seconds"]) - 1 for one in done]
         assert summary.n == len(done)
+        if not done:
+            assert summary.mape is summary.worst is summary.regret is None
+            continue
+        errors = [one.predicted_step_seconds / float(BY_ID[one.id]["step_seconds"]) - 1 for one in done]
         assert summary.mape == pytest.approx(sum(map(abs, errors)) / len(errors), rel=1e-9)
         assert summary.bias == pytest.approx(sum(errors) / len(errors), rel=1e-9)
         assert summary.worst == pytest.approx(max(map(abs, errors)), rel=1e-9)

@@ -50,11 +50,20 @@ def _protocols(i: int, where: str) -> tuple[_Row, ...]:
         (f"network.{i}.ll_bandwidth", "", "byte/s", "figure", f"bandwidth of the LL protocol over {where}"),
     )
     if i == 0:
-        return (*rows, ("network.0.switch_reduction", "", "byte/s", "figure", "bandwidth of reduction in the switches, one direction"))
+        return (
+            *rows,
+            ("network.0.switch_reduction", "", "byte/s", "figure", "bandwidth of reduction in the switches, one direction"),
+        )
     return (
         *rows,
         (f"network.{i}.lost_ports", "", "", "figure", f"ports that a group cannot make use of on {where}"),
-        (f"network.{i}.dp_alone", "", "", "figure", f"achieved share for data-parallel groups with one member in a domain, {where}"),
+        (
+            f"network.{i}.dp_alone",
+            "",
+            "",
+            "figure",
+            f"achieved share for data-parallel groups with one member in a domain, {where}",
+        ),
         (f"network.{i}.dp_several", "", "", "figure", f"achieved share for data-parallel groups with several members, {where}"),
     )
 
@@ -175,9 +184,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("activations", "", "byte", "memory", "activations kept for backward"),
     ("logits", "", "byte", "memory", "logits and their gradients in the loss"),
     ("gathered", "", "byte", "memory", "weights gathered for the layers at work (FSDP)"),
-    ("buffers", "", "byte", "memory", "communication buffers"),
+    ("buffers", "", "byte", "memory", "outside the allocator: device context, libraries, buffers of communicators"),
     ("workspace", "", "byte", "memory", "activations of the layer at work, and temporary buffers"),
-    ("reserved", "", "byte", "memory", "device context, kernels and what the allocator cannot use"),
+    ("reserved", "", "byte", "memory", "what the allocator holds and cannot use"),
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
 KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})

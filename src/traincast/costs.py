@@ -205,6 +205,8 @@ def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
     """Time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
+    if op.synchronises and assumed.sync_seconds:
+        forward = replace(forward, compute=forward.compute + assumed.sync_seconds)
     weight: Column = 0.0
     if op.backward is op.forward:
         backward = forward

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
+from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, Mistakes, not_a, not_whole
@@ -22,7 +22,7 @@ from traincast.operations.base import total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
-from traincast.stacks import resolve
+from traincast.stacks import resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.units import GIB
@@ -212,7 +212,9 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 
 
 def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
-    """What is assumed: the preset of a name or one's own, and the usual preset where nothing is said.
+    """What is assumed: the preset or software stack of a name, or one's own; where nothing is said, the usual.
+
+    ``"calibrated"`` means the usual software stack, where the usual is one.
 
     Raises
     ------
@@ -221,7 +223,8 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
     """
     if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
         raise InputError("assumptions", wrong)
-    return resolve(usual if assumptions is None else assumptions)
+    usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
+    return resolve(usual if assumptions is None or usual_stack else assumptions)
 
 
 def check_size(system: System | None, gpus: int) -> None:
@@ -257,8 +260,8 @@ def estimate(
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset (``"paper"``, ``"paper-published"``, ``"typical"``) or one's own; ``"paper"`` for models of the paper's
-        kind, without a vocabulary, and ``"typical"`` for others if left out.
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or one's own; ``"paper"``
+        for models of the paper's kind, without a vocabulary, and ``"calibrated"`` for others if left out.
 
     Raises
     ------

@@ -224,10 +224,14 @@ class System:
         own = {name: getattr(self, name) for name in OWN_FIGURES}
         figures = {path: value for path, value in (self.figures() | own).items() if isinstance(value, int | float)}
         problems = [
-            f"{path} = {value!r}: must be above 0" for path, value in figures.items() if not value > 0 and not path.endswith(MAY_BE_ZERO)
+            f"{path} = {value!r}: must be above 0"
+            for path, value in figures.items()
+            if not value > 0 and not path.endswith(MAY_BE_ZERO)
         ]
         problems += [
-            f"{path} = {value!r}: must be at least 0" for path, value in figures.items() if not value >= 0 and path.endswith(MAY_BE_ZERO)
+            f"{path} = {value!r}: must be at least 0"
+            for path, value in figures.items()
+            if not value >= 0 and path.endswith(MAY_BE_ZERO)
         ]
         if problems:
             raise InputError(f"system {self.name}", problems)

@@ -7,7 +7,7 @@ framework takes for itself. What is assumed of each stands in `Assumptions` and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
+Reported = Literal["allocated", "reserved", "device"]
+LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring does not see
+    "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
+    "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
+    "device": (),  # nvidia-smi
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +117,31 @@ def devices_memory(
         parts["activations"] = kept
         parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
-        parts["buffers"] = communicators
         ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
         matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
         parts["workspace"] = _largest(held, stages.held[i], "live") + matrix
-        in_use = total(parts.values())
-        parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
+        parts["reserved"] = assumed.allocator_share * total(parts.values())
+        parts["buffers"] = assumed.context_bytes + communicators
         found.append(parts)
     return found
+
+
+def reported(used: Mapping[str, Column], kind: Reported) -> Column:
+    """Memory of a rank as a way of measuring sees it.
+
+    Parameters
+    ----------
+    used : mapping of str to Column
+        Memory by component [byte].
+    kind : {"allocated", "reserved", "device"}
+        What tensors take; with what the allocator holds besides; with what is outside of it: context, libraries, communicators.
+
+    Returns
+    -------
+    Column
+        Sum of the components that it sees [byte].
+    """
+    return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
 
 def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:

@@ -37,7 +37,7 @@ BUS: Final = {"all-reduce": 2.0, "send": math.nan}  # bytes on each link of a ri
 MACHINES: Final = (  # what the source and the system are called, system of the catalogue; the first that fits
     (r"nccl-tests, Perlmutter|Perlmutter 1 node", "perlmutter"),
     (r"Perlmutter", "TCP: far below what the network carries"),
-    (r"Vista", "vista"),
+    (r"Vista", "dgx-h200"),  # the same network; one GPU in a node
     (r"P6-B200|8xB200", "aws-p6-b200"),
     (r"p5en|8xH200", "aws-p5en"),
     (r"8xA100 SXM|A100-class", "dgx-a100"),

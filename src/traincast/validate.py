@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +15,7 @@ from traincast.errors import InputError
 from traincast.estimate import estimate
 from traincast.fills import placements
 from traincast.measurements import Run, readable, rows
+from traincast.memory import LEFT_OUT, reported
 from traincast.plan import Plan, Plans
 
 MANY: Final = 2  # plans that make a group worth ranking, at least so many and one more
@@ -33,7 +34,7 @@ class Prediction:
     low, high : float or None
         Interval of the predicted time [s]; None where assumptions give none.
     measured_memory_bytes, predicted_memory_bytes : float or None
-        Memory of the fullest rank [byte].
+        Memory of the fullest rank, both as the row's way of measuring sees it [byte].
     skipped : str or None
         Why the row is not predicted.
     """
@@ -46,6 +47,13 @@ class Prediction:
     measured_memory_bytes: float | None = None
     predicted_memory_bytes: float | None = None
     skipped: str | None = None
+
+    @property
+    def memory_error(self) -> float:
+        """Predicted over measured memory, less 1."""
+        if not self.measured_memory_bytes or self.predicted_memory_bytes is None:
+            return math.nan
+        return self.predicted_memory_bytes / self.measured_memory_bytes - 1
 
     @property
     def error(self) -> float:
@@ -64,9 +72,10 @@ class Summary:
     source : str
         Rows whose names begin alike; mixture-of-experts models apart.
     n, skipped : int
-        Rows predicted and skipped.
-    mape, median, bias, worst : float
-        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value.
+        Rows predicted whose step time was measured, and rows skipped.
+    mape, median, bias, worst : float or None
+        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value; None where no
+        step time was measured.
     spearman, regret : float or None
         Rank correlation, and how much slower the plan ranked first really is, each the mean over groups that differ only in their
         plan; None without such groups.
@@ -77,10 +86,10 @@ class Summary:
     source: str
     n: int
     skipped: int
-    mape: float
-    median: float
-    bias: float
-    worst: float
+    mape: float | None
+    median: float | None
+    bias: float | None
+    worst: float | None
     spearman: float | None
     regret: float | None
     memory: float | None
@@ -178,14 +187,16 @@ def _group(group: Sequence[tuple[Run, Plan]], assumptions: str | Assumptions) ->
             return
         yield Prediction(first.id, skipped=" ".join(str(error).split()))
         return
-    seconds, memory = (np.broadcast_to(np.asarray(value), len(group)) for value in (est.step_seconds, est.memory_bytes))
-    for (run, _), time, held in zip(group, seconds, memory, strict=True):
+    kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
+    seconds, *memory = (np.broadcast_to(np.asarray(value), len(group)) for value in (est.step_seconds, *kinds))
+    for i, (run, _) in enumerate(group):
+        held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
         yield Prediction(
             run.id,
             run.step_seconds,
-            float(time),
+            float(seconds[i]),
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=float(held),
+            predicted_memory_bytes=float(held[i]),
         )
 
 
@@ -204,25 +215,27 @@ def _summaries(predictions: Sequence[Prediction], runs: Sequence[Run]) -> Iterab
         done = [one for one in some if one.skipped is None]
         if not done:
             continue
-        errors = np.array([one.error for one in done])
-        held = [
-            abs(one.predicted_memory_bytes / one.measured_memory_bytes - 1)
-            for one in done
-            if one.measured_memory_bytes and one.predicted_memory_bytes
-        ]
-        ranked = list(_ranked(done, runs))
+        timed = [one for one in done if one.measured_step_seconds is not None]
+        errors = [one.error for one in timed]
+        sizes = [abs(error) for error in errors]
+        ranked = list(_ranked(timed, runs))
         yield Summary(
             source,
-            len(done),
+            len(timed),
             len(some) - len(done),
-            float(np.mean(np.abs(errors))),
-            float(np.median(np.abs(errors))),
-            float(np.mean(errors)),
-            float(np.max(np.abs(errors))),
-            float(np.mean([rank for rank, _ in ranked])) if ranked else None,
-            float(np.mean([regret for _, regret in ranked])) if ranked else None,
-            float(np.mean(held)) if held else None,
+            _figure(np.mean, sizes),
+            _figure(np.median, sizes),
+            _figure(np.mean, errors),
+            _figure(np.max, sizes),
+            _figure(np.mean, [rank for rank, _ in ranked]),
+            _figure(np.mean, [regret for _, regret in ranked]),
+            _figure(np.mean, [abs(one.memory_error) for one in done if one.measured_memory_bytes]),
         )
+
+
+def _figure(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
+    """One figure of many values; None without any."""
+    return float(of(values)) if values else None
 
 
 def _ranked(predictions: Sequence[Prediction], runs: Sequence[Run]) -> Iterable[tuple[float, float]]:

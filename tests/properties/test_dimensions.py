@@ -6,7 +6,7 @@ import pint
 import pytest
 
 import traincast as tc
-from traincast.assumptions import PAPER, TYPICAL
+from traincast.assumptions import CALIBRATED, PAPER
 from traincast.choices import STRATEGIES
 from traincast.costs import cost_part, time_part
 from traincast.memory import Footprint, memory
@@ -14,6 +14,7 @@ from traincast.operations.layers import layer, parts
 from traincast.plan import Plans
 from traincast.stages import stages, with_load
 from traincast.step import step
+from traincast.times.protocols import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -50,8 +51,27 @@ def system():
         hbm_bandwidth=gpu.hbm_bandwidth * BYTE / SECOND,
         hbm_bytes=gpu.hbm_bytes * BYTE,
     )
-    tiers = [replace(tier, bandwidth=tier.bandwidth * BYTE / SECOND, latency=tier.latency * SECOND) for tier in plain.tiers]
+    tiers = [
+        replace(
+            tier,
+            bandwidth=tier.bandwidth * BYTE / SECOND,
+            latency=tier.latency * SECOND,
+            **{name: getattr(tier, name) * unit for name, unit in PROTOCOLS.items()},
+        )
+        for tier in told(plain).tiers
+    ]
     return replace(plain, accelerator=chip, tiers=tuple(tiers))
+
+
+PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / SECOND}
+
+
+def told(system):
+    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
+    fast, slow = system.tiers
+    inside = {"launch": LAUNCH[0], "simple_latency": SIMPLE_HOPS[0], "ll_bandwidth": fast.bandwidth * fast.efficiency / 2}
+    beyond = {"launch": LAUNCH[1], "simple_latency": SIMPLE_RATIO[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
+    return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 
 
 @pytest.fixture(params=ATTENTION, ids="-".join)
@@ -87,7 +107,7 @@ def test_times_and_memory(gpt, plan, assumed, system):
         value = getattr(time, field.name)
         if field.name == "slowest":
             assert value == 0  # all stages are the same
-        elif field.name in ("optimizer", "offload"):
+        elif field.name in ("optimizer", "offload", "host", "stragglers"):
             assert value == 0 or value.check("[time]")
         else:
             assert value.check("[time]"), field.name
@@ -119,8 +139,8 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     model = tc.load_model(name)
     sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
     sizes |= {"host_memory_bandwidth": 50e9 * BYTE / SECOND}
-    assumed = replace(TYPICAL, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
-    bare = replace(TYPICAL, context_bytes=1e9, buffer_bytes=1e7)
+    assumed = replace(CALIBRATED, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
+    bare = replace(CALIBRATED, context_bytes=1e9, buffer_bytes=1e7)
     with_host = replace(
         system,
         accelerator=replace(system.accelerator, host_bandwidth=50e9 * BYTE / SECOND, fp8_flops=2e15 / SECOND),

@@ -178,6 +178,8 @@ class Operation:
         Activations that are made again instead of being kept; a column over plans [byte].
     peak_bytes : Column
         Temporary memory while it works; a column over plans [byte].
+    synchronises : bool
+        Whether the host has to see its result before it can issue what follows.
     """
 
     name: str
@@ -193,6 +195,7 @@ class Operation:
     saved_by: str = ""
     dropped_bytes: Column = 0.0
     peak_bytes: Column = 0.0
+    synchronises: bool = False
 
     @property
     def whole_backward(self) -> Pass:

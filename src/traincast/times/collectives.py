@@ -1,7 +1,8 @@
 """Ring collectives, all-to-all and point-to-point messages on tiers of network (arXiv 2410.00273, collectives).
 
-With `Assumptions.protocols` collectives are those of `traincast.times.protocols` instead: what a library chooses among. A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
-is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
+A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
+is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one. With
+`Assumptions.protocols` times are those of `traincast.times.protocols`: of what a communication library chooses among.
 """
 
 from functools import reduce
@@ -142,10 +143,7 @@ def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) 
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
     return reduce(
         np.maximum,
-        (
-            several(beyond // within) * point_to_point(V, tier, assumed, inner=tier is system.fast)
-            for tier, within, beyond in spans
-        ),
+        (several(beyond // within) * point_to_point(V, tier, assumed, inner=tier is system.fast) for tier, within, beyond in spans),
     )
 
 

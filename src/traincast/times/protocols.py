@@ -1,12 +1,12 @@
 """Collectives as communication libraries run them: protocols LL and Simple, rings, trees and reduction in the switch.
 
-NCCL and RCCL choose for every call among algorithms and protocols by estimates of latency and bandwidth (NCCL, src/graph/tuning.cc);
-here the fastest is taken. The form and its constants were fitted to 779 nccl-tests timings of all-gather, reduce-scatter and
-all-reduce on Perlmutter (A100, Slingshot 11), 32 KiB to 8 GiB on 2 to 512 GPUs in powers of two, with one group at work and a NIC
-for each GPU. docs/collectives.md shows how far off it is there and on other machines.
+NCCL and RCCL choose for every call among algorithms and protocols by estimates of latency and bandwidth (NCCL,
+src/graph/tuning.cc); here the fastest is taken. Form and constants were fitted to 779 nccl-tests timings of all-gather,
+reduce-scatter and all-reduce on Perlmutter (A100, Slingshot 11): 32 KiB to 8 GiB on 2 to 512 GPUs in powers of two, one group at
+work, a NIC for each GPU. docs/collectives.md shows how far off it is there and on other machines.
 
-A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an all-reduce and 1 otherwise;
-every link of a ring carries W = k (n - 1)/n V.
+A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an all-reduce and 1
+otherwise; every link of a ring carries W = k (n - 1)/n V.
 
 - LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of a node with it,
   has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
@@ -28,13 +28,12 @@ from traincast.times.placement import Group
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
 LAUNCH: Final = (9.2e-6, 18.4e-6)  # [s] what a collective takes to start, and what it takes more between domains
-SIMPLE_HOPS: Final = (11.9e-6, 29.8e-6)  # [s] a hop of Simple, where LL has 0.76 and 5.56 us
-SIMPLE_RATIO: Final = (15.7, 5.36)  # at most so many hops of LL (NCCL's own figures: 5.7 and 5.2)
+SIMPLE_HOPS: Final = (11.9e-6, 29.7e-6)  # [s] a hop of Simple, where LL has 0.76 and 5.56 us
+SIMPLE_RATIO: Final = (15.7, 5.34)  # at most so many hops of LL (NCCL's own figures: 5.7 and 5.2)
 LL_BANDWIDTH: Final = 3.9e9  # [byte/s] of LL over one port
 LL_SHARE: Final = 0.25  # at most, of what Simple achieves: rows over TCP
 HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6 hops of Simple
 PEERS_AT_ONCE: Final = 8.0  # messages of an all-to-all that NCCL packs into one piece of work (src/include/device.h)
-NOTHING: Final = 1e-30  # [s] keeps 0/0 away where a group has one member
 
 
 def effective(tier: Tier) -> Column:
@@ -92,16 +91,15 @@ class Way(NamedTuple):
     def seconds(self, V: Column, root_V: Column) -> Column:
         """Time for a volume V, given its root [s].
 
-        Of hops h and streaming s, h + s - h s/(h + s) is seen: the shorter of the two is half hidden where they are alike. The
-        norm (h^1.7 + s^1.7)^(1/1.7) fits as well.
+        Of hops h and streaming s, √(h² + h s/4 + s²) is seen: half of the shorter is hidden where they are alike. The norm
+        (h^1.7 + s^1.7)^(1/1.7) fits as well.
         """
         stream = V * self.per_byte
-        seconds = self.start + stream
-        if self.root is not None:
-            seconds = seconds + self.root * root_V
         if self.hops is not None:
-            seconds = seconds + self.hops * (self.hops / (self.hops + stream + NOTHING))
-        return seconds
+            stream = np.sqrt(stream * stream + self.hops * (self.hops + stream / 4))
+        if self.root is not None:
+            stream = stream + self.root * root_V
+        return self.start + stream
 
 
 class Protocols(NamedTuple):
@@ -223,9 +221,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
         more = np.maximum(more, crossed * _launch(tier, True))
     launch = several(n) * _launch(fast, False) + more
     across = several(n // near[0])
-    return _Path(
-        inside, across, launch, hop, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
-    )
+    return _Path(inside, across, launch, hop, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes)
 
 
 def _launch(tier: Tier, outside: bool) -> Column:
@@ -271,9 +267,7 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
     return tier.bandwidth * share * ports
 
 
-def all_to_all(
-    V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None
-) -> Column:
+def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
     """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
 
     Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
