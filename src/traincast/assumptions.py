@@ -54,6 +54,9 @@ class Assumptions:
         Whether the input of a column-parallel layer is kept gathered, rather than cut and gathered again in backward.
     gathers_operands : bool
         Whether tokens are cast to the precision of the product that reads them before tensor ranks gather them.
+    keeps_elementwise : bool
+        Whether results that fused kernels make in passing are kept as well: the activated gate of a gated MLP, queries and keys
+        before their rotary positions.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -81,6 +84,14 @@ class Assumptions:
     vocabulary_gradient_bytes : float
         Temporary memory of a rank that has a matrix of the vocabulary, for each of its parameters: a gradient on its way to the
         accumulated one [byte].
+    gradient_copy_bytes : float
+        Memory of gradients on their way, for each parameter of a rank that accumulates them whole and wider than 16 bits: the
+        16-bit gradients they are added from, where those stay [byte].
+    keeps_casts : bool
+        Whether operands and weights in low precision are kept for backward (Transformer Engine), instead of those in 16 bits,
+        which are cast again (torchao).
+    keeps_sharded_copy : bool
+        Whether ZeRO-3 keeps a shard of the 16-bit weights beside that of the master copy (DeepSpeed); FSDP casts the latter.
     context_bytes : float
         Memory the device's context and libraries take [byte].
     allocator_share : float
@@ -88,7 +99,7 @@ class Assumptions:
     buffer_bytes : float
         Buffers of one communicator [byte]; a rank has one for each group it is in.
     gathered_layers : float
-        Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead.
+        Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead. Embedding and head stay.
     dispatch_seconds : float
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
@@ -136,6 +147,7 @@ class Assumptions:
     keeps_attention_output: float = 1
     keeps_gathered: bool = True
     gathers_operands: bool = False
+    keeps_elementwise: bool = False
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
@@ -150,6 +162,9 @@ class Assumptions:
     loss_bytes: float = 12
     logit_bytes: float = 4
     vocabulary_gradient_bytes: float = 0
+    gradient_copy_bytes: float = 0
+    keeps_casts: bool = True
+    keeps_sharded_copy: bool = True
     context_bytes: float = 0
     allocator_share: float = 0
     buffer_bytes: float = 0

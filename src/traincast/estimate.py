@@ -18,7 +18,7 @@ from traincast.hardware import System
 from traincast.load import as_model, as_system
 from traincast.memory import Footprint, devices_memory, memory
 from traincast.model import Model
-from traincast.operations.base import total
+from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
@@ -191,6 +191,7 @@ def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
+Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
@@ -289,9 +290,9 @@ def estimate(
         if every is None:
             whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
-        seconds = _estimate(model, system, every, gbs, assumed).step_seconds
+        seconds = estimated(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
-    return _estimate(model, system, plan, gbs, assumed)
+    return estimated(model, system, plan, gbs, assumed)
 
 
 def _checked(
@@ -326,10 +327,18 @@ def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
     return with_load(columns.ready(assumed), model)
 
 
-def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:
-    """The engine on one batch, nothing checked."""
+def counts(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
+    """Operations of every part of the model: what is counted, and depends on no time of a machine."""
+    return parts(model, _ready(plan, model, assumed), assumed)
+
+
+def estimated(
+    model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, whole: Parts | None = None
+) -> Estimate:
+    """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
     columns = _ready(plan, model, assumed)
-    whole = parts(model, columns, assumed)
+    if whole is None:
+        whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}
     costs = {part: cost_part(one, columns) for part, one in timed.items()}
     held = {part: Footprint.of(operations, columns) for part, operations in whole.items()}

@@ -230,7 +230,7 @@ FRAMEWORKS: Final = {
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
             ("1d", "ring"),
             {
-                "recompute": ("none", LEAN, "mlp+norms", "full"),
+                "recompute": ("none", LEAN, "per-op", "full"),
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),

@@ -97,7 +97,7 @@ REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, 
 )
 PRECISION: Final = {name: name for name in ("fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")} | {"16-bit": "fp16"}
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them
-SELECTIVE: Final = {"torchtitan": "mlp+norms"}  # every second product and what is elementwise
+SELECTIVE: Final = {"torchtitan": "per-op"}  # every second product and what is elementwise
 ZERO: Final = {"": 1, "0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
 
 
@@ -158,7 +158,7 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     file = files("traincast").joinpath("catalog", "measured", "training_runs.csv") if path is None else Path(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
-            found = list(csv.DictReader(opened))
+            found = list(csv.DictReader(opened, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [name for name in NEEDED if not found or name not in found[0]]
@@ -334,6 +334,7 @@ def _plan(row: Row, model: Model) -> Plan:
     dp = _whole(row, "dp", gpus // split)
     if dp * split != gpus:
         raise Unreadable(f"dp × tp × pp × cp = {dp * split}, not the {gpus} GPUs")
+    # FSDP2 with a pipeline keeps weights gathered and gradients whole until the last micro-batch, as ZeRO-1 does (torchtitan).
     modern = row.get("flash_attention") != "False" and row["mlp"] != "gelu"
     vp = degrees["vp"] if degrees["pp"] > 1 else 1
     node = _whole(row, "gpus_per_node", 8)
@@ -348,7 +349,7 @@ def _plan(row: Row, model: Model) -> Plan:
         mbs=_whole(row, "mbs"),
         cp_kind="ring" if degrees["cp"] > 1 else "none",
         sp=row.get("sp") == "True" or degrees["tp"] == 1,
-        zero=ZERO[zero],  # type: ignore[arg-type]
+        zero=1 if row.get("stack") == "torchtitan" and degrees["pp"] > 1 else ZERO[zero],  # type: ignore[arg-type]
         replicas=max(gpus // node, 1) if zero == "hsdp" and split == 1 else 1,
         recompute=SELECTIVE.get(row.get("stack", ""), recompute) if recompute == "selective" else recompute,
         attention="flash" if row.get("flash_attention") == "True" or modern else "unfused",

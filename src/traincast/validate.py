@@ -3,20 +3,19 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.batches import Batch, batches
 from traincast.columns import Floats
 from traincast.errors import InputError
-from traincast.estimate import estimate
-from traincast.fills import placements
 from traincast.measurements import Run, readable, rows
 from traincast.memory import LEFT_OUT, reported
-from traincast.plan import Plan, Plans
+from traincast.stacks import resolve
 
 MANY: Final = 2  # plans that make a group worth ranking, at least so many and one more
 
@@ -155,41 +154,24 @@ def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "c
 
 def _predicted(runs: Sequence[Run], assumptions: str | Assumptions) -> Iterable[Prediction]:
     """Predictions of runs; those that differ in numbers only are estimated side by side."""
-    alike: dict[Any, list[tuple[Run, Plan]]] = defaultdict(list)
-    for run in runs:
-        plan = _placed(run)
-        assumed = run.stack if assumptions == CALIBRATED.name else assumptions  # calibrated: each run with its own software
-        key = (replace(run.model, name=""), run.system.name, run.gbs, tuple(plan.choices().items()), assumed)
-        alike[key].append((run, plan))
-    for (*_, assumed), group in alike.items():
-        yield from _group(group, assumed)
+    found, refused = batches(runs)
+    for i, reason in refused.items():
+        yield Prediction(runs[i].id, skipped=reason)
+    for batch in found:
+        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: each with its own software
+        yield from _batch(batch, [runs[i] for i in batch.rows], assumed)
 
 
-def _placed(run: Run) -> Plan:
-    """The plan with its ranks where frameworks put them."""
-    every = placements(run.plan, run.system.domain(run.plan.gpus), ordered=True)
-    return run.plan if every is None else every.row(0)
-
-
-def _group(group: Sequence[tuple[Run, Plan]], assumptions: str | Assumptions) -> Iterable[Prediction]:
-    """Predictions of runs of one model, machine, batch and set of choices; one by one where some cannot be estimated."""
-    first = group[0][0]
-    knobs: dict[str, Any] = {
-        name: np.array([float(getattr(plan, name) or 1) for _, plan in group]) for name in group[0][1].columns().numbers()
-    }
-    plans = Plans(**knobs, **group[0][1].choices())
+def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions) -> Iterable[Prediction]:
+    """Predictions of the runs of a batch."""
     try:
-        est = estimate(first.model, first.system, plans, first.gbs, assumptions)
-    except InputError as error:
-        if len(group) > 1:
-            for one in group:
-                yield from _group([one], assumptions)
-            return
-        yield Prediction(first.id, skipped=" ".join(str(error).split()))
+        est = batch.estimate(batch.system, assumed)
+    except InputError as error:  # a precision that the accelerator lacks, say
+        yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
     kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
-    seconds, *memory = (np.broadcast_to(np.asarray(value), len(group)) for value in (est.step_seconds, *kinds))
-    for i, (run, _) in enumerate(group):
+    seconds, *memory = (np.broadcast_to(np.asarray(value), len(runs)) for value in (est.step_seconds, *kinds))
+    for i, run in enumerate(runs):
         held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
         yield Prediction(
             run.id,

@@ -166,8 +166,8 @@ class Operation:
         Whether they belong to experts.
     saved_bytes : Column
         Activations kept for backward; a column over plans [byte].
-    recompute : bool
-        Whether backward first makes the forward pass again.
+    recompute : float
+        Share of the forward pass that backward makes again first.
     passed_on : bool
         Whether what it saves is also what pipeline stages pass on.
     module : str
@@ -189,7 +189,7 @@ class Operation:
     weights: Column = 0.0
     experts: bool = False
     saved_bytes: Column = 0.0
-    recompute: bool = False
+    recompute: float = 0.0
     passed_on: bool = False
     module: str = ""
     saved_by: str = ""

@@ -81,12 +81,13 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     wide = model.up_projections * f
     first = rank.linear_in("experts.fc1", e, wide, rows, local)
     second = rank.linear_out("experts.fc2", f, e, rows, local)
-    inner = second.saved_bytes / rank.E  # elements of the activation on the rank
+    inner = second.saved_bytes / (rank.sizes.kept * rank.E)  # elements of the activation on the rank
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
     made = dense.activation(f"experts.{model.mlp}", rank.E * rank.assumptions.expert_passes, inner, model.up_projections)
-    yield replace(made, saved_bytes=made.saved_bytes / rank.assumptions.expert_passes, saved_by="experts")
+    kept = rank.plan.recipe.gates * made.saved_bytes / rank.assumptions.expert_passes + rank.gate_bytes(inner)
+    yield replace(made, saved_bytes=kept, saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
     if "mlp" in model.biases:
         yield _bias("experts.fc2_bias", rank, rows, e, local)
