@@ -19,8 +19,11 @@ from traincast.evidence import MeasuredRuns, bundled_runs
 from traincast.fits import fit
 from traincast.fitting import Data, solve
 from traincast.load import figures
+from traincast.measurements import read
+from traincast.mistakes import check
 from traincast.parameters import Parameter, Setting, touching_stack
 from traincast.recorded import Found, load, put, text_of, write_catalogue
+from traincast.schema.systems import system_file
 from traincast.stacks import resolve
 
 pytest.importorskip("scipy", reason="calibration is an extra")
@@ -161,9 +164,6 @@ def test_an_interval_holds_its_value():
     put(document, Found(Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1), 0.5, 0.4, 0.6, "here"))
     document["network"][1]["efficiency"]["low"] = 0.55
     with pytest.raises(InputError, match="not between low and high"):
-        from traincast.mistakes import check
-        from traincast.schema.systems import system_file
-
         check(system_file(3), document, "mine")
 
 
@@ -171,7 +171,7 @@ def own_runs(tmp_path, n, slower):
     """Runs of the example with step times that traincast predicts, so much slower: a cluster known to the last digit."""
     with (MINE / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))[:n]
-    evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(_run, rows)], ())
+    evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(read, rows)], ())
     for row, seconds in zip(rows, evidence.predict(), strict=True):
         row["step_seconds"] = str(seconds * slower)
     path = tmp_path / "runs.csv"
@@ -180,12 +180,6 @@ def own_runs(tmp_path, n, slower):
         writer.writeheader()
         writer.writerows(rows)
     return path
-
-
-def _run(row):
-    from traincast.measurements import read
-
-    return read(row)
 
 
 def test_three_runs_help(tmp_path):

@@ -21,25 +21,30 @@ from traincast.logs import read as read_file
 from traincast.measurements import MACHINES, Run, Unreadable
 from traincast.measurements import read as read_run
 from traincast.microsamples import KINDS, collectives, products
-from traincast.parameters import Parameter, accelerator_name
+from traincast.parameters import MOST, Parameter, accelerator_name
 from traincast.recorded import Found, system_with, write_system
 from traincast.stacks import USUAL, on, resolve, stack_file, stack_names
 from traincast.units import many
 from traincast.written import check_output
 
 LEAST: Final = 4  # runs that one of them can be left out of
-SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ: deviation of the logarithm, largest value
+SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (deviation of the logarithm), largest value; by weight
     "accelerator.matrix_sustained": (0.05, 1.0),
     "accelerator.fp8_sustained": (0.06, 1.0),
     "accelerator.fp4_sustained": (0.10, 1.0),
+    "accelerator.hbm_sustained": (0.05, 1.0),
+    "accelerator.attention_cudnn": (0.10, 1.0),
+    "accelerator.attention_fa3": (0.10, 1.0),
+    "accelerator.attention_fa2": (0.10, 1.0),
     "network.efficiency": (0.20, 1.0),
+    "network.launch": (0.50, np.inf),
     "network.latency": (0.50, np.inf),
+    "stack.elementwise_passes": (0.20, np.inf),
     "stack.dispatch_seconds": (0.30, np.inf),
     "stack.tp_exposed": (0.20, 1.0),
     "stack.tp_overlapped": (0.30, 1.0),
     "stack.dp_contention": (0.40, 1.0),
     "stack.ep_exposed": (0.25, 1.0),
-    "stack.collective_seconds": (0.50, np.inf),
 }
 
 
@@ -61,23 +66,30 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
         Constants of the accelerator, the network and each stack that are known and not 0.
     """
     told = {one.path: one for one in figures(named)}
-    found = []
-    for path, value in system.figures().items():
-        home, name = path.split(".")[0], path.rsplit(".", 1)[-1]
-        if f"{home}.{name}" in SPREAD and np.ndim(value) == 0 and value:
-            own = accelerator_name(system) if home == "accelerator" else system.name
-            figure = told.get(path)
-            width = _width(figure.low, figure.high) if figure else 0.0
-            found.append(_believed(path, f"{home}.{name}", own, float(value), width, figure.unit if figure else ""))
+    found: list[Parameter] = []
+    for kind in SPREAD:
+        home, name = kind.split(".")
+        own = accelerator_name(system) if home == "accelerator" else system.name
+        paths = [path for path in system.figures() if path.startswith(home) and path.endswith(f".{name}") and path in told]
+        for path in paths if home != "stack" else ():
+            figure = told[path]
+            if figure.value and sum(one.home == home for one in found) < MOST[home]:  # type: ignore[index]
+                found.append(_believed(path, kind, own, figure.value, _width(figure.low, figure.high), figure.unit))
     for stack in dict.fromkeys(USUAL if one not in stack_names() else one for one in stacks):
-        entries, assumed = stack_file(stack), on(system, resolve(stack))
-        for kind in (one for one in SPREAD if one.startswith("stack.")):
-            field = kind.split(".")[1]
-            entry = getattr(entries, field, None)
-            if value := getattr(assumed, field):
-                width = _width(entry.low, entry.high) if entry is not None else 0.0
-                found.append(_believed(kind, kind, stack, value, width, ""))
+        found += _of_stack(system, stack)
     return tuple(found)
+
+
+def _of_stack(system: System, stack: str) -> list[Parameter]:
+    """Constants of a software stack on a system."""
+    entries, assumed = stack_file(stack), on(system, resolve(stack))
+    found = []
+    for kind in (one for one in SPREAD if one.startswith("stack.")):
+        name = kind.split(".")[1]
+        entry = getattr(entries, name, None)
+        if value := getattr(assumed, name):
+            found.append(_believed(kind, kind, stack, value, _width(entry.low, entry.high) if entry is not None else 0.0, ""))
+    return found
 
 
 def _believed(path: str, kind: str, of: str, value: float, width: float, unit: str) -> Parameter:

@@ -9,6 +9,7 @@ import numpy as np
 from traincast.columns import Floats
 from traincast.evidence import Samples
 from traincast.hardware import System
+from traincast.kernel_benchmarks import BURST, timed
 from traincast.logs import Collective, Gemm
 from traincast.operations.base import CollectiveKind, Pass
 from traincast.operations.base import Gemm as Product
@@ -17,7 +18,6 @@ from traincast.recipes import PRECISIONS
 from traincast.stacks import USUAL
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
-from traincast.times.roofline import arithmetic, exposed_memory
 
 KINDS: Final[dict[str, CollectiveKind]] = {
     "allreduce": "all-reduce",
@@ -29,42 +29,46 @@ LOW: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}  # types of prod
 NOISE: Final = {"collective": 0.10, "product": 0.05}  # relative error expected of a time
 
 
-def collectives(system: System, timed: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
+def collectives(system: System, seen: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
     """Timed collectives as residuals."""
-    by = {op: [i for i, one in enumerate(timed) if one.op == op] for op in dict.fromkeys(one.op for one in timed)}
+    by = {op: [i for i, one in enumerate(seen) if one.op == op] for op in dict.fromkeys(one.op for one in seen)}
 
     def predicted(setting: Setting) -> Floats:
-        machine, assumed = setting.system(system), replace(setting.assumed(USUAL, system), collective_seconds=0.0)
-        seconds = np.empty(len(timed))
+        machine, assumed = (
+            setting.system(system),
+            replace(setting.assumed(USUAL, system), collective_seconds=0.0, collective_launch=1.0),
+        )
+        seconds = np.empty(len(seen))
         for op, rows in by.items():
-            g = np.array([float(timed[i].gpus_per_node) for i in rows])
-            n = np.array([float(timed[i].ranks) for i in rows])
+            g = np.array([float(seen[i].gpus_per_node) for i in rows])
+            n = np.array([float(seen[i].ranks) for i in rows])
             near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
-            V = np.array([timed[i].size_bytes for i in rows])
+            V = np.array([seen[i].size_bytes for i in rows])
             seconds[rows] = collective(KINDS[op], V, Group(n, near), machine, assumed)
         return seconds
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
-    measured = np.array([one.time_us * 1e-6 for one in timed])
-    return Samples(parameters, measured, predicted, touching, NOISE["collective"], [("collective", one.op) for one in timed])
+    measured = np.array([one.time_us * 1e-6 for one in seen])
+    return Samples(parameters, measured, predicted, touching, NOISE["collective"], [("collective", one.op) for one in seen])
 
 
-def products(system: System, timed: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
+def products(system: System, seen: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
     """Timed matrix products as residuals."""
-    by = {dtype: [i for i, one in enumerate(timed) if one.dtype == dtype] for dtype in dict.fromkeys(one.dtype for one in timed)}
+    by = {dtype: [i for i, one in enumerate(seen) if one.dtype == dtype] for dtype in dict.fromkeys(one.dtype for one in seen)}
 
     def predicted(setting: Setting) -> Floats:
-        gpu, assumed = setting.system(system).accelerator, setting.assumed(USUAL, system)
-        seconds = np.empty(len(timed))
+        gpu = setting.system(system).accelerator
+        assumed = replace(setting.assumed(USUAL, system), burst_seconds=BURST.burst_seconds)  # it rests between products
+        seconds = np.empty(len(seen))
         for dtype, rows in by.items():
-            m, n, k, batch = (np.array([float(getattr(timed[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
+            m, n, k, batch = (np.array([float(getattr(seen[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
             recipe = PRECISIONS[LOW.get(dtype, "bf16")]
-            nbytes = batch * (2 * recipe.operand * (m * k + k * n) + 2 * m * n)
-            work = Pass((Product(m, k, n, batch, low=dtype in LOW),), nbytes)
-            compute = arithmetic(work, gpu, assumed, recipe)
-            seconds[rows] = compute + exposed_memory(work, compute, gpu, assumed)
+            written = batch * 2 * m * n
+            product = Product(m, k, n, batch, low=dtype in LOW)
+            work = Pass((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
+            seconds[rows] = timed(work, gpu, assumed, recipe)
         return seconds
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
-    measured = np.array([one.time_us * 1e-6 for one in timed])
-    return Samples(parameters, measured, predicted, touching, NOISE["product"], [("product", one.dtype) for one in timed])
+    measured = np.array([one.time_us * 1e-6 for one in seen])
+    return Samples(parameters, measured, predicted, touching, NOISE["product"], [("product", one.dtype) for one in seen])
