@@ -148,6 +148,8 @@ class Assumptions:
         Buffers of one communicator [byte]; a rank has one for each group it is in.
     gathered_layers : float
         Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead. Embedding and head stay.
+    product_efficiency : float
+        Rate of products relative to what the accelerator sustains: libraries of its first years had slower kernels.
     dispatch_seconds : float
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
@@ -243,6 +245,7 @@ class Assumptions:
     allocator_share: float = 0
     buffer_bytes: float = 0
     gathered_layers: float = 2
+    product_efficiency: float = 1
     dispatch_seconds: float = 0
     collective_seconds: float = 0
     broadcast_seconds: float = 0
