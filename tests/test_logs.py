@@ -390,6 +390,20 @@ def test_nemo_and_bridge(tmp_path, progress, stack):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_what_bridge_dumps_and_says_of_memory(tmp_path):
+    """Lists and functions stand below their names; memory is in 10^9 bytes: 64.42 of them are 60.0 GiB."""
+    dump = NEMO.replace(
+        "  recompute_granularity: null", "  recompute_granularity: selective\n  recompute_modules:\n  - layernorm\n  - moe_act"
+    )
+    dump = dump.replace(
+        "  seq_length", "  activation_func:\n    _call_: false\n    _target_: torch.nn.functional.gelu\n  seq_length"
+    )
+    memory = "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 | mem-max-allocated-gigabytes: 64.42\n"
+    found = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
+    assert (found["recompute_detail"], found["mlp"], found["seq"]) == ("selective:layernorm+moe_act", "geglu", "8192")
+    assert float(found["memory_gb_published"]) == pytest.approx(60.0, abs=0.01)
+
+
 def test_a_configuration_beside_the_log(tmp_path):
     config = written(tmp_path, "config.yaml", NEMO[NEMO.index("model:") :])
     apart = row(written(tmp_path, "nemo.log", LINES), config=config, gpu="h100-sxm-80", gpus=16)
@@ -435,6 +449,10 @@ sequence length 4096, total steps 9
         (('"converters": []', '"converters": ["float8"]'), {"precision": "fp8"}),
         (('"enable": true', '"enable": false'), {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"}),
         (('"mode": "selective"', '"mode": "none"'), {"recompute": "none"}),
+        (
+            ("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"),
+            {"pp": "2", "vp": "1", "mbs": "1"},
+        ),
         (('"global_batch_size": -1', '"global_batch_size": 64'), {"gbs": "64", "mbs": "2"}),
     ],
 )
@@ -442,6 +460,15 @@ def test_settings_of_torchtitan(tmp_path, change, expected):
     assert change[0] in example("torchtitan.log")
     found = row(written(tmp_path, "titan.log", example("torchtitan.log").replace(*change)))
     assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("each", "vp"), [("", "2"), (', "pipeline_parallel_layers_per_stage": 4', "4")])
+def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
+    """34 layers with embedding and head in stages of 4 are 8.5 stages, 4 on each of 2 ranks; without a number, 2 on each."""
+    text = example("torchtitan.log").replace("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8")
+    schedule = f'"pipeline_parallel_schedule": "Interleaved1F1B"{each}, "tensor_parallel_degree": 1'
+    found = row(written(tmp_path, "titan.log", text.replace('"tensor_parallel_degree": 1', schedule)))
+    assert (found["pp"], found["vp"]) == ("2", vp)
 
 
 def test_every_rank_of_torchtitan(tmp_path):
@@ -460,6 +487,7 @@ def test_models_that_torchtitan_names_are_in_the_catalogue():
     ("line", "seconds"),
     [
         ("[INFO] [timer.py:189:stop] 0/{i}, SamplesPerSec=32.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB", "4"),
+        ("step:  {i:>5} /  1000 loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571 eta: 1h", "3.5"),
         ("steps: {i} loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571", "3.5"),
         ("time (ms) | fwd: 900.10 | bwd: 2000.20 | bwd_inner: 1900.00 | bwd_allreduce: 100.00 | step: 99.70", "3"),
     ],

@@ -14,7 +14,7 @@ from traincast.logs.text import lines, number, truth, whole
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
 STARTS: Final = r"DeepSpeed info: version=|\[launch\.py"
-PIPELINE: Final = re.compile(rf"step(?:s)?:?[ =](\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
+PIPELINE: Final = re.compile(rf"steps?:?\s*=?\s*(\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
 CURRENT: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?CurrSamplesPerSec={NUMBER}(?=[,\s])")
 AVERAGE: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?\bSamplesPerSec={NUMBER}(?=[,\s])")
 WALL_CLOCK: Final = re.compile(

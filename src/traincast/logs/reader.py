@@ -54,8 +54,13 @@ def read(
     if re.match(r"\s*\{", text) and re.search(r'"(?:out_of_place|in_place|nccl_version)"', text):
         return nccl.read_json(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
     table = _table(text)
-    if table:
-        return _of_table(path, table, given)
+    return _of_table(path, table, given) if table else _of_log(path, text, given, config, warm_up)
+
+
+def _of_log(
+    path: Path, text: str, given: Mapping[str, Any], config: str | Path | None, warm_up: int
+) -> TrainingRows | CollectiveRows:
+    """Measurements of a log."""
     for reader in TRAINING:
         if re.search(reader.SIGNS, text):
             check(given)

@@ -50,6 +50,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     found = _plan(told, said, given) | {"stack": "torchtitan"}
     found |= _model(told, said, given) | _batch(told, said, found) | {"gpu": _gpu(said), "memory_gb_published": run.memory}
     found |= {"memory_kind": "reserved" if run.memory else None, "notes": _compiled(told)}
+    found["vp"] = _chunks(_section(told, "parallelism"), found)
     row = complete(file, found, given)
     timing = timed(run, warm_up)
     if timing:
@@ -91,7 +92,6 @@ def _plan(told: Mapping[str, Any], said: list[str], given: Mapping[str, Any]) ->
         "sp": "True" if (degree["tp"] or 1) > 1 else "False",
         "zero": _zero(shard, degree["replicate"] or 1, place, degree["pp"] or 1) if shard else None,
         "precision": _precision(told, said),
-        "vp": 1,
         "flash_attention": "True",
     }  # fmt: skip
 
@@ -100,6 +100,14 @@ def _compiled(told: Mapping[str, Any]) -> str | None:
     """That the model was not compiled, if the settings say so."""
     enabled = _section(told, "compile").get("enable", _section(told, "training").get("compile"))
     return None if enabled is None or enabled else "eager"
+
+
+def _chunks(place: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+    """Model chunks of a rank: one, or two where the schedule interleaves and the settings give no number of layers for a stage."""
+    if "Interleaved" not in str(place.get("pipeline_parallel_schedule", "")) or (found["pp"] or 1) == 1:
+        return 1
+    layers, each = whole(found.get("layers")), whole(place.get("pipeline_parallel_layers_per_stage"))
+    return max(round((layers + 2) / each / found["pp"]), 2) if layers and each else 2  # embedding and head weigh a layer each
 
 
 def _mesh(said: list[str]) -> dict[str, int]:
