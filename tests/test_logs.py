@@ -471,6 +471,14 @@ def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
     assert (found["pp"], found["vp"]) == ("2", vp)
 
 
+def test_validation_is_no_step(tmp_path):
+    text = example("torchtitan.log")
+    last = text.splitlines()[-2]
+    other = last.replace("step:", "validate step:").replace("tps: ", "tps: 9")
+    assert other != last
+    assert row(written(tmp_path, "torchtitan.log", text + other + "\n" + other + "\n")) == row(CLUSTER / "torchtitan.log")
+
+
 def test_every_rank_of_torchtitan(tmp_path):
     text = "".join(line + "\n" + line.replace("[rank0]", "[rank1]") + "\n" for line in example("torchtitan.log").splitlines())
     assert row(written(tmp_path, "torchtitan.log", text)) == row(CLUSTER / "torchtitan.log")
@@ -497,6 +505,28 @@ def test_other_lines_of_deepspeed(tmp_path, line, seconds):
     config = CLUSTER / "ds_config.json"
     found = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN["deepspeed.log"])
     assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (seconds, "3", "2", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("config", "listed", "precision"),
+    [
+        ({"bf16": {"enabled": True}}, "", "bf16"),
+        ({"fp16": {"enabled": True}}, "", "fp16"),
+        ({}, "", "fp32"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   bfloat16_enabled ............. True", "bf16"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   float16_config ............... enabled=True auto_cast=False", None),
+        ({"bf16": {"enabled": "auto"}}, "", None),
+    ],
+)
+def test_precision_of_deepspeed(tmp_path, config, listed, precision):
+    text = listed + "\n" + "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
+    path = written(tmp_path, "ds.json", json.dumps(json.loads(example("ds_config.json")) | {"bf16": {"enabled": False}} | config))
+    given_here = GIVEN["deepspeed.log"] | {"gpus": 16, "gbs": 128, "pp": 1}
+    if precision:
+        assert row(written(tmp_path, "ds.log", text), config=path, **given_here)["precision"] == precision
+    else:
+        with pytest.raises(tc.InputError, match="precision: the log does not say"):
+            read(written(tmp_path, "ds.log", text), config=path, **given_here)
 
 
 def test_deepspeed_does_not_know_the_model(tmp_path):
@@ -581,6 +611,14 @@ def test_tables_without_a_root_or_with_more_columns(tmp_path):
         of_nccl(tmp_path, RANKS + host + LINE, "all_reduce.txt")
 
 
+def test_ranks_that_nodes_share_unevenly(tmp_path):
+    uneven = "".join(line + "\n" for line in RANKS.splitlines()[:-1])
+    one = of_nccl(tmp_path, uneven + HEADER + LINE, "all_reduce.txt").rows[0]
+    assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 4, 7)
+    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[0]  # containers that share a host's name
+    assert (one.nodes, one.gpus_per_node, one.ranks) == (4, 2, 8)
+
+
 def test_several_tests_in_one_file(tmp_path):
     start = "# Collective test starting: {}_perf\n# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
     text = start.format("all_reduce") + RANKS + HEADER + LINE + start.format("all_gather") + RANKS + HEADER + LINE
@@ -614,7 +652,7 @@ def test_json_of_nccl_tests(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps(nccl_json())[:-20], json.dumps(nccl_json(results=None)), json.dumps(nccl_json(results=[]))]
+    "text", [json.dumps(nccl_json())[:-20], json.dumps(nccl_json(results=None)), json.dumps(nccl_json(config=7, devices=7))]
 )
 def test_json_that_is_broken(tmp_path, text):
     with pytest.raises(tc.InputError):
@@ -630,6 +668,23 @@ def test_a_table_of_collectives(tmp_path):
     found = read(path)
     assert (found.rows[0].op, found.rows[0].ranks, found.rows[0].time_us) == ("allreduce", 16, 30.5)
     assert len(found.left_out) == 1
+
+
+def test_collectives_out_of_their_bandwidth(tmp_path):
+    """1 GB at 100 GB/s are 10 ms; bus bandwidth of an all-reduce of 16 ranks is 2 · 15/16 of it, of an all-gather 15/16."""
+    header = "op,nodes,gpus_per_node,size_bytes,algbw_gb_s,busbw_gb_s\n"
+    lines_here = [
+        "allreduce,2,8,1e9,100,",
+        "allreduce,2,8,1e9,,187.5",
+        "allgather,2,8,1e9,,93.75",
+        "p2p,2,1,1e9,,100",
+        "allreduce,2,8,1e9,0,",
+    ]
+    found = read(written(tmp_path, "mine.csv", header + "\n".join(lines_here)))
+    assert [one.time_us for one in found.rows] == pytest.approx([1e4, 1e4, 1e4])
+    assert [one.split(":")[0] for one in found.left_out] == ["line 5", "line 6"]
+    with pytest.raises(tc.InputError, match="op: not used"):
+        read(tmp_path / "mine.csv", op="allreduce")
 
 
 # Products
@@ -667,6 +722,11 @@ def test_what_is_left_out_of_products(tmp_path):
     assert len(found.rows) == 1
     assert [one.split(":")[0] for one in found.left_out] == ["line 3", "line 4", "line 5", "line 6"]
     assert "another unit?" in found.left_out[3]
+
+
+def test_what_is_no_product(tmp_path):
+    found = of_gemm(tmp_path, "kind,m,n,k,dtype,us\ngemm fwd,8,8,8,bf16,1\nattention fwd,8,8,8,bf16,1\n")
+    assert (len(found.rows), found.left_out) == (1, ("line 3: kind = 'attention fwd' is no matrix product",))
 
 
 def test_products_without_a_type_or_time(tmp_path):

@@ -9,7 +9,7 @@ from traincast.logs.cells import complete
 from traincast.logs.megatron_settings import cells
 from traincast.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
 from traincast.logs.tables import TrainingRows
-from traincast.logs.text import lines, number
+from traincast.logs.text import lines, number, truth
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
 ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
@@ -107,7 +107,7 @@ def _stated(said: list[str]) -> dict[str, Any]:
 
 def _stack(text: str, told: Mapping[str, Any]) -> str:
     """The framework."""
-    if "deepspeed" in told:
+    if truth(told.get("deepspeed")):
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
         return "NeMo"

@@ -12,28 +12,18 @@ from traincast import documents
 from traincast.errors import InputError
 from traincast.logs.text import content
 
-FIRST: Final = (
-    "model",
-    "train",
-    "trainer",
-    "ddp",
-    "mixed_precision",
-    "optim",
-    "optimizer",
-    "data",
-    "dataset",
-)  # sections that go first
+# Sections of a configuration whose settings go before those of the same name elsewhere.
+FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
-
-_OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")
+_OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML, of what stands on the lines below
 _ITEM: Final = re.compile(r"^\s*- (\w+)\s*$")
 
 
 def listed(lines: Iterable[str]) -> dict[str, str]:
     """Settings that a log lists line by line, the first that says something.
 
-    They are written ``name ..... value``, ``name: value`` or ``name = value``; or, in YAML, as a name with items, or with what stands
+    They are written ``name ..... value``, ``name: value`` or ``name = value``; or, in YAML, as a name with items, or what stands
     for a function, on the lines below.
 
     Parameters

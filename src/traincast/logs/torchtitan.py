@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.logs import settings
-from traincast.logs.cells import complete
+from traincast.logs.cells import complete, of_model
 from traincast.logs.devices import accelerator
 from traincast.logs.runs import Step, last_run, timed, training_rows
 from traincast.logs.tables import TrainingRows
 from traincast.logs.text import lines, number, whole
 
-SIGNS: Final = r"step:\s*\d+\s+loss:.*tps:"
+SIGNS: Final = r"\bstep:\s*\d+\s+loss:.*tps:"
 STARTS: Final = r"Starting job:|Training starts at step|Running with (?:args|configs?):"
 PROGRESS: Final = re.compile(r"step:\s*([\d,]+)\s+loss:.*?\btps:\s*([\d.,'’_\u00a0\u202f]*\d)(?=\s)")
 MEMORY: Final = re.compile(r"memory:\s*([\d.,]+)GiB")
@@ -63,7 +63,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
 
 def _step(line: str) -> Step | None:
     """Progress of a line: tokens/s of a device."""
-    match = PROGRESS.search(line + " ")
+    match = None if re.search(r"\b(?:validat|eval)\w*:?\s+step:", line) else PROGRESS.search(line + " ")
     at, rate = (number(match[1]), number(match[2])) if match else (None, None)
     held = MEMORY.search(line)
     return Step(int(at), rate, memory=number(held[1]) if held else None) if at is not None and rate else None
@@ -164,11 +164,7 @@ def _model(told: Mapping[str, Any], said: list[str], given: Mapping[str, Any]) -
             if "dim" in arguments and "n_layers" in arguments and not re.search(r"moe|experts|q_lora", " ".join(arguments)):
                 return _dense(f"{name}-{flavor}", arguments)
     known = MODELS.get((name, flavor))
-    if known and "model" not in given:
-        from traincast.logs.cells import of_model
-
-        return of_model(known)
-    return {}
+    return of_model(known) if known and "model" not in given else {}
 
 
 def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
