@@ -76,6 +76,28 @@ def load_system(name_or_path: str | Path) -> System:
     )
 
 
+def load_accelerator(name: str) -> Accelerator:
+    """An accelerator of the catalogue, such as ``"h100-sxm-80"``.
+
+    Parameters
+    ----------
+    name : str
+        Its name, in any case.
+
+    Raises
+    ------
+    InputError
+        If there is no such accelerator.
+    """
+    from traincast.schema import systems
+
+    chip = known("accelerators", name.lower())
+    if chip is None:
+        raise unknown("accelerator", name, accelerator_names())
+    part = systems.AcceleratorPart.model_validate(chip)
+    return Accelerator(name=part.name, **_values(part))
+
+
 def as_model(model: str | Path | Model) -> Model:
     """The model itself, or that of a name or a file, as for `load_model`.
 

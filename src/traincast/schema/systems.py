@@ -43,6 +43,14 @@ class AcceleratorPart(Part):
     matrix_sustained: Share | None = None
     fp8_sustained: Share | None = None
     fp4_sustained: Share | None = None
+    matrix_burst: Share | None = None
+    hbm_sustained: Share | None = None
+    attention_fa1: Share | None = None
+    attention_fa2: Share | None = None
+    attention_fa3: Share | None = None
+    attention_cudnn: Share | None = None
+    attention_backward: Share | None = None
+    attention_tile: Count | None = None
     hbm_bandwidth: ByteRate
     hbm_bytes: Bytes
     host_bandwidth: ByteRate | None = None
