@@ -444,7 +444,7 @@ sequence length 4096, total steps 9
         (("dp_replicate=1, dp_shard=16", "dp_replicate=16, dp_shard=1"), {"zero": "0"}),
         (
             ("pp=1, dp_replicate=1, dp_shard=16", "pp=4, dp_replicate=1, dp_shard=4"),
-            {"zero": "2", "pp": "4", "mbs": "1", "gbs": "8"},
+            {"zero": "1", "pp": "4", "mbs": "1", "gbs": "8"},
         ),
         (('"converters": []', '"converters": ["float8"]'), {"precision": "fp8"}),
         (('"enable": true', '"enable": false'), {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"}),
@@ -737,6 +737,22 @@ def test_products_without_a_type_or_time(tmp_path):
 
 
 # Anything
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "cp", "ep", "vp", "gpus", "gpus_per_node"])
+def test_a_degree_of_nothing_is_left_out(tmp_path, name):
+    path = ROOT / "tests" / "data" / "my_runs.csv"
+    table = [one | {name: "0", "zero": "hsdp"} for one in measurements.rows(path)]
+    for one in table[:4]:
+        with pytest.raises(measurements.Unreadable, match=f"{name} = 0 is not at least 1"):
+            measurements.read(one)
+
+
+@pytest.mark.parametrize("number_of_it", ["1e999", "nan", "inf", "-inf"])
+def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
+    table = (ROOT / "tests" / "data" / "my_runs.csv").read_text(encoding="utf-8").replace(",128256,", f",{number_of_it},", 1)
+    found = read(written(tmp_path, "runs.csv", table))
+    assert found.left_out[0] == f"mine-1: vocab = '{number_of_it}' is no number"
 
 
 @pytest.mark.parametrize(

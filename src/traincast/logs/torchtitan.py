@@ -122,13 +122,18 @@ def _mesh(said: list[str]) -> dict[str, int]:
 
 
 def _zero(shard: int, replicate: int, place: Mapping[str, Any], pp: int) -> str:
-    """What data-parallel ranks share: all, within groups, or nothing; gradients and states only where weights stay gathered."""
+    """What data-parallel ranks share: all, within groups, or nothing.
+
+    Where weights stay gathered it is gradients and states; with a pipeline, whose gradients stay whole until the last micro-batch, states.
+    """
     if shard == 1:
         return "0"
     if replicate > 1:
         return "hsdp"
     policy = place.get("fsdp_reshard_after_forward", "default")
-    return "2" if policy == "never" or (policy == "default" and pp > 1) else "3"
+    if pp > 1 and policy != "always":
+        return "1"
+    return "2" if policy == "never" else "3"
 
 
 def _precision(told: Mapping[str, Any], said: list[str]) -> str | None:
