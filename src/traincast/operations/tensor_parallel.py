@@ -85,7 +85,9 @@ class OneD(Sharding):
         """Norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden, operand=True) if gather else ()
         backward: Comms = ()
-        if returned and self.plan.sp:  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
+        if (
+            returned and self.plan.sp
+        ):  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
             backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
         return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
