@@ -124,7 +124,8 @@ def _mesh(said: list[str]) -> dict[str, int]:
 def _zero(shard: int, replicate: int, place: Mapping[str, Any], pp: int) -> str:
     """What data-parallel ranks share: all, within groups, or nothing.
 
-    Where weights stay gathered it is gradients and states; with a pipeline, whose gradients stay whole until the last micro-batch, states.
+    Where weights stay gathered it is gradients and states; with a pipeline, which keeps gradients whole until the last micro-batch,
+    states alone.
     """
     if shard == 1:
         return "0"
