@@ -88,6 +88,8 @@ class Assumptions:
         How often what a recipe casts is moved: activations and gradients, and weights (for every micro-batch).
     elementwise_passes : float
         Memory traffic of the elementwise work of a layer relative to what it must move when fused.
+    fuses_additions : bool
+        Whether biases and dropout are part of the kernels beside them when they go forward.
     softmax_passes, unfused_softmax_passes : float
         The same of softmax and dropout of unfused attention, where Megatron-LM's fused softmax works and where it does not: scores
         of a number of sequences and heads that is no multiple of 4.
@@ -205,6 +207,7 @@ class Assumptions:
     cast_passes: float = 1
     weight_cast_passes: float = 0
     elementwise_passes: float = 1
+    fuses_additions: bool = False
     softmax_passes: float = 1
     unfused_softmax_passes: float = 1
     causal_skipping: float = 1
@@ -285,6 +288,7 @@ CALIBRATED: Final = Assumptions(
     optimizer_barrier=True,  # gradients are clipped by their norm over all stages
     joint_backward=False,  # two products, dx and dw
     causal_skipping=1,  # assumed: fused kernels skip whole tiles of the mask
+    fuses_additions=True,  # Megatron-LM's options bias-gelu-fusion and bias-dropout-fusion, epilogues of products
     softmax_passes=1.2,  # of unfused attention, in fits: 1.15 to 1.23
     unfused_softmax_passes=4.3,  # 3.6 times that, 2.5 to 3.6: masks, scales and casts to fp32 one by one
     keeps_attention_output=0,  # the output projection's input is the same tensor
