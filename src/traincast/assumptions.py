@@ -137,6 +137,9 @@ class Assumptions:
     keeps_casts : bool
         Whether operands and weights in low precision are kept for backward (Transformer Engine), instead of those in 16 bits,
         which are cast again (torchao).
+    keeps_16bit_weights : bool
+        Whether weights that products use in 8 bits are kept in 16 bits as well; else in 8 bits only, by rows and by columns
+        (fp8_param_gather of Megatron-Core).
     keeps_sharded_copy : bool
         Whether ZeRO-3 keeps a shard of the 16-bit weights beside that of the master copy (DeepSpeed); FSDP casts the latter.
     context_bytes : float
@@ -165,6 +168,12 @@ class Assumptions:
         schedule is interleaved.
     straggling : float
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
+    protocols : bool
+        Whether collectives are those of a communication library, which chooses among protocols and algorithms by size and group
+        (`traincast.times.protocols`), rather than rings with a latency and a bandwidth.
+    collective_launch : float
+        With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
+        which issues collectives ahead of time.
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
     """
@@ -231,6 +240,7 @@ class Assumptions:
     vocabulary_gradient_bytes: float = 0
     gradient_copy_bytes: float = 0
     keeps_casts: bool = True
+    keeps_16bit_weights: bool = True
     keeps_sharded_copy: bool = True
     context_bytes: float = 0
     allocator_share: float = 0
@@ -244,6 +254,8 @@ class Assumptions:
     dp_window: float = 1
     interleaved_window: float = 0
     straggling: float = 0
+    protocols: bool = False
+    collective_launch: float = 1
     step_seconds: float = 0
 
 
@@ -311,6 +323,8 @@ CALIBRATED: Final = Assumptions(
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
     gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
+    protocols=True,
+    collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 

@@ -10,7 +10,8 @@ from traincast.errors import InputError, is_whole
 from traincast.recipes import Rate
 
 OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
-NO_FIGURES: Final = (".name", ".size", ".processors")  # no columns over machines
+NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh")  # no columns over machines
+MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, each but the first a successor
 
 
@@ -166,6 +167,23 @@ class Tier:
         Ports (NICs) per accelerator.
     size : int, optional
         Accelerators one domain of the tier joins; None for the outermost tier.
+    mesh : bool
+        Whether the accelerators of a domain are linked one to one rather than by switches: a group that leaves some of them out
+        does not use their links.
+    launch : Column, optional
+        Start-up of a collective that crosses the tier, in benchmarks; outside the innermost what it takes more [s].
+    simple_latency : Column, optional
+        Time of one hop in the Simple protocol of collectives; `latency` is that of the low-latency protocol LL [s].
+    ll_bandwidth : Column, optional
+        Bandwidth of the low-latency protocol over one port; in the innermost tier of an accelerator, half of what is achieved
+        unless it says otherwise (LL128) [byte/s].
+    switch_reduction : Column, optional
+        What an accelerator sends and receives while switches of the innermost tier reduce (NVLink SHARP), if they can [byte/s].
+    lost_ports : Column, optional
+        Ports of a domain that a group cannot make use of, of those its members have; 0 by default.
+    dp_alone, dp_several : Column, optional
+        In place of `efficiency`: share of `bandwidth` that data-parallel groups reach which are at work side by side, each with one
+        member in a domain, and with several; where a cluster is known to behave so.
     """
 
     name: str
@@ -174,6 +192,14 @@ class Tier:
     latency: Column
     ports: Column = 1.0
     size: int | None = None
+    mesh: bool = False
+    launch: Column | None = None
+    simple_latency: Column | None = None
+    ll_bandwidth: Column | None = None
+    switch_reduction: Column | None = None
+    lost_ports: Column | None = None
+    dp_alone: Column | None = None
+    dp_several: Column | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,10 +262,14 @@ class System:
         own = {name: getattr(self, name) for name in OWN_FIGURES}
         figures = {path: value for path, value in (self.figures() | own).items() if isinstance(value, int | float)}
         problems = [
-            f"{path} = {value!r}: must be above 0" for path, value in figures.items() if not value > 0 and "latency" not in path
+            f"{path} = {value!r}: must be above 0"
+            for path, value in figures.items()
+            if not value > 0 and not path.endswith(MAY_BE_ZERO)
         ]
         problems += [
-            f"{path} = {value!r}: must be at least 0" for path, value in figures.items() if not value >= 0 and "latency" in path
+            f"{path} = {value!r}: must be at least 0"
+            for path, value in figures.items()
+            if not value >= 0 and path.endswith(MAY_BE_ZERO)
         ]
         if problems:
             raise InputError(f"system {self.name}", problems)

@@ -70,7 +70,7 @@ def load_system(name_or_path: str | Path) -> System:
     return System(
         name=file.name,
         accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
-        tiers=tuple(Tier(name=tier.name, **_values(tier)) for tier in file.network),
+        tiers=tuple(Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network),
         sources=_sources(file),
         **_values(file),
     )

@@ -6,6 +6,7 @@ GPT whose attention is not named has the unfused kernels of its years.
 """
 
 import csv
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -204,9 +205,12 @@ def _number(row: Row, name: str) -> float | None:
     """A number, None where the cell is empty."""
     text = row.get(name, "") or ""
     try:
-        return float(text) if text.strip() else None
+        value = float(text) if text.strip() else None
     except ValueError:
-        raise Unreadable(f"{name} = {text!r} is no number") from None
+        value = math.nan
+    if value is not None and not math.isfinite(value):
+        raise Unreadable(f"{name} = {text!r} is no number")
+    return value
 
 
 def _seconds(row: Row, needed: bool) -> float | None:
@@ -240,6 +244,14 @@ def _whole(row: Row, name: str, default: int | None = None) -> int:
     if value != round(value):
         raise Unreadable(f"{name} = {value} is no whole number")
     return int(value)
+
+
+def _positive(row: Row, name: str, default: int | None = None) -> int:
+    """A whole number of at least 1."""
+    value = _whole(row, name, default)
+    if value < 1:
+        raise Unreadable(f"{name} = {value} is not at least 1")
+    return value
 
 
 def _system(row: Row) -> System:
@@ -327,8 +339,8 @@ def _plan(row: Row, model: Model) -> Plan:
         raise Unreadable(f"recompute {recompute or 'not known'}")
     if zero not in ZERO:
         raise Unreadable(f"zero = {zero!r}")
-    degrees = {name: _whole(row, name, 1) for name in ("tp", "pp", "cp", "ep", "vp")}
-    gpus, split = _whole(row, "gpus"), degrees["tp"] * degrees["pp"] * degrees["cp"]
+    degrees = {name: _positive(row, name, 1) for name in ("tp", "pp", "cp", "ep", "vp")}
+    gpus, split = _positive(row, "gpus"), degrees["tp"] * degrees["pp"] * degrees["cp"]
     if gpus % split:
         raise Unreadable(f"tp × pp × cp = {split} does not divide {gpus} GPUs")
     dp = _whole(row, "dp", gpus // split)
@@ -337,7 +349,7 @@ def _plan(row: Row, model: Model) -> Plan:
     # FSDP2 with a pipeline keeps weights gathered and gradients whole until the last micro-batch, as ZeRO-1 does (torchtitan).
     modern = row.get("flash_attention") != "False" and row["mlp"] != "gelu"
     vp = degrees["vp"] if degrees["pp"] > 1 else 1
-    node = _whole(row, "gpus_per_node", 8)
+    node = _positive(row, "gpus_per_node", 8)
     told = re.search(r"schedule=([\w-]+)", row.get("notes", ""))
     return Plan(
         tp=degrees["tp"],

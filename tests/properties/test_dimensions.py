@@ -14,6 +14,7 @@ from traincast.operations.layers import layer, parts
 from traincast.plan import Plans
 from traincast.stages import stages, with_load
 from traincast.step import step
+from traincast.times.protocols import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -50,8 +51,27 @@ def system():
         hbm_bandwidth=gpu.hbm_bandwidth * BYTE / SECOND,
         hbm_bytes=gpu.hbm_bytes * BYTE,
     )
-    tiers = [replace(tier, bandwidth=tier.bandwidth * BYTE / SECOND, latency=tier.latency * SECOND) for tier in plain.tiers]
+    tiers = [
+        replace(
+            tier,
+            bandwidth=tier.bandwidth * BYTE / SECOND,
+            latency=tier.latency * SECOND,
+            **{name: getattr(tier, name) * unit for name, unit in PROTOCOLS.items()},
+        )
+        for tier in told(plain).tiers
+    ]
     return replace(plain, accelerator=chip, tiers=tuple(tiers))
+
+
+PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / SECOND}
+
+
+def told(system):
+    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
+    fast, slow = system.tiers
+    inside = {"launch": LAUNCH[0], "simple_latency": SIMPLE_HOPS[0], "ll_bandwidth": fast.bandwidth * fast.efficiency / 2}
+    beyond = {"launch": LAUNCH[1], "simple_latency": SIMPLE_RATIO[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
+    return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 
 
 @pytest.fixture(params=ATTENTION, ids="-".join)
