@@ -5,14 +5,14 @@ Run `python docs/generate.py` (or `make docs`). The pages are kept in the reposi
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from traincast.assumptions import ERRATA, PAPER, Assumptions
+from traincast.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
 from traincast.costs import PartCosts
@@ -29,6 +29,7 @@ from traincast.operations.layers import layer
 from traincast.plan import Plans
 from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
+from traincast.stacks import load_stack, stack_file, stack_names
 from traincast.stages import Stages
 from traincast.step import Step, step
 from traincast.times.collectives import collective, point_to_point
@@ -390,7 +391,26 @@ def catalogue() -> str:
         "# Catalogue of machines\n\n[Machines](machines.md) says how such files are written. `traincast catalog NAME` shows every "
         "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## Accelerators\n\n"
     )
-    return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}"
+    return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}\n## Software stacks\n\n{_stacks()}"
+
+
+def _stacks() -> str:
+    """Table of the catalogue's software stacks: in what each differs from what holds for all software."""
+    text = (
+        "What a training framework of a year fuses, overlaps and costs. Each is a set of `Assumptions` by name "
+        "(`--assumptions NAME`); here is in what it differs from `calibrated`.\n\n| name | stands for | differs in |\n"
+        "| --- | --- | --- |\n"
+    )
+    for name in stack_names():
+        own, usual = load_stack(name), CALIBRATED
+        changed = ((one.name, getattr(own, one.name)) for one in fields(Assumptions) if one.name != "name")
+        differs = ", ".join(
+            f"{field} {value:g}" if isinstance(value, float) else f"{field} {value}"
+            for field, value in changed
+            if value != getattr(usual, field)
+        )
+        text += f"| `{name}` | {stack_file(name).title} | {differs} |\n"
+    return text
 
 
 def _accelerators() -> str:

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.assumptions import TYPICAL
+from traincast.assumptions import CALIBRATED
 from traincast.flops import forward_flops
 from traincast.operations.layers import layer, parts
 from traincast.plan import Plans
 from traincast.stages import devices
 
-EXACT = replace(TYPICAL, vocab_multiple=1)  # without padding of the vocabulary
+EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary
 MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not None]
 BIG = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "gemma-2-9b")
 

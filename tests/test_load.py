@@ -313,7 +313,7 @@ def test_no_file(load: Callable[[Any], object], tmp_path: Path) -> None:
         ({"hiden": 64}, "hiden: unknown key; did you mean hidden?"),
         (
             {"layers": {"value": 2, "basis": "guess"}},
-            "layers.basis = 'guess': not a known word; write 'spec', 'measured' or 'assumed'",
+            "layers.basis = 'guess': not a known word; write 'spec', 'measured', 'assumed' or 'fitted'",
         ),
         ({"layers": {"value": 2, "sourc": "x"}}, "layers.sourc: unknown key; did you mean source?"),
         ({"layers": {"source": "x"}}, "layers.value: missing"),

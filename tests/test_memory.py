@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 import traincast as tc
-from traincast.assumptions import PAPER, TYPICAL
+from traincast.assumptions import CALIBRATED, PAPER
 from traincast.memory import Footprint, devices_memory, states
 from traincast.operations.layers import layer
 from traincast.plan import Plans
@@ -18,7 +18,7 @@ s, b, h, a = 512, 2, 1024, 16
 SCORES = 5 * a * s / h
 
 
-def saved(model, kind=None, assumed=TYPICAL, **knobs):
+def saved(model, kind=None, assumed=CALIBRATED, **knobs):
     """Activations of a layer that a micro-batch keeps on a rank [byte]."""
     plan = Plans(**knobs)
     return Footprint.of(layer(model, plan, assumed, kind), plan)
@@ -48,7 +48,7 @@ def test_activations_of_a_gpt(knobs, expected):
 
 def test_gathered_inputs_are_what_the_published_model_keeps_more():
     """arXiv 2410.00273 keeps the inputs of qkv and fc1 gathered: 2 x 2 s b h instead of 4 s b h/t (2205.05198, section 4.2.2)."""
-    kept = [saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved for one in (PAPER, TYPICAL)]
+    kept = [saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved for one in (PAPER, CALIBRATED)]
     assert kept[0] - kept[1] == (4 - 4 / 4) * s * b * h
 
 
@@ -151,7 +151,7 @@ def test_bytes_of_a_parameter(precision):
     held = {"part": Footprint(1e9, 0.0, 0.0, 0.0, 0.0)}
     for (optimizer, moments), grad, zero, replicas in product(MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
-        found = states(held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, TYPICAL)
+        found = states(held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, CALIBRATED)
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
@@ -173,14 +173,14 @@ def test_bytes_of_a_parameter(precision):
 )
 def test_published_bytes_of_a_parameter(precision, optimizer, grad, expected):
     plan = Plans(zero=0, precision=precision, optimizer_kind=optimizer, grad_dtype=grad)
-    found = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, TYPICAL)
+    found = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
     assert sum(found.values()) == 11e9 * expected
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_as_published(zero, gigabytes):
     """7.5 B parameters on 64 ranks (arXiv 1910.02054, figure 1)."""
-    found = states({"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, TYPICAL)
+    found = states({"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, CALIBRATED)
     assert sum(found.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
@@ -189,7 +189,7 @@ def test_zero_as_published(zero, gigabytes):
 def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders, replicas):
     """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy each."""
     plan = Plans(tp=4.0, dp=16.0, zero=1, replicas=float(replicas), grad_dtype="fp32", **knobs)
-    found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, TYPICAL)
+    found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
     assert found == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
 
 
@@ -197,7 +197,7 @@ def device_by_device(model, gbs=64, **knobs):
     plan = Plans(**knobs)
     costs = {"dense": Footprint(10.0, 0.0, 6.0, 0.0, 0.0), "embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
     costs |= {"head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0), "tied": Footprint(7.0, 0.0, 0.0, 0.0, 0.0)}
-    return devices_memory(costs, plan, stages(model, plan), gbs, replace(TYPICAL, context_bytes=0, allocator_share=0))
+    return devices_memory(costs, plan, stages(model, plan), gbs, replace(CALIBRATED, context_bytes=0, allocator_share=0))
 
 
 def test_activations_in_flight():
@@ -220,7 +220,7 @@ def test_offloaded_states_and_activations():
     assert moved["activations"] == 2 * 6  # of two layers: at work, and on its way
     assert moved["weights"] == plain["weights"]
     gone = device_by_device(model, pp=4.0, offload="weights")[0]
-    assert (gone["weights"], gone["gathered"]) == (0, 2 * 2 * 10)  # two layers are on the device
+    assert (gone["weights"], gone["gathered"]) == (0, 2 * (2 * 10 + 7))  # two layers and the embedding are on the device
 
 
 def test_deepseek_v3_fits_as_it_was_trained():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.assumptions import TYPICAL
+from traincast.assumptions import CALIBRATED
 from traincast.costs import PartCosts
 from traincast.operations.layers import layer
 from traincast.overheads import data_parallel
@@ -17,10 +17,10 @@ DGX = tc.load_system("dgx-h100")
 SLOW = replace(  # a network so slow, and without latency, that time is traffic
     DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
 )
-EXPOSED = replace(TYPICAL, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1)
+EXPOSED = replace(CALIBRATED, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1)
 
 
-def run(model=LLAMA, system=DGX, gbs=64, assumed=TYPICAL, **knobs):
+def run(model=LLAMA, system=DGX, gbs=64, assumed=CALIBRATED, **knobs):
     return tc.estimate(model, system, tc.Plan(**knobs), gbs=gbs, assumptions=assumed)
 
 
@@ -43,13 +43,13 @@ def test_a_degree_of_one_costs_nothing():
 
 def test_sequence_parallelism_moves_the_same_bytes():
     """A reduce-scatter and an all-gather in place of an all-reduce (arXiv 2205.05198, section 4.2.2); 4 all-reduces of a layer."""
-    with_sp, without = (layer(LLAMA, Plans(tp=4.0, sp=sp), TYPICAL) for sp in (True, False))
+    with_sp, without = (layer(LLAMA, Plans(tp=4.0, sp=sp), CALIBRATED) for sp in (True, False))
     one = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
     assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * one
     assert traffic(without, "tp", "backward") == 2 * 2 * one
     # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section 4.2.2)
     assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
-    gathered = layer(LLAMA, Plans(tp=4.0), replace(TYPICAL, keeps_gathered=True))
+    gathered = layer(LLAMA, Plans(tp=4.0), replace(CALIBRATED, keeps_gathered=True))
     assert traffic(gathered, "tp", "backward") == 2 * 2 * one
 
 
@@ -60,7 +60,7 @@ def test_tensor_traffic_of_latent_attention():
     of the projections up once more and their gradients (1536 + 512), the MLP's input once more.
     """
     model, T = tc.load_model("deepseek-v3"), 2 * tc.load_model("deepseek-v3").seq
-    dense = layer(model, Plans(tp=4.0), TYPICAL, model.kinds[0])
+    dense = layer(model, Plans(tp=4.0), CALIBRATED, model.kinds[0])
     assert traffic(dense, "tp") == T * (1536 + 576 + 3 * 7168)
     assert traffic(dense, "tp", "backward") == T * (3 * 7168 + 7168 + 2 * (1536 + 512))
 
@@ -68,14 +68,14 @@ def test_tensor_traffic_of_latent_attention():
 @pytest.mark.parametrize(("model", "expected"), [(MIXTRAL, 2), (DEEPSEEK, 4)])
 def test_tensor_traffic_around_experts(model, expected):
     """Tokens go to experts from where they are: only attention, and shared experts, gather and scatter."""
-    operations = layer(model, Plans(tp=2.0, dp=2.0, ep=2.0), TYPICAL, model.kinds[-1])
+    operations = layer(model, Plans(tp=2.0, dp=2.0, ep=2.0), CALIBRATED, model.kinds[-1])
     narrow = 0 if model.latent is None else 512 + 64
     assert traffic(operations, "tp") == 2 * model.seq * (expected * model.hidden + narrow)
 
 
 def test_expert_traffic():
     """n K rows of the hidden width leave and come back, forward and backward: 4 all-to-alls of a layer."""
-    operations = layer(MIXTRAL, Plans(tp=2.0, dp=4.0, ep=8.0), TYPICAL)
+    operations = layer(MIXTRAL, Plans(tp=2.0, dp=4.0, ep=8.0), CALIBRATED)
     sent = 2 * MIXTRAL.seq / 2 * 2 * 4096
     for way in ("forward", "backward"):
         assert traffic(operations, "ep", way) == 2 * sent
@@ -124,14 +124,14 @@ def test_zero_traffic_of_experts(knobs, expected):
 def test_context_traffic(cp):
     """Llama 3 8B, 8 heads of keys and values of 128: all-gather and ring move the same keys and values; Ulysses exchanges heads."""
     T, kv, q = 2 * LLAMA.seq, 2 * 1024, 4096
-    gather = layer(LLAMA, Plans(cp=float(cp), cp_kind="all-gather"), TYPICAL)
+    gather = layer(LLAMA, Plans(cp=float(cp), cp_kind="all-gather"), CALIBRATED)
     assert traffic(gather, "cp") == T * kv
     assert traffic(gather, "cp", "backward") == 2 * T * kv
-    ring = layer(LLAMA, Plans(cp=float(cp), cp_kind="ring"), TYPICAL)
+    ring = layer(LLAMA, Plans(cp=float(cp), cp_kind="ring"), CALIBRATED)
     (flash,) = (op for op in ring if op.name == "attention.flash")
     assert traffic(ring, "cp") * cp == T * kv  # of one round; cp - 1 of them
     assert flash.forward.rounds == cp - 1
-    ulysses = layer(LLAMA, Plans(cp=float(cp), ulysses=float(cp), cp_kind="ulysses"), TYPICAL)
+    ulysses = layer(LLAMA, Plans(cp=float(cp), ulysses=float(cp), cp_kind="ulysses"), CALIBRATED)
     assert traffic(ulysses, "ulysses") == T / cp * (2 * q + kv)  # queries, keys and values there, the result back
 
 
@@ -180,7 +180,7 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
     for ep, load in ((1.0, 1.0), (4.0, factor)):
         plans = (Plans(dp=8.0, ep=ep), with_load(Plans(dp=8.0, ep=ep), uneven))
         even, found = (
-            {op.name: op for op in layer(model, plan, TYPICAL)} for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
+            {op.name: op for op in layer(model, plan, CALIBRATED)} for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
         )
         for name, op in found.items():
             grown = load if name in ("experts.fc1", "experts.swiglu", "experts.fc2") else 1
@@ -203,7 +203,7 @@ def test_masks_save_time():
     gemma = tc.load_model("gemma-2-9b")
     assert run(gemma, dp=8).step_seconds < run(replace(gemma, local=None), dp=8).step_seconds
     assert run(dp=8).step_seconds < run(replace(LLAMA, causal=False), dp=8).step_seconds
-    unskipped = replace(TYPICAL, causal_skipping=0)
+    unskipped = replace(CALIBRATED, causal_skipping=0)
     assert run(dp=8, assumed=unskipped).step_seconds == run(replace(LLAMA, causal=False), dp=8).step_seconds
 
 
@@ -303,7 +303,7 @@ def test_muon_by_hand():
     gpu = DGX.accelerator
     moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
     found = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
-    assert found == pytest.approx(work / (TYPICAL.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12)
+    assert found == pytest.approx(work / (CALIBRATED.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12)
 
 
 def test_kinds_of_layers_send_one_message():

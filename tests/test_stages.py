@@ -131,8 +131,8 @@ def test_a_layout_of_ones_own():
             devices(model, 4, 1, layout=wrong)
     system, plan = tc.load_system("dgx-h100"), tc.Plan(pp=4, tp=8, layout=(1, 4, 5, 0))
     assert plan.layout == "1,4,5,0"
-    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=""), gbs=16, assumptions="typical")
-    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout="1,2,9,0"), gbs=16, assumptions="typical")
+    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=""), gbs=16, assumptions="calibrated")
+    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout="1,2,9,0"), gbs=16, assumptions="calibrated")
     assert uneven.step_seconds > even.step_seconds
     assert uneven.memory["weights"] > even.memory["weights"]
 

@@ -52,6 +52,11 @@ class Assumptions:
         Copies of core attention's output kept beside the output projection's input.
     keeps_gathered : bool
         Whether the input of a column-parallel layer is kept gathered, rather than cut and gathered again in backward.
+    gathers_operands : bool
+        Whether tokens are cast to the precision of the product that reads them before tensor ranks gather them.
+    keeps_elementwise : bool
+        Whether results that fused kernels make in passing are kept as well: the activated gate of a gated MLP, queries and keys
+        before their rotary positions.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -79,6 +84,14 @@ class Assumptions:
     vocabulary_gradient_bytes : float
         Temporary memory of a rank that has a matrix of the vocabulary, for each of its parameters: a gradient on its way to the
         accumulated one [byte].
+    gradient_copy_bytes : float
+        Memory of gradients on their way, for each parameter of a rank that accumulates them whole and wider than 16 bits: the
+        16-bit gradients they are added from, where those stay [byte].
+    keeps_casts : bool
+        Whether operands and weights in low precision are kept for backward (Transformer Engine), instead of those in 16 bits,
+        which are cast again (torchao).
+    keeps_sharded_copy : bool
+        Whether ZeRO-3 keeps a shard of the 16-bit weights beside that of the master copy (DeepSpeed); FSDP casts the latter.
     context_bytes : float
         Memory the device's context and libraries take [byte].
     allocator_share : float
@@ -86,13 +99,23 @@ class Assumptions:
     buffer_bytes : float
         Buffers of one communicator [byte]; a rank has one for each group it is in.
     gathered_layers : float
-        Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead.
+        Layers whose weights are gathered at once with ZeRO-3: the one at work and those fetched ahead. Embedding and head stay.
     dispatch_seconds : float
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
         What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
+    broadcast_seconds : float
+        What each rank of a group that shards optimizer states adds to a step where the group leaves the fast domain and ranks
+        broadcast their weights one after the other; 0 where weights are gathered [s].
+    expert_passes : float
+        How often the fused minimum of traffic is moved where tokens are permuted and experts' activations are made.
+    sync_seconds : float
+        What a layer of experts waits for the host to learn how many tokens each expert gets [s].
     dp_window : float
         Share of a micro-batch's work that data-parallel traffic may hide behind; 0 where the two never overlap.
+    interleaved_window : float
+        Share of the pp - 1 other micro-batches of its group that a chunk's data-parallel traffic may hide behind as well, where the
+        schedule is interleaved.
     straggling : float
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
     step_seconds : float
@@ -117,6 +140,8 @@ class Assumptions:
     causal_skipping: float = 1
     keeps_attention_output: float = 1
     keeps_gathered: bool = True
+    gathers_operands: bool = False
+    keeps_elementwise: bool = False
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
@@ -131,13 +156,20 @@ class Assumptions:
     loss_bytes: float = 12
     logit_bytes: float = 4
     vocabulary_gradient_bytes: float = 0
+    gradient_copy_bytes: float = 0
+    keeps_casts: bool = True
+    keeps_sharded_copy: bool = True
     context_bytes: float = 0
     allocator_share: float = 0
     buffer_bytes: float = 0
     gathered_layers: float = 2
     dispatch_seconds: float = 0
     collective_seconds: float = 0
+    broadcast_seconds: float = 0
+    expert_passes: float = 1
+    sync_seconds: float = 0
     dp_window: float = 1
+    interleaved_window: float = 0
     straggling: float = 0
     step_seconds: float = 0
 
@@ -150,10 +182,10 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # what each erratum of the publish
 }
 
 
-TYPICAL: Final = Assumptions(
-    # What frameworks pay today: one set of round numbers for all of them, calibrated to none. "Fits" are those of
-    # an analytical model to published runs (MLPerf Training, tables of NeMo and Megatron-Bridge, torchtitan, MosaicML, SimuMax).
-    name="typical",
+CALIBRATED: Final = Assumptions(
+    # What holds for all software, and what most of it does; what a software stack fuses, overlaps and costs stands in its file of
+    # the catalogue (stacks/). "Fits" are those of an analytical model to published runs (docs/validation.md).
+    name="calibrated",
     launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
     matrix_efficiency=0.75,  # of the dense peak, where an accelerator's own is not known: 0.69 to 0.86 in GEMM benchmarks
     sustained_rates=True,
@@ -183,6 +215,8 @@ TYPICAL: Final = Assumptions(
     allocator_share=0.03,  # assumed
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
     gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
+    interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
+    straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 
 
@@ -193,10 +227,4 @@ def with_errata(*numbers: int) -> Assumptions:
     return replace(PAPER, name=name, **changes)
 
 
-CALIBRATED: Final = replace(
-    # What holds for all software; what a software stack fuses, overlaps and costs stands in its file of the catalogue (stacks/).
-    TYPICAL,
-    name="calibrated",
-    straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
-)
-PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), TYPICAL, CALIBRATED)}
+PRESETS: Final = {preset.name: preset for preset in (PAPER, with_errata(*ERRATA), CALIBRATED)}

@@ -19,6 +19,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and 
     "norms": frozenset({"norms"}),
     "mlp": frozenset({"mlp", "activation"}),
     "experts": frozenset({"experts", "activation"}),
+    "per-op": frozenset({"per-op"}),  # every second product and what is elementwise (torchtitan's selective checkpointing)
     "mla_up_proj": frozenset({"latent"}),  # queries, keys and values of latent attention (Megatron-Core's name)
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")

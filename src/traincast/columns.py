@@ -155,9 +155,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("activations", "", "byte", "memory", "activations kept for backward"),
     ("logits", "", "byte", "memory", "logits and their gradients in the loss"),
     ("gathered", "", "byte", "memory", "weights gathered for the layers at work (FSDP)"),
-    ("buffers", "", "byte", "memory", "communication buffers"),
+    ("buffers", "", "byte", "memory", "outside the allocator: device context, libraries, buffers of communicators"),
     ("workspace", "", "byte", "memory", "activations of the layer at work, and temporary buffers"),
-    ("reserved", "", "byte", "memory", "device context, kernels and what the allocator cannot use"),
+    ("reserved", "", "byte", "memory", "what the allocator holds and cannot use"),
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
 KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})

@@ -205,6 +205,8 @@ def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
     """Time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
+    if op.synchronises and assumed.sync_seconds:
+        forward = replace(forward, compute=forward.compute + assumed.sync_seconds)
     weight: Column = 0.0
     if op.backward is op.forward:
         backward = forward
@@ -220,7 +222,7 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     again = forward
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
         again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-    return TimedOperation(op, forward, backward, weight, again if op.recompute else None)
+    return TimedOperation(op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute else None)
 
 
 def _products(work: Pass) -> Column:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
+from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, Mistakes, not_a, not_whole
@@ -18,11 +18,11 @@ from traincast.hardware import System
 from traincast.load import as_model, as_system
 from traincast.memory import Footprint, devices_memory, memory
 from traincast.model import Model
-from traincast.operations.base import total
+from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
-from traincast.stacks import resolve
+from traincast.stacks import resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.units import GIB
@@ -191,6 +191,7 @@ def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
+Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
@@ -212,7 +213,9 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 
 
 def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
-    """What is assumed: the preset of a name or one's own, and the usual preset where nothing is said.
+    """What is assumed: the preset or software stack of a name, or one's own; where nothing is said, the usual.
+
+    ``"calibrated"`` means the usual software stack, where the usual is one.
 
     Raises
     ------
@@ -221,7 +224,8 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
     """
     if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
         raise InputError("assumptions", wrong)
-    return resolve(usual if assumptions is None else assumptions)
+    usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
+    return resolve(usual if assumptions is None or usual_stack else assumptions)
 
 
 def check_size(system: System | None, gpus: int) -> None:
@@ -257,8 +261,8 @@ def estimate(
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset (``"paper"``, ``"paper-published"``, ``"typical"``) or one's own; ``"paper"`` for models of the paper's
-        kind, without a vocabulary, and ``"typical"`` for others if left out.
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or one's own; ``"paper"``
+        for models of the paper's kind, without a vocabulary, and ``"calibrated"`` for others if left out.
 
     Raises
     ------
@@ -286,9 +290,9 @@ def estimate(
         if every is None:
             whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
-        seconds = _estimate(model, system, every, gbs, assumed).step_seconds
+        seconds = estimated(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
-    return _estimate(model, system, plan, gbs, assumed)
+    return estimated(model, system, plan, gbs, assumed)
 
 
 def _checked(
@@ -323,10 +327,18 @@ def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
     return with_load(columns.ready(assumed), model)
 
 
-def _estimate(model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions) -> Estimate:
-    """The engine on one batch, nothing checked."""
+def counts(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
+    """Operations of every part of the model: what is counted, and depends on no time of a machine."""
+    return parts(model, _ready(plan, model, assumed), assumed)
+
+
+def estimated(
+    model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, whole: Parts | None = None
+) -> Estimate:
+    """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
     columns = _ready(plan, model, assumed)
-    whole = parts(model, columns, assumed)
+    if whole is None:
+        whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}
     costs = {part: cost_part(one, columns) for part, one in timed.items()}
     held = {part: Footprint.of(operations, columns) for part, operations in whole.items()}

@@ -83,7 +83,7 @@ class Framework:
     pipeline_zero : int
         Highest stage of ZeRO it runs together with a pipeline.
     assumptions : str
-        Preset that suits it.
+        Preset or software stack that suits it.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Framework:
     interleaved: bool = True
     overlapping: bool = False
     pipeline_zero: int = 3
-    assumptions: str = "typical"
+    assumptions: str = "calibrated"
 
     def batches(self, model: Model, locks: Mapping[str, Any] | None = None) -> list[Batch]:
         """Every batch of candidates, some choices and knobs held at one value.
@@ -223,19 +223,21 @@ FRAMEWORKS: Final = {
             "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B, experts",
             ("1d", "ring", "ulysses"),
             {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",)},
+            assumptions="megatron-core-2025",
         ),
         Framework(
             "torchtitan",
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
             ("1d", "ring"),
             {
-                "recompute": ("none", LEAN, "mlp+norms", "full"),
+                "recompute": ("none", LEAN, "per-op", "full"),
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),
             },
             hybrid=True,
             pipeline_zero=2,
+            assumptions="torchtitan-2025",
         ),
         Framework(
             "deepspeed",
@@ -244,6 +246,7 @@ FRAMEWORKS: Final = {
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
             interleaved=False,
             pipeline_zero=1,
+            assumptions="deepspeed-2025",
         ),
         Framework(
             "any",
@@ -255,6 +258,7 @@ FRAMEWORKS: Final = {
                 "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
             },
             ordered=False,
+            assumptions="megatron-core-2025",
         ),
     )
 }

@@ -11,6 +11,7 @@ from traincast.documents import catalogue, known, listed, read
 from traincast.errors import InputError, not_a, not_whole, unknown
 from traincast.hardware import Accelerator, System, Tier
 from traincast.model import Model
+from traincast.stacks import stack_file, stack_names
 
 if TYPE_CHECKING:
     from traincast.schema.entries import Figure, Part
@@ -127,7 +128,7 @@ def accelerator_names() -> tuple[str, ...]:
 
 
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
-    """Every figure of a model, a system or an accelerator of the catalogue: dotted path, value in SI, unit, source and basis.
+    """Every figure of a model, system, accelerator or software stack: dotted path, value in SI, unit, source and basis.
 
     Parameters
     ----------
@@ -152,8 +153,11 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
         if chip := known("accelerators", str(name_or_path).lower()):
             return entries.figures(systems.AcceleratorPart.model_validate(chip))
+        if str(name_or_path).lower() in stack_names():
+            return entries.figures(stack_file(str(name_or_path)))
         _refuse_other_file("catalogue", str(name_or_path))
-        raise unknown("model, system or accelerator", str(name_or_path), (*model_names(), *system_names(), *accelerator_names()))
+        names = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
+        raise unknown("model, system, accelerator or software stack", str(name_or_path), names)
     file = _model_file(name_or_path)
     _model(file, str(name_or_path))  # refuses figures that contradict each other
     return entries.figures(file)

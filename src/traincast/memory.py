@@ -7,7 +7,7 @@ framework takes for itself. What is assumed of each stands in `Assumptions` and 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
+Reported = Literal["allocated", "reserved", "device"]
+LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring does not see
+    "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
+    "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
+    "device": (),  # nvidia-smi
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +117,32 @@ def devices_memory(
         parts["activations"] = kept
         parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
         parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
-        parts["buffers"] = communicators
+        parts["buffers"] = assumed.context_bytes + communicators
         ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
         matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
-        parts["workspace"] = _largest(held, stages.held[i], "live") + matrix
-        in_use = total(parts.values())
-        parts["reserved"] = assumed.context_bytes + assumed.allocator_share * in_use
+        live = _largest(held, stages.held[i], "live")  # in backward, when the logits are gone: the larger of the two counts
+        parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
+        parts["reserved"] = assumed.allocator_share * total(column for name, column in parts.items() if name != "buffers")
         found.append(parts)
     return found
+
+
+def reported(used: Mapping[str, Column], kind: Reported) -> Column:
+    """Memory of a rank as a way of measuring sees it.
+
+    Parameters
+    ----------
+    used : mapping of str to Column
+        Memory by component [byte].
+    kind : {"allocated", "reserved", "device"}
+        What tensors take; with what the allocator holds besides; with what is outside of it: context, libraries, communicators.
+
+    Returns
+    -------
+    Column
+        Sum of the components that it sees [byte].
+    """
+    return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
 
 def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
@@ -147,14 +171,15 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
         dense, experts = _sum(held, parts, "weights"), _sum(held, parts, "expert_weights")
         return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    weights = kept(2 * recipe.width, plan.zero >= 3)
-    if recipe.copies:  # of what is multiplied in low precision, which the vocabulary's matrices are not
+    weights = kept(2 * recipe.width if plan.zero < 3 or assumed.keeps_sharded_copy else 0.0, plan.zero >= 3)
+    if recipe.copies and assumed.keeps_casts:  # of what is multiplied in low precision, which the vocabulary's matrices are not
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
         weights = weights + kept(recipe.copies, plan.zero >= 3, layers)
+    wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
-        "gradients": kept(plan.gradient_bytes, plan.zero >= 2),
+        "gradients": kept(plan.gradient_bytes + assumed.gradient_copy_bytes * wide, plan.zero >= 2),
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
 
@@ -163,8 +188,10 @@ def _gathered(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assume
     """Weights gathered (or fetched from the host) for the layers at work [byte]."""
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0
-    largest = _largest(held, counts, "weights") + _largest(held, counts, "expert_weights")
-    return plan.recipe.width * assumed.element_bytes * assumed.gathered_layers * largest
+    layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
+    largest = _largest(held, layers, "weights") + _largest(held, layers, "expert_weights")
+    ends = _sum(held, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
+    return plan.recipe.width * assumed.element_bytes * (assumed.gathered_layers * largest + ends)
 
 
 def _sum(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:

@@ -12,7 +12,7 @@ from traincast.hardware import System
 from traincast.operations.base import Axis, CollectiveKind
 from traincast.plan import Plans
 from traincast.stages import Counts, Stages
-from traincast.times.collectives import Line, line
+from traincast.times.collectives import Line, line, several
 from traincast.times.overlap import excess, largest, layer_by_layer
 from traincast.times.placement import group
 
@@ -20,9 +20,10 @@ from traincast.times.placement import group
 def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
-    ZeRO-1 reduces gradients and gathers weights once in a step; ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for
-    forward and again for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's share is all-reduced over them,
-    once in a step.
+    ZeRO-1 reduces gradients and gathers weights once in a step, behind the passes of one micro-batch. Where the schedule is
+    interleaved, a chunk of layers works through pp micro-batches before the next one does, so each has pp passes to hide behind.
+    ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers, for forward and again for backward (arXiv 1910.02054, section 7).
+    With replicas (HSDP) each rank's share is all-reduced over them, once in a step.
 
     Parameters
     ----------
@@ -48,22 +49,32 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     gather, scatter, between = _exchanges(used, plan, system, assumed)
     psi = assumed.dp_contention
 
-    def exposed(traffic: dict[str, Column], direction: str, device: Counts) -> Column:
-        busy = [assumed.dp_window * getattr(used[part], direction) for part in device]
+    def exposed(traffic: dict[str, Column], direction: str, device: Counts, passes: Column = 1.0) -> Column:
+        busy = [assumed.dp_window * passes * getattr(used[part], direction) for part in device]
         return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
 
     if plan.zero < 2:
         scatter = {part: scatter[part] + between[part] for part in used}
+    group_size = 1 + assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
     both = {part: gather[part] + scatter[part] for part in used}
+    serial = _broadcasts(plan, system, assumed)
     each = []
     for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
         once: Column = exposed(between, "backward", held) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
         if plan.zero == 3:
             each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)) + once)
             continue
-        scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held)
-        each.append(exposed(gather, "forward", held) + scattered + once)
+        scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held, group_size)
+        each.append(exposed(gather, "forward", held, group_size) + scattered + once + serial)
     return largest(each)[0]
+
+
+def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Wait for ranks that broadcast their share of the weights one after the other, over the network [s]."""
+    if not (assumed.broadcast_seconds and plan.zero):
+        return 0.0
+    n, near = group(plan, "shards", system.tiers)
+    return assumed.broadcast_seconds * n * several(n / near[0])
 
 
 class _Holders(NamedTuple):

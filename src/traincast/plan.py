@@ -209,7 +209,7 @@ class Plans:
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """The plans with what they leave to the assumptions."""
-        return replace(self, grad_dtype=assumed.grad_dtype) if self.grad_dtype == "usual" else self
+        return replace(self, grad_dtype=self.recipe.accumulation or assumed.grad_dtype) if self.grad_dtype == "usual" else self
 
     @property
     def recomputed(self) -> frozenset[str]:

@@ -26,6 +26,10 @@ class Precision:
         Size of an operand of a linear layer's product relative to 16 bits, scales included.
     master : float
         The master copy of a parameter [byte].
+    accumulation : {"16-bit", "fp32"} or None
+        What gradients are accumulated in where a plan leaves it to what is usual; None where that is the software's choice.
+    gates : float
+        Size of the inputs that an expert's activation keeps relative to 16 bits.
     copies : float
         Further copies of a parameter in lower precision [byte].
     casts : float
@@ -41,6 +45,8 @@ class Precision:
     width: float = 1.0
     operand: float = 1.0
     master: float = 4.0
+    accumulation: Literal["16-bit", "fp32"] | None = None
+    gates: float = 1.0
     copies: float = 0.0
     casts: float = 0.0
     reduced_rate: float = 1.0
@@ -73,7 +79,8 @@ PRECISIONS: Final = {
     one.name: one
     for one in (
         Precision(name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"),
-        Precision(name="fp16", rate="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
+        # Gradients are scaled to fit 16 bits: Megatron-LM and DeepSpeed accumulate those of bf16 in fp32, of fp16 as they are.
+        Precision(name="fp16", rate="16-bit", accumulation="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
         Precision(name="bf16", rate="16-bit", about="bf16 with an fp32 master copy (arXiv 1905.12322)"),
         Precision(name="bf16-pure", rate="16-bit", master=0.0, about="bf16 weights, no master copy"),
         # Transformer Engine keeps the 16-bit parameter and, while a step lasts, its fp8 copy.
@@ -90,6 +97,7 @@ PRECISIONS: Final = {
             name="fp8-block",
             rate="fp8",
             operand=0.516,
+            gates=0.516,  # section 3.3.2
             copies=1.03,
             casts=1.0,
             reduced_rate=0.93,

@@ -285,7 +285,8 @@ def print_validation(report: Report, out: Console) -> None:
     for name in ("source", "n", "skipped", "MAPE", "median", "bias", "worst", "Spearman", "regret", "memory"):
         table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
     for one in report.summaries:
-        shares = (f"{one.mape:.1%}", f"{one.median:.1%}", f"{one.bias:+.1%}", f"{one.worst:.0%}")
+        formats = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"))
+        shares = ("" if value is None else format(value, shown) for value, shown in formats)
         rank = "" if one.spearman is None else f"{one.spearman:.2f}"
         rest = ("" if value is None else f"{value:.1%}" for value in (one.regret, one.memory))
         table.add_row(one.source, str(one.n), str(one.skipped), *shares, rank, *rest)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
+from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.choices import ALIASES, STRATEGIES
 from traincast.errors import InputError, Mistakes, not_a, not_whole, unknown
 from traincast.estimate import Answer, check_assumptions, check_gbs, check_size, estimate
@@ -255,7 +255,7 @@ def ask(
     mistakes.of(_check_ranking, top, objective)
     held = mistakes.of(_check_locks, locks, vp)
     known = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.of(check_assumptions, assumptions, "typical" if known is None else known.assumptions)
+    assumed = mistakes.of(check_assumptions, assumptions, CALIBRATED.name if known is None else known.assumptions)
     batches = mistakes.of((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held)
     if not mistakes.errors and known is not None and not batches:
         wrong = f"the locks leave nothing of what {known.name} can run; framework any has more"

@@ -1,7 +1,7 @@
 """THE page: costs of the parts of a model + plan + system + assumptions → time of a step (arXiv 2410.00273, one training step)."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.costs import Costs, sum_of
 from traincast.hardware import System
+from traincast.operations.base import total
 from traincast.overheads import data_parallel, host, update
 from traincast.plan import Plans
 from traincast.stages import Stages
@@ -90,14 +91,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         Columns over plans.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
-    busy = [sum_of(costs, device, "forward") + sum_of(costs, device, "backward") for device in stages.work]
-    slowest, which = largest(busy)
-    late: Column = 0.0  # of a micro-batch: what the slowest device waits for its host
-    if assumed.dispatch_seconds:
-        paced = [paced_by(sum_of(costs, device, "dispatch"), work) for device, work in zip(stages.work, busy, strict=True)]
-        seconds, which = largest(paced)
-        slowest = sum(((which == i) * work for i, work in enumerate(busy)), start=0 * seconds)
-        late = seconds - slowest
+    pace = _pace(costs, stages, assumed)
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
@@ -108,20 +102,41 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     else:
         each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
         pp_comm = nm * each
-    others = excess(forward + backward - slowest)
-    if assumed.dispatch_seconds:
-        others = excess(paced_by(sum_of(costs, stages.whole, "dispatch"), forward + backward) - slowest - late)
-    bubble = lost * (others + (plan.pp - 1) * each)
+    bubble = lost * (pace.others + (plan.pp - 1) * each)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
         offload, _ = largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
-    done = Step(which, nm * slowest, pp_comm, bubble, dp_comm, optimizer, offload, host=nm * late + assumed.step_seconds)
-    if not assumed.straggling:
-        return done
-    doublings = np.log2(np.maximum(plan.gpus / NODE, 1))
-    return replace(done, stragglers=assumed.straggling * doublings * (done.seconds - done.optimizer))
+    waits = nm * pace.late + assumed.step_seconds
+    done = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, waits)
+    return replace(done, stragglers=_straggling(plan, assumed) * (done.seconds - optimizer)) if assumed.straggling else done
+
+
+class _Pace(NamedTuple):
+    """One micro-batch on the slowest device, and on all others together."""
+
+    slowest: Column  # which of the devices it is
+    busy: Column  # forward and backward [s]
+    late: Column  # what it waits for its host [s]
+    others: Column  # forward and backward of the other stages, waits included [s]
+
+
+def _pace(costs: Costs, stages: Stages, assumed: Assumptions) -> _Pace:
+    """Which device is the slowest, and what a micro-batch takes on it and elsewhere."""
+    *busy, whole = (sum_of(costs, one, "forward") + sum_of(costs, one, "backward") for one in (*stages.work, stages.whole))
+    if not assumed.dispatch_seconds:
+        most, slowest = largest(busy)
+        return _Pace(slowest, most, 0.0, excess(whole - most))
+    *issued, all_issued = (sum_of(costs, one, "dispatch") for one in (*stages.work, stages.whole))
+    most, slowest = largest([paced_by(*both) for both in zip(issued, busy, strict=True)])
+    own = total((slowest == i) * seconds for i, seconds in enumerate(busy))
+    return _Pace(slowest, own, most - own, excess(paced_by(all_issued, whole) - most))
+
+
+def _straggling(plan: Plans, assumed: Assumptions) -> Column:
+    """By how much the slowest of all ranks makes a step longer, relative to its work."""
+    return assumed.straggling * np.log2(np.maximum(plan.gpus / NODE, 1))
 
 
 def _message(costs: Costs) -> Column:

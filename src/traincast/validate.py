@@ -2,20 +2,20 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.batches import Batch, batches
 from traincast.columns import Floats
 from traincast.errors import InputError
-from traincast.estimate import estimate
-from traincast.fills import placements
 from traincast.measurements import Run, readable, rows
-from traincast.plan import Plan, Plans
+from traincast.memory import LEFT_OUT, reported
+from traincast.stacks import resolve
 
 MANY: Final = 2  # plans that make a group worth ranking, at least so many and one more
 
@@ -33,7 +33,7 @@ class Prediction:
     low, high : float or None
         Interval of the predicted time [s]; None where assumptions give none.
     measured_memory_bytes, predicted_memory_bytes : float or None
-        Memory of the fullest rank [byte].
+        Memory of the fullest rank, both as the row's way of measuring sees it [byte].
     skipped : str or None
         Why the row is not predicted.
     """
@@ -46,6 +46,13 @@ class Prediction:
     measured_memory_bytes: float | None = None
     predicted_memory_bytes: float | None = None
     skipped: str | None = None
+
+    @property
+    def memory_error(self) -> float:
+        """Predicted over measured memory, less 1."""
+        if not self.measured_memory_bytes or self.predicted_memory_bytes is None:
+            return math.nan
+        return self.predicted_memory_bytes / self.measured_memory_bytes - 1
 
     @property
     def error(self) -> float:
@@ -64,9 +71,10 @@ class Summary:
     source : str
         Rows whose names begin alike; mixture-of-experts models apart.
     n, skipped : int
-        Rows predicted and skipped.
-    mape, median, bias, worst : float
-        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value.
+        Rows predicted whose step time was measured, and rows skipped.
+    mape, median, bias, worst : float or None
+        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value; None where no
+        step time was measured.
     spearman, regret : float or None
         Rank correlation, and how much slower the plan ranked first really is, each the mean over groups that differ only in their
         plan; None without such groups.
@@ -77,10 +85,10 @@ class Summary:
     source: str
     n: int
     skipped: int
-    mape: float
-    median: float
-    bias: float
-    worst: float
+    mape: float | None
+    median: float | None
+    bias: float | None
+    worst: float | None
     spearman: float | None
     regret: float | None
     memory: float | None
@@ -146,46 +154,31 @@ def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "c
 
 def _predicted(runs: Sequence[Run], assumptions: str | Assumptions) -> Iterable[Prediction]:
     """Predictions of runs; those that differ in numbers only are estimated side by side."""
-    alike: dict[Any, list[tuple[Run, Plan]]] = defaultdict(list)
-    for run in runs:
-        plan = _placed(run)
-        assumed = run.stack if assumptions == CALIBRATED.name else assumptions  # calibrated: each run with its own software
-        key = (replace(run.model, name=""), run.system.name, run.gbs, tuple(plan.choices().items()), assumed)
-        alike[key].append((run, plan))
-    for (*_, assumed), group in alike.items():
-        yield from _group(group, assumed)
+    found, refused = batches(runs)
+    for i, reason in refused.items():
+        yield Prediction(runs[i].id, skipped=reason)
+    for batch in found:
+        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: each with its own software
+        yield from _batch(batch, [runs[i] for i in batch.rows], assumed)
 
 
-def _placed(run: Run) -> Plan:
-    """The plan with its ranks where frameworks put them."""
-    every = placements(run.plan, run.system.domain(run.plan.gpus), ordered=True)
-    return run.plan if every is None else every.row(0)
-
-
-def _group(group: Sequence[tuple[Run, Plan]], assumptions: str | Assumptions) -> Iterable[Prediction]:
-    """Predictions of runs of one model, machine, batch and set of choices; one by one where some cannot be estimated."""
-    first = group[0][0]
-    knobs: dict[str, Any] = {
-        name: np.array([float(getattr(plan, name) or 1) for _, plan in group]) for name in group[0][1].columns().numbers()
-    }
-    plans = Plans(**knobs, **group[0][1].choices())
+def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions) -> Iterable[Prediction]:
+    """Predictions of the runs of a batch."""
     try:
-        est = estimate(first.model, first.system, plans, first.gbs, assumptions)
-    except InputError as error:
-        if len(group) > 1:
-            for one in group:
-                yield from _group([one], assumptions)
-            return
-        yield Prediction(first.id, skipped=" ".join(str(error).split()))
+        est = batch.estimate(batch.system, assumed)
+    except InputError as error:  # a precision that the accelerator lacks, say
+        yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
-    seconds, memory = (np.broadcast_to(np.asarray(value), len(group)) for value in (est.step_seconds, est.memory_bytes))
-    for (run, _), time, held in zip(group, seconds, memory, strict=True):
+    kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
+    seconds, *memory = (np.broadcast_to(np.asarray(value), len(runs)) for value in (est.step_seconds, *kinds))
+    for i, run in enumerate(runs):
+        held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
         yield Prediction(
             run.id,
             run.step_seconds,
-            float(time),
+            float(seconds[i]),
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=float(held),
+            predicted_memory_bytes=float(held[i]),
         )
 
 
@@ -204,25 +197,27 @@ def _summaries(predictions: Sequence[Prediction], runs: Sequence[Run]) -> Iterab
         done = [one for one in some if one.skipped is None]
         if not done:
             continue
-        errors = np.array([one.error for one in done])
-        held = [
-            abs(one.predicted_memory_bytes / one.measured_memory_bytes - 1)
-            for one in done
-            if one.measured_memory_bytes and one.predicted_memory_bytes
-        ]
-        ranked = list(_ranked(done, runs))
+        timed = [one for one in done if one.measured_step_seconds is not None]
+        errors = [one.error for one in timed]
+        sizes = [abs(error) for error in errors]
+        ranked = list(_ranked(timed, runs))
         yield Summary(
             source,
-            len(done),
+            len(timed),
             len(some) - len(done),
-            float(np.mean(np.abs(errors))),
-            float(np.median(np.abs(errors))),
-            float(np.mean(errors)),
-            float(np.max(np.abs(errors))),
-            float(np.mean([rank for rank, _ in ranked])) if ranked else None,
-            float(np.mean([regret for _, regret in ranked])) if ranked else None,
-            float(np.mean(held)) if held else None,
+            _figure(np.mean, sizes),
+            _figure(np.median, sizes),
+            _figure(np.mean, errors),
+            _figure(np.max, sizes),
+            _figure(np.mean, [rank for rank, _ in ranked]),
+            _figure(np.mean, [regret for _, regret in ranked]),
+            _figure(np.mean, [abs(one.memory_error) for one in done if one.measured_memory_bytes]),
         )
+
+
+def _figure(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
+    """One figure of many values; None without any."""
+    return float(of(values)) if values else None
 
 
 def _ranked(predictions: Sequence[Prediction], runs: Sequence[Run]) -> Iterable[tuple[float, float]]:

@@ -21,6 +21,7 @@ PAGES = [
     "docs/studies.md",
     "docs/metrics.md",
     "docs/validation.md",
+    "docs/calibration.md",
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)

@@ -72,7 +72,7 @@ def cases(draw, rows=1):
 
 
 def run(model, system, choices, numbers):
-    return tc.estimate(model, system, tc.Plan(**numbers, **choices), gbs=BATCH, assumptions="typical")
+    return tc.estimate(model, system, tc.Plan(**numbers, **choices), gbs=BATCH, assumptions="calibrated")
 
 
 @settings(max_examples=50)
@@ -81,7 +81,7 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case):
     model, system, choices, rows = case
     names = sorted(set().union(*rows))
     columns = {name: np.array([float(row.get(name, 1)) for row in rows]) for name in names}
-    many = tc.estimate(model, system, Plans(**columns, **choices), gbs=BATCH, assumptions="typical")
+    many = tc.estimate(model, system, Plans(**columns, **choices), gbs=BATCH, assumptions="calibrated")
     for i, numbers in enumerate(rows):
         one = run(model, system, choices, numbers)
         assert np.broadcast_to(many.step_seconds, len(rows))[i] == one.step_seconds  # to the last bit

@@ -24,7 +24,9 @@ ModelName = Annotated[str, Parameter(help="Model of the catalogue, a YAML or JSO
 SystemName = Annotated[str, Parameter(help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.")]
 Assumed = Annotated[
     str | None,
-    Parameter(help="What is assumed: typical, paper, or paper-published (with the errata of the published results)."),
+    Parameter(
+        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata)."
+    ),
 ]
 
 
@@ -245,7 +247,7 @@ def _estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: s
 
     mistakes = Mistakes("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
-    mistakes.of(check_assumptions, assumptions, "typical")
+    mistakes.of(check_assumptions, assumptions, "calibrated")
     mistakes.of(check_size, machine, plan.gpus)
     sure = mistakes.settled
     return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)

@@ -11,22 +11,26 @@ from traincast.errors import InputError, TraincastError
 
 @app.command
 def catalog(
-    name: Annotated[str | None, Parameter(help="Model, system or accelerator to show, or a file; all names without it.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="What to show, by name, or a file; all names without it.")
+    ] = None,
     /,
     *,
     json: Json = False,
 ) -> None:
-    """List the models, systems and accelerators known by name, or show every figure of one with its source.
+    """List the models, systems, accelerators and software stacks known by name, or show every figure of one with its source.
 
     Example: traincast catalog h200-nvs8
     """
     from traincast.load import accelerator_names, figures, model_names, system_names
     from traincast.report import console, print_figures, print_names
+    from traincast.stacks import stack_names
     from traincast.units import quantity
 
     out = console()
     if name is None:
         names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
+        names["software stacks"] = stack_names()
         if json:
             print_json(names)
             return

@@ -1,7 +1,7 @@
 """Measured training runs: a table with one row for each configuration, read into a model, a machine and a plan.
 
-A row that cannot be read says why. Nothing is guessed of what a row tells; what it leaves open is filled in by rules that hold for all
-rows (docs/validation.md), and the run says what was assumed.
+A row that cannot be read says why. Nothing is guessed of what a row tells; what it leaves open is filled in by rules that hold for
+all rows (docs/validation.md), and the run says what was assumed.
 """
 
 import csv
@@ -18,8 +18,9 @@ from traincast.measurements.guesses import filled
 from traincast.measurements.machines import MACHINES, machine
 from traincast.measurements.models import shape
 from traincast.measurements.plans import degrees, plan
-from traincast.measurements.rates import seconds
+from traincast.measurements.rates import RATES, reported, seconds
 from traincast.measurements.software import STACKS, software
+from traincast.memory import Reported
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.units import GIB
@@ -44,10 +45,12 @@ class Run:
         What ran.
     gbs : int
         Global batch [sequences].
-    step_seconds : float
-        Measured time of a step [s].
+    step_seconds : float or None
+        Measured time of a step [s]; None where only memory is measured.
     memory_bytes : float or None
         Measured memory of a rank [byte].
+    reported : {"allocated", "reserved", "device"}
+        What was measured of it: tensors, what the allocator holds, all that the device has in use.
     assumed : tuple of str
         Columns whose content the row does not tell and was filled in by a rule.
     """
@@ -59,8 +62,9 @@ class Run:
     system: System
     plan: Plan
     gbs: int
-    step_seconds: float
+    step_seconds: float | None
     memory_bytes: float | None
+    reported: Reported = "device"
     assumed: tuple[str, ...] = ()
 
 
@@ -80,7 +84,7 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     file = files("traincast").joinpath("catalog", "measured", "training_runs.csv") if path is None else Path(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
-            found = list(csv.DictReader(opened))
+            found = list(csv.DictReader(opened, restval=""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [name for name in NEEDED if not found or name not in found[0]]
@@ -114,17 +118,16 @@ def _run(cells: Cells) -> Run:
     """The run of a row; what is wrong is noted with the cells until nothing more can be read."""
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     arguments = plan(cells, degrees(cells, sizes["layers"]), sizes, stack)
-    gbs, memory = cells.whole("gbs"), cells.number("memory_gb_published")
-    if not any(cells.number(name) for name in ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")):
+    gbs, memory, kind = cells.whole("gbs"), cells.number("memory_gb_published"), reported(cells)
+    if memory is None and not any(cells.number(name) for name in RATES):
         cells.problem("no step time")
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = seconds(cells, model, system, gbs)
-    if measured is None:
+    if measured is None and memory is None:
         cells.problem("no step time")
     cells.done()
-    assert measured is not None
     return Run(
         id=cells.text("id"),
         source=cells.text("source"),
@@ -135,6 +138,7 @@ def _run(cells: Cells) -> Run:
         gbs=gbs,
         step_seconds=measured,
         memory_bytes=None if memory is None else memory * GIB,  # frameworks report GiB and write GB
+        reported=kind,
         assumed=tuple(cells.assumed),
     )
 

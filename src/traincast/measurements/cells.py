@@ -59,7 +59,7 @@ class Cells:
         return value
 
     def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 0, or the default where the cell is empty; without one, that is a problem (and the answer 1)."""
+        """A whole number of at least 0, or the default where the cell is empty; without one that is a problem (the answer is 1)."""
         value = self.number(name)
         if value is None:
             if default is None and not self.text(name):

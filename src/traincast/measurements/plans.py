@@ -1,4 +1,4 @@
-"""The plan a row of measured runs ran: degrees, sharding, precision, what overlaps; what the row leaves open is filled in elsewhere."""
+"""The plan a row of measured runs ran: degrees, sharding, precision, what overlaps. `guesses` fills in what it leaves open."""
 
 import re
 from dataclasses import dataclass
@@ -18,11 +18,20 @@ SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p":
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
 GATHERED_ONCE: Final = ("torchtitan", "automodel")  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
 OVERLAPPING: Final = (  # stacks whose dense runs overlap tensor-parallel communication where nothing else is told
-    "megatron-core-2024", "megatron-core-2025", "megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-2026-graphs",
+    "megatron-core-2024", "megatron-core-2025", "megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026",
     "nemo-2024", "mlperf-2023", "megascale-2024",
 )  # fmt: skip
-OWN: Final = ("cp_kind", "schedule", "tp_overlap", "offload", "grad_dtype", "optimizer_kind")  # a table may have a plan's own columns
-SIXTEEN_BITS: Final = r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
+OWN: Final = (
+    "cp_kind",
+    "schedule",
+    "tp_overlap",
+    "offload",
+    "grad_dtype",
+    "optimizer_kind",
+)  # a table may have a plan's own columns
+SIXTEEN_BITS: Final = (
+    r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
+)
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
 BEFORE_SP: Final = ("megatron-lm-2021", "megatron-deepspeed-2022")
@@ -177,7 +186,7 @@ def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
 
 
 def _precision(cells: Cells) -> str:
-    """The precision recipe. TPUs run 8-bit formats that their matrix units do not have (and int8, which no recipe has) at 16 bits."""
+    """The precision recipe. TPUs run fp8, which their matrix units do not have, at 16 bits; int8 has no recipe and is taken so too."""
     told, detail = cells.text("precision").lower(), cells.text("precision_detail")
     if told not in PRECISION:
         cells.problem(f"precision {told or 'not known'}")
@@ -200,7 +209,9 @@ def _sharding(cells: Cells, cut: Degrees, stack: str) -> dict[str, Any]:
     if not told:
         cells.assume("zero")
     zero = ZERO.get(told, 3 if re.search("FSDP|ZeRO-3", detail) else 1)
-    whole = cut.pp > 1 and (zero == 2 or stack.startswith(GATHERED_ONCE))  # gradients are kept whole until a step's last micro-batch
+    whole = cut.pp > 1 and (
+        zero == 2 or stack.startswith(GATHERED_ONCE)
+    )  # gradients are kept whole until a step's last micro-batch
     if zero > 1 and (whole or re.search("no reshard", detail)):
         zero = 1
     holders = cut.dp * cut.cp

@@ -7,7 +7,7 @@ from traincast.choices import not_allowed
 from traincast.measurements.cells import Cells
 
 POLICIES: Final = (  # what a source calls it, what is made again in backward; the first that fits
-    (r"per-op", "mlp+norms"),  # torchtitan: every second product is made again, and what is elementwise
+    (r"per-op", "per-op"),  # torchtitan: every second product is made again, and what is elementwise
     (r"some blocks", "full"),  # of a share of the layers
     (r"block (\d+) layer", "full"),
     (r"except_mlp", "mlp+norms"),  # MaxText save_dot_with_context_except_mlp

@@ -166,8 +166,8 @@ class Operation:
         Whether they belong to experts.
     saved_bytes : Column
         Activations kept for backward; a column over plans [byte].
-    recompute : bool
-        Whether backward first makes the forward pass again.
+    recompute : float
+        Share of the forward pass that backward makes again first.
     passed_on : bool
         Whether what it saves is also what pipeline stages pass on.
     module : str
@@ -178,6 +178,8 @@ class Operation:
         Activations that are made again instead of being kept; a column over plans [byte].
     peak_bytes : Column
         Temporary memory while it works; a column over plans [byte].
+    synchronises : bool
+        Whether the host has to see its result before it can issue what follows.
     """
 
     name: str
@@ -187,12 +189,13 @@ class Operation:
     weights: Column = 0.0
     experts: bool = False
     saved_bytes: Column = 0.0
-    recompute: bool = False
+    recompute: float = 0.0
     passed_on: bool = False
     module: str = ""
     saved_by: str = ""
     dropped_bytes: Column = 0.0
     peak_bytes: Column = 0.0
+    synchronises: bool = False
 
     @property
     def whole_backward(self) -> Pass:

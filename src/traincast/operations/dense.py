@@ -28,6 +28,8 @@ class Sizes:
         How often an operand is cast to lower precision.
     low : bool
         Whether products run at the rate of the precision recipe.
+    kept : Column
+        An operand that is kept for backward, relative to E.
     """
 
     E: Column
@@ -35,6 +37,7 @@ class Sizes:
     accumulated: Column = 1
     casts: Column = 0
     low: bool = False
+    kept: Column = 1
 
     def read(self, elements: Column) -> Column:
         """Traffic of operands of a product [byte]."""
@@ -86,7 +89,7 @@ def linear(
         Pass((Gemm(rows, o, i, copies, low=E.low),), E.read(y + w) + E.E * x + E.cast(y), backward),  # dx = dy w'
         Pass((Gemm(i, rows, o, copies, low=E.low),), E.read(x + y) + E.accumulated * E.E * w),  # dw = x' dy
         weights=w,
-        saved_bytes=E.read((T if kept is None else kept) * i),
+        saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
     )
 
 
@@ -144,7 +147,7 @@ def summa_linear(
             panels=nb,
         ),
         weights=copies * (inputs // m2) * o,
-        saved_bytes=E.E * T * (inputs // m1),
+        saved_bytes=E.kept * E.E * T * (inputs // m1),
     )
 
 

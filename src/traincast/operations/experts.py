@@ -65,9 +65,11 @@ def _sent(name: str, rank: Sharding, rows: Column, width: Column, topk: int, for
         Collective("all-gather" if name.endswith(".permute") else "reduce-scatter", nbytes * rank.plan.etp, "etp"),
     )
     back = (comms[0], Collective("reduce-scatter" if name.endswith(".permute") else "all-gather", comms[1].nbytes, "etp"))
-    moved = dense.moved(name, rank.E, forward * rows * width, backward * rows * width, module="experts")
+    elements = rank.assumptions.expert_passes * rows * width
+    moved = dense.moved(name, rank.E, forward * elements, backward * elements, module="experts")
     return replace(
         moved,
+        synchronises=name.endswith(".permute"),
         forward=Pass(moved.forward.kernels, moved.forward.nbytes, comms),
         backward=Pass(moved.backward.kernels, moved.backward.nbytes, back),
     )
@@ -79,11 +81,13 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     wide = model.up_projections * f
     first = rank.linear_in("experts.fc1", e, wide, rows, local)
     second = rank.linear_out("experts.fc2", f, e, rows, local)
-    inner = second.saved_bytes / rank.E  # elements of the activation on the rank
+    inner = second.saved_bytes / (rank.sizes.kept * rank.E)  # elements of the activation on the rank
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
-    yield replace(dense.activation(f"experts.{model.mlp}", rank.E, inner, model.up_projections), saved_by="experts")
+    made = dense.activation(f"experts.{model.mlp}", rank.E * rank.assumptions.expert_passes, inner, model.up_projections)
+    kept = rank.plan.recipe.gates * made.saved_bytes / rank.assumptions.expert_passes + rank.gate_bytes(inner)
+    yield replace(made, saved_bytes=kept, saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
     if "mlp" in model.biases:
         yield _bias("experts.fc2_bias", rank, rows, e, local)

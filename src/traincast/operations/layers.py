@@ -7,6 +7,7 @@ from traincast.assumptions import Assumptions
 from traincast.blocks import Kind
 from traincast.model import Model
 from traincast.operations import ends, experts
+from traincast.operations.again import made_again
 from traincast.operations.base import Operation
 from traincast.operations.dense import held, moved, norm
 from traincast.operations.mlp import mlp
@@ -78,7 +79,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         *attention(model, rank, kind.local),
         *_block_end(model, rank, "attention", gather=not kind.moe or shared),
     )
-    return tuple(_again(op, plan.recomputed) for op in operations)
+    return tuple(made_again(op, model, rank, plan.recomputed) for op in operations)
 
 
 def _block_end(model: Model, rank: Sharding, block: str, gather: bool) -> Iterator[Operation]:
@@ -142,7 +143,8 @@ def _queries_keys_values(model: Model, rank: Sharding) -> Iterator[Operation]:
         normed = norm("attention.qk_norm", rank.E, T * rank.cut(model.heads + kv), q, vectors=1)
         yield replace(normed, weights=weights + 0.0 * rank.plan.tp)
     if model.positions == "rotary":
-        yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned)
+        before = rank.E * turned * float(rank.assumptions.keeps_elementwise)
+        yield replace(moved("attention.rotary", rank.E, 2 * turned, 2 * turned), saved_bytes=before)
 
 
 def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
@@ -178,10 +180,3 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
     yield replace(rank.linear_in("attention.kv_up", one.kv_rank, h * up), module="latent")
     turned = rank.tokens * rank.cut(h) * one.rope_dim + rank.tokens * one.rope_dim  # of queries, and of the one key all heads share
     yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned, module="latent")
-
-
-def _again(op: Operation, modules: frozenset[str]) -> Operation:
-    """The operation where modules are made again in backward: it may be one of them, and what it saves may be made by one."""
-    if op.module in modules or "full" in modules:
-        op = replace(op, recompute=True)
-    return replace(op, saved_bytes=0 * op.saved_bytes, dropped_bytes=op.saved_bytes) if op.saved_by in modules else op

@@ -33,7 +33,8 @@ def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Ope
     yield replace(rank.linear_in(f"{name}.fc1", e, wide), module="mlp", saved_by="norms")
     if "mlp" in model.biases:
         yield rank.bias(f"{name}.fc1", wide)
-    yield activation(f"{name}.{model.mlp}", rank.E, inner, model.up_projections)
+    acted = activation(f"{name}.{model.mlp}", rank.E, inner, model.up_projections)
+    yield replace(acted, saved_bytes=acted.saved_bytes + rank.gate_bytes(inner))
     if model.dropout and model.inner_dropout:
         yield replace(rank.dropout(f"{name}.inner_dropout", inner), module="activation")
     yield replace(rank.linear_out(f"{name}.fc2", f, e), saved_by="activation")

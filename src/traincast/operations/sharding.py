@@ -63,7 +63,9 @@ class Sharding(ABC):
         recipe, plan = self.plan.recipe, self.plan
         accumulated = plan.gradient_bytes * self.assumptions.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
         low = low and recipe.rate in ("fp8", "fp4")
-        return Sizes(self.E, recipe.operand if low else 1, accumulated, recipe.casts if low else 0, low)
+        operand = recipe.operand if low else 1
+        kept = operand if self.assumptions.keeps_casts else 1
+        return Sizes(self.E, operand, accumulated, recipe.casts if low else 0, low, kept)
 
     @cached_property
     def tokens(self) -> Column:
@@ -171,6 +173,10 @@ class Sharding(ABC):
         rows, width = self.boundary
         return dense.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
+    def gate_bytes(self, elements: Column) -> Column:
+        """Memory of the activated gate of a gated MLP, where it is kept beside gate and product [byte]."""
+        return self.E * elements * float(self.assumptions.keeps_elementwise and self.model.up_projections > 1)
+
     def heads(self, local: bool = False) -> Heads:
         """Core attention of the local heads, queries cut over the sequence."""
         model, plan = self.model, self.plan
@@ -199,7 +205,8 @@ class Sharding(ABC):
         again = "attention" in plan.recomputed
         if plan.attention == "flash":
             # The output projection keeps its operand in low precision, beside what attention needs.
-            kept, dropped = 1 if self.sizes.low else assumed.keeps_attention_output, self.model.dropout
+            kept = 1 if self.sizes.kept != 1 else assumed.keeps_attention_output
+            dropped = self.model.dropout
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
             yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout)

@@ -37,9 +37,10 @@ class OneD(Sharding):
         """Sum over tensor ranks of this rank's tokens at full width: each rank keeps its tokens, or all of them without `sp`."""
         return (Collective("reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"),)
 
-    def _gather(self, width: Column) -> Comms:
-        """All tokens of the group at full width; nothing to do without `sp`."""
-        return (Collective("all-gather", self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
+    def _gather(self, width: Column, operand: bool = False) -> Comms:
+        """All tokens of the group at full width; nothing to do without `sp`. What a product reads may be cast before it is sent."""
+        size = self.sizes.operand if operand and self.assumptions.gathers_operands else 1
+        return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
     def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
         """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
@@ -47,7 +48,7 @@ class OneD(Sharding):
             return dense.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
         keeps = self.assumptions.keeps_gathered or not self.plan.sp
         kept = self.tokens if keeps else self.tokens // self.plan.tp
-        again = () if keeps else self._gather(inputs)
+        again = () if keeps else self._gather(inputs, operand=True)
         backward = (*again, *self._scatter(inputs))
         return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, backward=backward, kept=kept)
 
@@ -78,8 +79,11 @@ class OneD(Sharding):
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
         """Norm of the rank's own rows; the result is gathered for the next block."""
-        forward = self._gather(self.model.hidden) if gather else ()
-        backward = self._scatter(self.model.hidden) if returned and self.plan.sp else ()
+        forward = self._gather(self.model.hidden, operand=True) if gather else ()
+        backward: Comms = ()
+        if returned and self.plan.sp:  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
+            gathers = self.assumptions.gathers_operands
+            backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
         return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
 
     def outer_bias(self, name: str) -> tuple[Column, Column]:

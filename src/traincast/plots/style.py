@@ -22,8 +22,9 @@ from traincast.results import beside, check_output
 from traincast.units import GIB
 
 P = ParamSpec("P")
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN = (  # Okabe and Ito's palette and two more
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE = (  # Okabe and Ito's palette and four more
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999", "#F0E442", "#7A5230",
+    "#F4B6C2", "#7D7F1B",
 )  # fmt: skip
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
@@ -31,7 +32,7 @@ DASHES: Final = ("-", "--", ":", "-.")
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "recomputation": (VERMILION, "---"), "tp_comm": (ORANGE, ""),
     "ep_comm": (BROWN, "+++"), "dp_comm": (GREEN, "\\\\\\"), "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"),
-    "optimizer_step": (BLACK, ""), "offload_comm": (YELLOW, "ooo"), "host": (SKY, "..."), "stragglers": (GREY, "///"),
+    "optimizer_step": (BLACK, ""), "offload_comm": (YELLOW, "ooo"), "host": (ROSE, "///"), "stragglers": (OLIVE, "..."),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""), "activations": (GREEN, "\\\\\\"),
     "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"), "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"),
     "reserved": (GREY, "xxx"),

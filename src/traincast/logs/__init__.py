@@ -1,0 +1,19 @@
+"""Measurements that people already have: logs of training, output of nccl-tests, tables; told apart by what is in the file.
+
+    from traincast.logs import read
+
+    read("megatron.log", gpu="h100-sxm-80")                  # TrainingRows
+    read("all_reduce.txt")                                   # CollectiveRows
+    read("gemm.csv", dtype="bf16")                           # GemmRows
+
+Formats are described in docs/calibration.md; every reader gives rows, or an `InputError` that says all that is missing.
+"""
+
+from traincast.logs.reader import read as read
+from traincast.logs.tables import Collective as Collective
+from traincast.logs.tables import CollectiveRows as CollectiveRows
+from traincast.logs.tables import Gemm as Gemm
+from traincast.logs.tables import GemmRows as GemmRows
+from traincast.logs.tables import TrainingRows as TrainingRows
+
+__all__ = ["Collective", "CollectiveRows", "Gemm", "GemmRows", "TrainingRows", "read"]

@@ -1,0 +1,138 @@
+"""Software stacks, and the terms that only they switch on: the host's pace, waits for slow ranks, windows, broadcasts."""
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.estimate import check_assumptions
+from traincast.frameworks import FRAMEWORKS
+from traincast.load import figures
+from traincast.stacks import USUAL, load_stack, resolve, stack_file, stack_names
+from traincast.times.overlap import paced_by
+
+MODEL = tc.Model(name="small", layers=8, hidden=1024, ffn=4096, heads=16, seq=1024, vocab=51200, dropout=False)
+PLAN = tc.Plan(dp=8, mbs=1)
+
+
+def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", **changes):
+    """Time of a step, and its parts, with some of what is assumed changed."""
+    est = tc.estimate(model, system, plan, gbs, replace(CALIBRATED, **changes))
+    return est.step_seconds, est.breakdown
+
+
+# The catalogue ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", stack_names())
+def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
+    stack, file = load_stack(name), stack_file(name)
+    base = load_stack(file.based_on) if file.based_on else CALIBRATED
+    changed = {one.name for one in fields(Assumptions) if getattr(stack, one.name) != getattr(base, one.name)}
+    assert changed - {"name"} <= set(file.changes())
+    assert (stack.name, file.name) == (name, name)
+    assert file.framework in FRAMEWORKS
+    assert all(figure.source != "the file itself" for figure in figures(name))
+
+
+def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_one():
+    assert resolve("calibrated") == replace(load_stack(USUAL), name="calibrated")
+    assert check_assumptions("calibrated", "torchtitan-2025") == load_stack("torchtitan-2025")
+    assert check_assumptions(None, "paper") == resolve("paper")
+    assert resolve("Torchtitan-2025").name == "torchtitan-2025"
+
+
+def test_an_unknown_name_is_told_with_all_that_are_known():
+    with pytest.raises(tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"):
+        resolve("wibble")
+
+
+# The host ---------------------------------------------------------------------------------------------------------------------
+
+
+@given(st.floats(1e-9, 1), st.floats(1e-9, 1))
+def test_the_pace_is_at_least_that_of_the_slower_side_and_at_most_a_fifth_more(host, device):
+    both = paced_by(host, device)
+    assert max(host, device) * (1 - 1e-12) <= both <= 2**0.25 * max(host, device) + 1e-12
+
+
+def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
+    """By hand: one layer's operations are counted, and each costs the host 1 ms, far more than the GPU needs."""
+    free, _ = seconds()
+    bound, parts = seconds(dispatch_seconds=1e-3)
+    est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, replace(CALIBRATED, dispatch_seconds=1e-3))
+    issued = 0
+    for part, n in est.stages.whole.items():
+        for one in est.timed[part]:
+            issued += n * (bool(one.operation.forward.kernels) + bool(one.operation.backward.kernels))
+            issued += n * (one.operation.weight is not None)
+    assert bound > 10 * free
+    assert 8 * issued * 1e-3 == pytest.approx(bound, rel=0.05)  # 8 micro-batches
+    assert parts["host"] == pytest.approx(bound, rel=0.1)
+
+
+def test_waits_between_steps_are_paid_once():
+    assert seconds(step_seconds=0.5)[0] == pytest.approx(seconds()[0] + 0.5, rel=1e-12)
+
+
+# Slow ranks -------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_node_has_no_stragglers_and_each_doubling_adds_its_share():
+    assert seconds(straggling=0.01)[0] == seconds(straggling=0)[0]
+    free, parts = seconds(tc.Plan(dp=32), straggling=0)
+    slow, _ = seconds(tc.Plan(dp=32), straggling=0.01)
+    assert slow == pytest.approx(free + 0.01 * 2 * (free - parts["optimizer_step"]), rel=1e-12)  # 32 = 8 · 2²
+
+
+def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node():
+    wide = tc.Plan(dp=32)
+    assert seconds(wide, broadcast_seconds=1e-3)[1]["dp_comm"] == pytest.approx(seconds(wide)[1]["dp_comm"] + 0.032)
+    assert seconds(broadcast_seconds=1e-3)[0] == seconds()[0], "the group is inside a node"
+    grouped = tc.Plan(dp=32, replicas=4)
+    assert seconds(grouped, broadcast_seconds=1e-3)[0] == seconds(grouped)[0], "so is each copy"
+
+
+# Windows ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_traffic_that_may_not_overlap_is_exposed_whole():
+    wide = tc.Plan(dp=32, mbs=2)
+    hidden, apart = seconds(wide)[1]["dp_comm"], seconds(wide, dp_window=0)[1]["dp_comm"]
+    assert apart > hidden
+    est = tc.estimate(MODEL, "dgx-a100", wide, 64, replace(CALIBRATED, dp_window=0, dp_contention=0))
+    assert apart == pytest.approx(est.breakdown["dp_comm"], rel=1e-12), "there is nothing hidden to contend"
+
+
+def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
+    model = replace(MODEL, layers=16)
+    plain, interleaved = tc.Plan(pp=4, dp=16, vp=1), tc.Plan(pp=4, dp=16, vp=4)
+    assert seconds(plain, model=model, interleaved_window=0)[0] == seconds(plain, model=model, interleaved_window=1)[0]
+    shorter, longer = (seconds(interleaved, 256, model, interleaved_window=share)[1]["dp_comm"] for share in (1, 0))
+    assert shorter <= longer
+
+
+# Experts ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_layers_of_experts_wait_for_the_host_once_in_forward():
+    model, system, plan = tc.load_model("mixtral-8x7b"), tc.load_system("dgx-h100"), tc.Plan(ep=8, dp=8)
+    calm = tc.estimate(model, system, plan, 8, CALIBRATED)
+    late = tc.estimate(model, system, plan, 8, replace(CALIBRATED, sync_seconds=1e-3))
+    assert np.isclose(late.step_seconds - calm.step_seconds, 32e-3, rtol=0.02)  # 32 layers, one micro-batch
+    moved = tc.estimate(model, system, plan, 8, replace(CALIBRATED, expert_passes=2))
+    assert moved.breakdown["exposed_memory"] > calm.breakdown["exposed_memory"]
+    assert moved.memory == pytest.approx(calm.memory), "traffic is no memory"
+
+
+def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
+    def waited(precision, cast):
+        plan = tc.Plan(tp=8, precision=precision)
+        return seconds(plan, system="dgx-h100", gathers_operands=cast)[1]["tp_comm"]
+
+    assert waited("fp8", cast=True) < waited("fp8", cast=False)
+    assert waited("bf16", cast=True) == pytest.approx(waited("bf16", cast=False), rel=1e-12)
