@@ -186,7 +186,7 @@ def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
 
 
 def _precision(cells: Cells) -> str:
-    """The precision recipe. TPUs run fp8, which their matrix units do not have, at 16 bits; int8 has no recipe and is taken so too."""
+    """The precision recipe; on TPUs fp8, which their matrix units do not have, and int8, which no recipe has, run at 16 bits."""
     told, detail = cells.text("precision").lower(), cells.text("precision_detail")
     if told not in PRECISION:
         cells.problem(f"precision {told or 'not known'}")
