@@ -220,7 +220,7 @@ def times() -> str:
             for kind in ("all-gather", "all-reduce", "broadcast", "all-to-all")
         ),  # type: ignore[arg-type]
         "\nReduce-scatter costs what all-gather costs, reduce what broadcast costs. One message over one link:\n\n",
-        formula("point to point, slow", point_to_point(V, system.slow)),
+        formula("point to point, slow", point_to_point(V, system.slow, PAPER)),
         "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per layer hides behind a "
         "layer's time t, of n_l layers.\n\n",
         formula("SUMMA product", panelled(x, nb, w)),

@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.assumptions import CALIBRATED, PAPER
-from traincast.memory import Footprint, devices_memory, states
+from traincast.memory import Footprint, devices_memory, reported, states
 from traincast.operations.layers import layer
 from traincast.plan import Plans
 from traincast.stages import stages
@@ -125,12 +125,45 @@ def test_activations_of_experts():
         ("attention", 4 * 32),  # statistics; queries, keys and values are inputs, the result is the projection's
         ("norms+activation", 2 * 2 * 4096 + 2 * 14336),
         ("mlp+norms+attention", 6 * 14336 + 2 * 2 * 4096 + 4 * 32),
+        ("per-op", 2 * 2 * 4096 + 2 * 1024 + 4 * 14336),  # the norms' results, keys, gate or up, the activation's result
     ],
 )
 def test_what_modules_made_again_do_not_keep(recompute, dropped):
     """Llama 3 8B, bytes of a token."""
     model = tc.load_model("llama-3-8b")
     assert (saved(model).saved - saved(model, recompute=recompute).saved) / model.seq == dropped
+
+
+def test_every_second_product_by_hand():
+    """What torchtitan's policy saves of a layer, in the order of products q, k, v, o, w1, w3, w2: the 1st, 3rd, 5th, 7th.
+
+    With the layer's input and the result of attention with its statistics: 2(h + q + v + f + h + q) bytes a token.
+    """
+    model = tc.load_model("llama-3-8b")
+    plan = Plans(recompute="per-op")
+    found = layer(model, plan, CALIBRATED)
+    assert saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
+    again = sum(op.recompute * op.forward.flops("matrix") for op in found if op.weight is not None) / (2 * model.seq)
+    assert again == pytest.approx(4096 * (1024 + 4096 + 14336), rel=1e-3)  # k, o, w3
+    assert all(op.recompute == 1 for op in found if op.weight is None and op.name != "attention.flash")
+    assert next(op for op in found if op.name == "attention.flash").recompute == 0
+
+
+def test_every_second_product_of_an_mlp_without_gate():
+    """q, v and fc1's result, the layer's input, and attention's result with its statistics; masks of dropout are made again."""
+    kept = 2 * (1024 + 1024 + 4096 + 1024 + 1024) + 2 * 2 * 16
+    assert saved(GPT, recompute="per-op").saved / s == kept
+
+
+def test_what_software_keeps():
+    """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where they are cast again."""
+    model = tc.load_model("llama-3-8b")
+    eager = replace(CALIBRATED, keeps_elementwise=True)
+    assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (4096 + 1024)
+    again = replace(CALIBRATED, keeps_casts=False)
+    assert saved(model, assumed=again, precision="fp8").saved == saved(model).saved
+    kept = 4096 + 4096 + 4096 + 14336  # inputs of qkv, fc1, proj (beside attention's own copy) and fc2, a byte each
+    assert (saved(model).saved - saved(model, precision="fp8").saved) / model.seq == kept - 2 * 4096
 
 
 def test_experts_made_again_keep_the_input_of_the_block():
@@ -157,6 +190,39 @@ def test_bytes_of_a_parameter(precision):
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
         for what, (each, from_stage) in table.items():
             assert found[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
+
+
+def held_by(zero=1, precision="bf16", parts=None, **fields):
+    """States of 1e9 parameters on each of 8 ranks [byte a parameter]."""
+    assumed = replace(CALIBRATED, **fields)
+    plan = Plans(dp=8.0, zero=zero, precision=precision).ready(assumed)
+    part = Footprint(1e9, 0.0, 0.0, 0.0, 0.0)
+    found = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
+    return {name: value / 1e9 for name, value in found.items()}
+
+
+def test_states_of_other_software():
+    """Bytes of a parameter on 8 ranks, by what each framework keeps."""
+    megatron = held_by()
+    assert megatron == {"weights": 2, "gradients": 4, "optimizer": 12 / 8}  # gradients in fp32, added to by the products
+    assert held_by(precision="fp16") == megatron | {"gradients": 2}  # Megatron-LM and DeepSpeed leave those of fp16 in 16 bits
+    deepspeed = {"gradient_copy_bytes": 2.0}
+    assert held_by(**deepspeed) == megatron | {"gradients": 6}  # BF16_Optimizer: 16 bits and fp32
+    assert held_by(precision="fp16", **deepspeed)["gradients"] == 2
+    assert held_by(zero=2, **deepspeed)["gradients"] == 4 / 8
+    assert sum(held_by(zero=3).values()) == 18 / 8  # DeepSpeed: a shard of 16-bit weights beside the master copy
+    assert sum(held_by(zero=3, keeps_sharded_copy=False).values()) == 16 / 8  # FSDP
+
+
+def test_weights_in_low_precision():
+    """Transformer Engine: 16 bits and a copy in 8; with fp8_param_gather rows and columns in 8 bits; torchao casts when it uses."""
+    assert held_by(precision="fp8")["weights"] == 3
+    assert held_by(precision="fp8", keeps_16bit_weights=False)["weights"] == 2
+    assert held_by(precision="mxfp8", keeps_16bit_weights=False)["weights"] == pytest.approx(2 * 33 / 32, rel=2e-3)
+    assert held_by(precision="nvfp4", keeps_16bit_weights=False)["weights"] == held_by(precision="nvfp4")["weights"]
+    assert held_by(precision="fp8", keeps_casts=False)["weights"] == 2
+    ends = held_by(precision="fp8", keeps_16bit_weights=False, parts={"dense": 1.0, "head": 1.0})
+    assert ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
 
 
 @pytest.mark.parametrize(
@@ -210,6 +276,30 @@ def test_activations_in_flight():
     assert both["activations"] == 5 * (3 * 6 + 1.5)  # half of the micro-batches have each end here
     assert both["logits"] == 100  # one of them at a time
     assert both["weights"] == 2 * (6 * 10 + 14)
+
+
+def test_logits_are_gone_when_a_layer_is_made_again():
+    """The head's peak and the live layer are not there at once: the larger of the two counts."""
+    model = replace(tc.load_model("llama-3-8b"), layers=14)
+    for live, expected in ((40.0, 0.0), (130.0, 30.0)):
+        costs = {"dense": Footprint(10.0, 0.0, 6.0, live, 0.0), "head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0)}
+        costs |= {"embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
+        plan = Plans(pp=4.0, recompute="full")
+        assumed = replace(CALIBRATED, vocabulary_gradient_bytes=0)
+        first, *_, last = devices_memory(costs, plan, stages(model, plan), 64, assumed)
+        assert (last["logits"], last["workspace"]) == (100, expected)
+        assert (first["logits"], first["workspace"]) == (0, live)
+
+
+def test_ways_of_measuring():
+    """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of the memory."""
+    model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
+    used = tc.estimate(model, system, tc.Plan(dp=8), 64).memory
+    allocated, reserving, device = (reported(used, kind) for kind in ("allocated", "reserved", "device"))
+    assert device == pytest.approx(sum(used.values()))
+    assert device - reserving == used["buffers"] > 0
+    assert reserving - allocated == pytest.approx(used["reserved"])
+    assert used["reserved"] == pytest.approx(CALIBRATED.allocator_share * allocated)
 
 
 def test_offloaded_states_and_activations():

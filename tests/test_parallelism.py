@@ -17,7 +17,9 @@ DGX = tc.load_system("dgx-h100")
 SLOW = replace(  # a network so slow, and without latency, that time is traffic
     DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
 )
-EXPOSED = replace(CALIBRATED, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1)
+EXPOSED = replace(  # all communication is seen, and in proportion to its volume
+    CALIBRATED, protocols=False, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1
+)
 
 
 def run(model=LLAMA, system=DGX, gbs=64, assumed=CALIBRATED, **knobs):

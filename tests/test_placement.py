@@ -16,6 +16,7 @@ from traincast.times.placement import ORDERS, Group, group
 from traincast.times.transfers import transfer
 
 SYSTEMS = {name: tc.load_system(name) for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")}
+RINGS = replace(CALIBRATED, protocols=False)  # latency and bandwidth only: times that can be reckoned by hand
 
 
 @st.composite
@@ -110,23 +111,24 @@ GROUPS = [(2, 2, 2), (8, 8, 8), (16, 1, 16), (16, 8, 16), (64, 8, 32), (64, 1, 8
 @pytest.mark.parametrize("name", ["llama3-h100", "dgx-h100", "gb200-nvl72"])
 def test_rings_on_three_tiers(name, n, g0, g1):
     system, members, V = SYSTEMS[name], Group(float(n), (float(g0), float(g1))), 1e9
-    for assumed in (PAPER, CALIBRATED):
+    for assumed in (PAPER, RINGS):
         for kind, passes in (("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)):
             assert collective(kind, V, members, system, assumed) == pytest.approx(ring(system, V, n, g0, g1, passes), rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"])
 @pytest.mark.parametrize(("n", "g0"), [(1, 1), (8, 8), (32, 8), (32, 1), (256, 4)])
-def test_a_third_tier_that_is_not_crossed_or_no_other_changes_nothing(kind, n, g0):
+@pytest.mark.parametrize("assumed", [RINGS, CALIBRATED], ids=["rings", "protocols"])
+def test_a_third_tier_that_is_not_crossed_or_no_other_changes_nothing(kind, n, g0, assumed):
     three = SYSTEMS["dgx-h100"]
     fast, leaf, _ = three.tiers
     two = replace(three, tiers=(fast, replace(leaf, size=None)))
     near = Group(float(n), (float(g0), float(n)))  # all in one larger domain
-    expected = float(collective(kind, 1e8, Group(float(n), (float(g0),)), two, CALIBRATED))
-    assert float(collective(kind, 1e8, near, three, CALIBRATED)) == pytest.approx(expected, rel=1e-12)
+    expected = float(collective(kind, 1e8, Group(float(n), (float(g0),)), two, assumed))
+    assert float(collective(kind, 1e8, near, three, assumed)) == pytest.approx(expected, rel=1e-12)
     same = replace(three, tiers=(fast, leaf, replace(leaf, size=None)))
     apart = Group(float(n), (float(g0), float(g0)))  # one node in each larger domain
-    assert float(collective(kind, 1e8, apart, same, CALIBRATED)) == pytest.approx(expected, rel=1e-12)
+    assert float(collective(kind, 1e8, apart, same, assumed)) == pytest.approx(expected, rel=1e-12)
 
 
 def test_all_to_all_by_hand():
@@ -134,24 +136,24 @@ def test_all_to_all_by_hand():
     system, V = SYSTEMS["dgx-h100"], 1e9
     fast, leaf, spine = system.tiers
     inside = 7 / 8 * V / (fast.bandwidth * fast.efficiency) + 7 * fast.latency
-    assert collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, CALIBRATED) == pytest.approx(inside, rel=1e-12)
+    assert collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, RINGS) == pytest.approx(inside, rel=1e-12)
     # 4 nodes: 3/4 of V leaves the node, over one NIC for each rank; then all of it finds its rank
     outside = 3 / 4 * V / (leaf.bandwidth * leaf.efficiency) + 3 * leaf.latency
     across = Group(32.0, (8.0, 32.0))
-    assert collective("all-to-all", V, across, system, CALIBRATED) == pytest.approx(inside + outside, rel=1e-12)
+    assert collective("all-to-all", V, across, system, RINGS) == pytest.approx(inside + outside, rel=1e-12)
     # two domains of 4 nodes: half leaves the domain, 3/8 goes to the other nodes of it
     beyond = V / 2 / (spine.bandwidth * spine.efficiency) + spine.latency
     within = 3 / 8 * V / (leaf.bandwidth * leaf.efficiency) + 3 * leaf.latency
     wide = Group(64.0, (8.0, 32.0))
-    assert collective("all-to-all", V, wide, system, CALIBRATED) == pytest.approx(inside + within + beyond, rel=1e-12)
+    assert collective("all-to-all", V, wide, system, RINGS) == pytest.approx(inside + within + beyond, rel=1e-12)
 
 
 @pytest.mark.parametrize(("nodes", "topk"), [(2, 8), (4, 8), (8, 8), (16, 8), (4, 2), (4, 1)])
 def test_a_token_crosses_once_to_each_node(nodes, topk):
     """min(K, nodes) copies instead of K leave (arXiv 2412.19437, section 3.2.2; limited there to 4 nodes)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
-    at, quick = Group(float(n), (8.0, float(n))), replace(CALIBRATED, node_copies=False)
-    every, once = (collective("all-to-all", V, at, system, one, copies=topk) for one in (quick, CALIBRATED))
+    at, quick = Group(float(n), (8.0, float(n))), replace(RINGS, node_copies=False)
+    every, once = (collective("all-to-all", V, at, system, one, copies=topk) for one in (quick, RINGS))
     rate = system.tiers[1].bandwidth * system.tiers[1].efficiency
     spared = V * (1 - 1 / nodes) * (1 - min(topk, nodes) / topk) / rate
     assert every - once == pytest.approx(spared, rel=1e-9, abs=1e-12)
@@ -162,14 +164,14 @@ def test_a_ring_of_blocks_waits_for_its_slowest_link():
     for members, tier in (((4.0, (4.0, 4.0)), 0), ((8.0, (4.0, 8.0)), 1), ((8.0, (1.0, 4.0)), 2)):
         one: Tier = system.tiers[tier]
         expected = one.latency + V / (one.bandwidth * one.efficiency)
-        assert float(collective("send", V, Group(*members), system, CALIBRATED)) == pytest.approx(expected, rel=1e-12)
-    assert float(collective("send", V, Group(1.0, (1.0, 1.0)), system, CALIBRATED)) == 0
+        assert float(collective("send", V, Group(*members), system, RINGS)) == pytest.approx(expected, rel=1e-12)
+    assert float(collective("send", V, Group(1.0, (1.0, 1.0)), system, RINGS)) == 0
 
 
 def test_links_between_stages():
     """16 stages, 2 in a node and 8 in a pod: of 15 links 8 are in nodes, 6 between nodes of a pod, 1 between pods."""
     system, V = SYSTEMS["llama3-h100"], 1e8
     hop = [tier.latency + V / (tier.bandwidth * tier.efficiency) for tier in system.tiers]
-    found = transfer(V, Group(16.0, (2.0, 8.0)), system, CALIBRATED)
+    found = transfer(V, Group(16.0, (2.0, 8.0)), system, RINGS)
     assert found == pytest.approx((8 * hop[0] + 6 * hop[1] + 1 * hop[2]) / 15, rel=1e-12)
-    assert transfer(V, Group(1.0, (1.0, 1.0)), system, CALIBRATED) == 0
+    assert transfer(V, Group(1.0, (1.0, 1.0)), system, RINGS) == 0

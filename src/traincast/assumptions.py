@@ -26,6 +26,41 @@ class Assumptions:
         Share of the matrix and vector peak that kernels sustain.
     sustained_rates : bool
         Whether the share that an accelerator is known to sustain takes the place of `matrix_efficiency`.
+    sustained_bandwidth : bool
+        Whether the share of the memory bandwidth that an accelerator is known to achieve takes the place of `memory_efficiency`.
+    memory_efficiency : float
+        Share of the memory bandwidth that kernels achieve.
+    launch_hides_traffic : bool
+        Whether memory traffic runs during the launch, too.
+    tile : float
+        Edge of the tile of a product's result that a multiprocessor works on: results are padded to whole tiles; 0 for none.
+    wave_loss : float
+        Share of the time that multiprocessors wait for the last tiles that is really lost.
+    aligned_elements : float
+        Products of heads whose widths are no multiple of this many elements of 16 bits are slowed down; 0 for none.
+    misaligned_slowdown : float
+        By how much: they do without the matrix units.
+    burst_seconds : float
+        How long work of an accelerator at rest runs at its burst rate, before the power limit acts; 0 for steady work [s].
+    attention_kernel : {"paper", "fa1", "fa2", "fa3", "cudnn"}
+        Kernel of fused attention: FlashAttention, its second and third version, cuDNN's; "paper" for the sum of its products,
+        softmax and traffic at the usual rates.
+    attention_efficiency : float
+        Share of the peak that the kernel reaches forward, for accelerators of which it is not known.
+    attention_backward : float
+        Its rate backward relative to forward, for accelerators of which it is not known.
+    attention_launch_seconds : float
+        Fixed cost of a kernel of fused attention in one direction [s].
+    attention_start : float
+        Keys for which it could have worked while it starts and ends a row.
+    attention_tail : float
+        Weight of the longest row of tiles, which multiprocessors wait for at the end.
+    attention_tile : float
+        Queries that a multiprocessor works on at once.
+    attention_softmax : float
+        Width of heads whose products take as long as the exponentials of their scores.
+    attention_wide_backward : float
+        How much slower it is backward on heads wider than 128, whose tiles do not fit beside each other.
     all_reduce_passes_in_domain : {2, 1}
         How often an all-reduce inside one network tier moves its data: reduce-scatter and all-gather make 2.
         The published results used 1 (erratum 3).
@@ -44,8 +79,18 @@ class Assumptions:
         Whether the optimizer waits for all stages of a pipeline, as it does to clip by the norm of all gradients.
     joint_backward : bool
         Whether the gradients of a linear layer's input and weights are one kernel, timed under one roof.
-    traffic_exposed : float
-        Share of a product's memory traffic that its arithmetic never hides.
+    inputs_exposed, outputs_exposed, casts_exposed : float
+        Share of a product's memory traffic that its arithmetic never hides: of operands; of the result, what it is added to
+        included; of casts to lower precision.
+    grouped_exposed : float
+        Share of the same that a product of several experts never hides, where that is more.
+    cast_passes, weight_cast_passes : float
+        How often what a recipe casts is moved: activations and gradients, and weights (for every micro-batch).
+    elementwise_passes : float
+        Memory traffic of the elementwise work of a layer relative to what it must move when fused.
+    softmax_passes, unfused_softmax_passes : float
+        The same of softmax and dropout of unfused attention, where Megatron-LM's fused softmax works and where it does not: scores
+        of a number of sequences and heads that is no multiple of 4.
     causal_skipping : float
         Share of the masked part of attention that fused kernels skip.
     keeps_attention_output : float
@@ -90,6 +135,9 @@ class Assumptions:
     keeps_casts : bool
         Whether operands and weights in low precision are kept for backward (Transformer Engine), instead of those in 16 bits,
         which are cast again (torchao).
+    keeps_16bit_weights : bool
+        Whether weights that products use in 8 bits are kept in 16 bits as well; else in 8 bits only, by rows and by columns
+        (fp8_param_gather of Megatron-Core).
     keeps_sharded_copy : bool
         Whether ZeRO-3 keeps a shard of the 16-bit weights beside that of the master copy (DeepSpeed); FSDP casts the latter.
     context_bytes : float
@@ -118,6 +166,12 @@ class Assumptions:
         schedule is interleaved.
     straggling : float
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
+    protocols : bool
+        Whether collectives are those of a communication library, which chooses among protocols and algorithms by size and group
+        (`traincast.times.protocols`), rather than rings with a latency and a bandwidth.
+    collective_launch : float
+        With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
+        which issues collectives ahead of time.
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
     """
@@ -129,6 +183,23 @@ class Assumptions:
     matrix_efficiency: float = 0.8
     vector_efficiency: float = 0.8
     sustained_rates: bool = False
+    sustained_bandwidth: bool = False
+    memory_efficiency: float = 1
+    launch_hides_traffic: bool = True
+    tile: float = 0
+    wave_loss: float = 0
+    aligned_elements: float = 0
+    misaligned_slowdown: float = 1
+    burst_seconds: float = 0
+    attention_kernel: Literal["paper", "fa1", "fa2", "fa3", "cudnn"] = "paper"
+    attention_efficiency: float = 0.5
+    attention_backward: float = 0.65
+    attention_launch_seconds: float = 20e-6
+    attention_start: float = 0
+    attention_tail: float = 0
+    attention_tile: float = 128
+    attention_softmax: float = 0
+    attention_wide_backward: float = 1
     all_reduce_passes_in_domain: float = 2.0
     slow_pipeline_links: float = 1.0
     summa_norm_width: Literal["hidden", "seq"] = "hidden"
@@ -136,7 +207,15 @@ class Assumptions:
     ordered_ranks: bool = False
     optimizer_barrier: bool = False
     joint_backward: bool = True
-    traffic_exposed: float = 0
+    inputs_exposed: float = 0
+    outputs_exposed: float = 0
+    casts_exposed: float = 0
+    grouped_exposed: float = 0
+    cast_passes: float = 1
+    weight_cast_passes: float = 0
+    elementwise_passes: float = 1
+    softmax_passes: float = 1
+    unfused_softmax_passes: float = 1
     causal_skipping: float = 1
     keeps_attention_output: float = 1
     keeps_gathered: bool = True
@@ -158,6 +237,7 @@ class Assumptions:
     vocabulary_gradient_bytes: float = 0
     gradient_copy_bytes: float = 0
     keeps_casts: bool = True
+    keeps_16bit_weights: bool = True
     keeps_sharded_copy: bool = True
     context_bytes: float = 0
     allocator_share: float = 0
@@ -171,6 +251,8 @@ class Assumptions:
     dp_window: float = 1
     interleaved_window: float = 0
     straggling: float = 0
+    protocols: bool = False
+    collective_launch: float = 1
     step_seconds: float = 0
 
 
@@ -186,20 +268,41 @@ CALIBRATED: Final = Assumptions(
     # What holds for all software, and what most of it does; what a software stack fuses, overlaps and costs stands in its file of
     # the catalogue (stacks/). "Fits" are those of an analytical model to published runs (docs/validation.md).
     name="calibrated",
-    launch_seconds=5e-6,  # [s] a kernel back to back with others: 5.2 +- 0.3 us in published GEMM benchmarks, A100 to B200
+    # Kernels: fits to published microbenchmarks, A100 to GB200, with their errors in docs/kernels.md.
+    launch_seconds=4.9e-6,  # [s] a kernel back to back with others, its start and end included: 4.5 to 5.4 us
+    launch_hides_traffic=False,
     matrix_efficiency=0.75,  # of the dense peak, where an accelerator's own is not known: 0.69 to 0.86 in GEMM benchmarks
     sustained_rates=True,
     vector_efficiency=0.8,  # assumed, as in arXiv 2410.00273
+    sustained_bandwidth=True,
+    memory_efficiency=0.85,  # BabelStream on an H200: 0.83 to 0.87 reading and writing
+    tile=128,
+    wave_loss=0.5,  # flat optimum from 0.3 to 0.7
+    inputs_exposed=0,  # 0.03 in the fit
+    outputs_exposed=0.55,  # 0.48 to 0.64
+    grouped_exposed=0.8,  # 0.9 on a B200, 0.6 on an A100
+    casts_exposed=1,  # kernels of their own
+    aligned_elements=8,  # 16 bytes
+    misaligned_slowdown=16,  # 312 over 19.5 TFLOP/s of an A100: no matrix units; BLOOM's search runs on heads of 108
+    attention_kernel="cudnn",
+    attention_efficiency=0.4,  # assumed
+    attention_backward=0.8,  # 0.80 on an A100, 0.88 on an H100
+    attention_launch_seconds=22e-6,  # [s] 14 to 27 us
+    attention_start=70,  # 28 to 115
+    attention_tail=0.15,  # 0.13 to 0.21
+    attention_softmax=22,  # 20 to 25
+    attention_wide_backward=1.34,  # 1.30 to 1.43, heads of 192 and 128 on a B200
     grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
     ordered_ranks=True,
     optimizer_barrier=True,  # gradients are clipped by their norm over all stages
     joint_backward=False,  # two products, dx and dw
-    traffic_exposed=0.9,  # of a product's traffic: 0.91 in fits, so that arithmetic and traffic nearly add up
     causal_skipping=1,  # assumed: fused kernels skip whole tiles of the mask
+    softmax_passes=1.2,  # of unfused attention, in fits: 1.15 to 1.23
+    unfused_softmax_passes=4.3,  # 3.6 times that, 2.5 to 3.6: masks, scales and casts to fp32 one by one
     keeps_attention_output=0,  # the output projection's input is the same tensor
     keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
     residuals=True,
-    accumulation_passes=1.5,  # of an fp32 gradient's 4 bytes: read and written are 2, of which fits leave 6 bytes exposed
+    accumulation_passes=2,  # an fp32 gradient's 4 bytes are read and written
     tp_exposed=0.9,  # 0.91 in fits
     tp_overlapped=0.5,  # 0.39 (user buffers) and 0.61 (asynchronous) in fits
     ep_exposed=0.65,  # 0.66 in fits, 0.44 with fused dispatchers
@@ -216,6 +319,8 @@ CALIBRATED: Final = Assumptions(
     buffer_bytes=64 * 2**20,  # [byte] assumed: channels of a communicator
     gathered_layers=2,  # assumed: the layer at work and the next (FSDP2 prefetches one)
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
+    protocols=True,
+    collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 

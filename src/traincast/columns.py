@@ -38,6 +38,33 @@ def _tier(i: int, which: str) -> tuple[_Row, ...]:
         (f"network.{i}.latency", "", "s", "figure", f"one hop over the {which} tier"),
         (f"network.{i}.ports", "", "", "figure", f"ports (NICs) of an accelerator on the {which} tier"),
         (f"network.{i}.size", "", "", "figure", f"accelerators in a domain of the {which} tier"),
+        *_protocols(i, f"the {which} tier"),
+    )
+
+
+def _protocols(i: int, where: str) -> tuple[_Row, ...]:
+    """Rows of what the protocols of collectives need to know of a tier."""
+    rows: tuple[_Row, ...] = (
+        (f"network.{i}.launch", "", "s", "figure", f"start-up of a collective over {where}"),
+        (f"network.{i}.simple_latency", "", "s", "figure", f"one hop of the Simple protocol over {where}"),
+        (f"network.{i}.ll_bandwidth", "", "byte/s", "figure", f"bandwidth of the LL protocol over {where}"),
+    )
+    if i == 0:
+        return (
+            *rows,
+            ("network.0.switch_reduction", "", "byte/s", "figure", "bandwidth of reduction in the switches, one direction"),
+        )
+    return (
+        *rows,
+        (f"network.{i}.lost_ports", "", "", "figure", f"ports that a group cannot make use of on {where}"),
+        (
+            f"network.{i}.dp_alone",
+            "",
+            "",
+            "figure",
+            f"achieved share for data-parallel groups with one member in a domain, {where}",
+        ),
+        (f"network.{i}.dp_several", "", "", "figure", f"achieved share for data-parallel groups with several members, {where}"),
     )
 
 
@@ -115,6 +142,14 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("accelerator.matrix_sustained", "", "", "figure", "share of the peak at 16 bits that large products sustain"),
     ("accelerator.fp8_sustained", "", "", "figure", "share of the peak at 8 bits that large products sustain"),
     ("accelerator.fp4_sustained", "", "", "figure", "share of the peak at 4 bits that large products sustain"),
+    ("accelerator.matrix_burst", "", "", "figure", "share of the peak at 16 bits that large products reach for a moment"),
+    ("accelerator.hbm_sustained", "", "", "figure", "share of the memory bandwidth that kernels achieve"),
+    ("accelerator.attention_fa1", "", "", "figure", "share of the peak at 16 bits that FlashAttention reaches forward"),
+    ("accelerator.attention_fa2", "", "", "figure", "share of the peak at 16 bits that FlashAttention-2 reaches forward"),
+    ("accelerator.attention_fa3", "", "", "figure", "share of the peak at 16 bits that FlashAttention-3 reaches forward"),
+    ("accelerator.attention_cudnn", "", "", "figure", "share of the peak at 16 bits that cuDNN's fused attention reaches forward"),
+    ("accelerator.attention_backward", "", "", "figure", "rate of fused attention backward, relative to forward"),
+    ("accelerator.attention_tile", "", "", "figure", "queries that fused attention works on at once"),
     ("accelerator.hbm_bandwidth", "", "byte/s", "figure", "memory bandwidth"),
     ("accelerator.hbm_bytes", "", "byte", "figure", "memory capacity"),
     ("accelerator.host_bandwidth", "", "byte/s", "figure", "bandwidth to the host's memory, one direction"),
@@ -123,11 +158,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.0.bandwidth", "", "byte/s", "figure", "bandwidth inside a fast domain, one direction"),
     ("network.0.efficiency", "", "", "figure", "achieved share of the bandwidth inside a fast domain"),
     ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
+    *_protocols(0, "a fast domain"),
     ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
     ("network.1.bandwidth", "", "byte/s", "figure", "bandwidth between domains, one port (NIC), one direction"),
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),
     ("network.1.ports", "", "", "figure", "ports (NICs) of an accelerator between domains"),
+    *_protocols(1, "the second tier"),
     ("network.1.size", "", "", "figure", "accelerators in a domain of the second tier"),
     *_tier(2, "third"),
     *_tier(3, "fourth"),

@@ -10,7 +10,9 @@ from traincast.errors import InputError, is_whole
 from traincast.recipes import Rate
 
 OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
-NO_FIGURES: Final = (".name", ".size", ".processors")  # no columns over machines
+NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh")  # no columns over machines
+MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
+ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, each but the first a successor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,16 @@ class Accelerator:
         Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit and 4-bit numbers [FLOP/s].
     matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
         Shares of the peaks at 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
+    matrix_burst : Column, optional
+        Share of the peak at 16 bits that products sustain for a moment, before the power limit acts; where that differs.
+    hbm_sustained : Column, optional
+        Share of `hbm_bandwidth` that kernels which read and write achieve.
+    attention_fa1, attention_fa2, attention_fa3, attention_cudnn : Column, optional
+        Shares of the peak at 16 bits that kernels of fused attention reach forward, on long rows of 128-wide heads.
+    attention_backward : Column, optional
+        Rate of those kernels backward, relative to forward.
+    attention_tile : Column, optional
+        Queries that a multiprocessor works on at once in those kernels forward; 128 where it is not given.
     host_bandwidth : Column, optional
         Bandwidth to the host's memory, one direction [byte/s].
     host_bytes : Column, optional
@@ -57,6 +69,14 @@ class Accelerator:
     matrix_sustained: Column | None = None
     fp8_sustained: Column | None = None
     fp4_sustained: Column | None = None
+    matrix_burst: Column | None = None
+    hbm_sustained: Column | None = None
+    attention_fa1: Column | None = None
+    attention_fa2: Column | None = None
+    attention_fa3: Column | None = None
+    attention_cudnn: Column | None = None
+    attention_backward: Column | None = None
+    attention_tile: Column | None = None
     host_bandwidth: Column | None = None
     host_bytes: Column | None = None
     power: Column | None = None
@@ -80,6 +100,25 @@ class Accelerator:
         shares = {"16-bit": self.matrix_sustained, "fp8": self.fp8_sustained, "fp4": self.fp4_sustained}
         share = shares.get(rate)
         return usual if share is None else share
+
+    def fused_attention(self, kernel: str, usual: Column) -> Column:
+        """Share of the peak at 16 bits that a kernel of fused attention reaches.
+
+        Parameters
+        ----------
+        kernel : {"fa1", "fa2", "fa3", "cudnn"}
+            The generation. Where its share is not known, that of the latest before it stands for it, else of the first after it.
+        usual : Column
+            Share for accelerators of which none is known.
+
+        Returns
+        -------
+        Column
+            The share.
+        """
+        shares = [getattr(self, f"attention_{one}") for one in ATTENTION_KERNELS]
+        own = ATTENTION_KERNELS.index(kernel)
+        return next((share for share in (*shares[own::-1], *shares[own + 1 :]) if share is not None), usual)
 
     def peak(self, rate: Rate) -> Column:
         """Dense peak of the matrix units at a rate [FLOP/s].
@@ -128,6 +167,23 @@ class Tier:
         Ports (NICs) per accelerator.
     size : int, optional
         Accelerators one domain of the tier joins; None for the outermost tier.
+    mesh : bool
+        Whether the accelerators of a domain are linked one to one rather than by switches: a group that leaves some of them out
+        does not use their links.
+    launch : Column, optional
+        Start-up of a collective that crosses the tier, in benchmarks; outside the innermost what it takes more [s].
+    simple_latency : Column, optional
+        Time of one hop in the Simple protocol of collectives; `latency` is that of the low-latency protocol LL [s].
+    ll_bandwidth : Column, optional
+        Bandwidth of the low-latency protocol over one port; in the innermost tier of an accelerator, half of what is achieved
+        unless it says otherwise (LL128) [byte/s].
+    switch_reduction : Column, optional
+        What an accelerator sends and receives while switches of the innermost tier reduce (NVLink SHARP), if they can [byte/s].
+    lost_ports : Column, optional
+        Ports of a domain that a group cannot make use of, of those its members have; 0 by default.
+    dp_alone, dp_several : Column, optional
+        In place of `efficiency`: share of `bandwidth` that data-parallel groups reach which are at work side by side, each with one
+        member in a domain, and with several; where a cluster is known to behave so.
     """
 
     name: str
@@ -136,6 +192,14 @@ class Tier:
     latency: Column
     ports: Column = 1.0
     size: int | None = None
+    mesh: bool = False
+    launch: Column | None = None
+    simple_latency: Column | None = None
+    ll_bandwidth: Column | None = None
+    switch_reduction: Column | None = None
+    lost_ports: Column | None = None
+    dp_alone: Column | None = None
+    dp_several: Column | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +262,14 @@ class System:
         own = {name: getattr(self, name) for name in OWN_FIGURES}
         figures = {path: value for path, value in (self.figures() | own).items() if isinstance(value, int | float)}
         problems = [
-            f"{path} = {value!r}: must be above 0" for path, value in figures.items() if not value > 0 and "latency" not in path
+            f"{path} = {value!r}: must be above 0"
+            for path, value in figures.items()
+            if not value > 0 and not path.endswith(MAY_BE_ZERO)
         ]
         problems += [
-            f"{path} = {value!r}: must be at least 0" for path, value in figures.items() if not value >= 0 and "latency" in path
+            f"{path} = {value!r}: must be at least 0"
+            for path, value in figures.items()
+            if not value >= 0 and path.endswith(MAY_BE_ZERO)
         ]
         if problems:
             raise InputError(f"system {self.name}", problems)

@@ -70,10 +70,32 @@ def load_system(name_or_path: str | Path) -> System:
     return System(
         name=file.name,
         accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
-        tiers=tuple(Tier(name=tier.name, **_values(tier)) for tier in file.network),
+        tiers=tuple(Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network),
         sources=_sources(file),
         **_values(file),
     )
+
+
+def load_accelerator(name: str) -> Accelerator:
+    """An accelerator of the catalogue, such as ``"h100-sxm-80"``.
+
+    Parameters
+    ----------
+    name : str
+        Its name, in any case.
+
+    Raises
+    ------
+    InputError
+        If there is no such accelerator.
+    """
+    from traincast.schema import systems
+
+    chip = known("accelerators", name.lower())
+    if chip is None:
+        raise unknown("accelerator", name, accelerator_names())
+    part = systems.AcceleratorPart.model_validate(chip)
+    return Accelerator(name=part.name, **_values(part))
 
 
 def as_model(model: str | Path | Model) -> Model:

@@ -174,7 +174,8 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
     weights = kept(2 * recipe.width if plan.zero < 3 or assumed.keeps_sharded_copy else 0.0, plan.zero >= 3)
     if recipe.copies and assumed.keeps_casts:  # of what is multiplied in low precision, which the vocabulary's matrices are not
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
-        weights = weights + kept(recipe.copies, plan.zero >= 3, layers)
+        twice = recipe.rate == "fp8" and not assumed.keeps_16bit_weights  # by rows and by columns, in the place of 16 bits
+        weights = weights + kept(2 * (recipe.copies - recipe.width) if twice else recipe.copies, plan.zero >= 3, layers)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {

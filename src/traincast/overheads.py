@@ -12,7 +12,7 @@ from traincast.hardware import System
 from traincast.operations.base import Axis, CollectiveKind
 from traincast.plan import Plans
 from traincast.stages import Counts, Stages
-from traincast.times.collectives import Line, line, several
+from traincast.times.collectives import Curve, line, several
 from traincast.times.overlap import excess, largest, layer_by_layer
 from traincast.times.placement import group
 
@@ -81,8 +81,8 @@ class _Holders(NamedTuple):
     """Ranks that hold the same weights, and what they say to each other."""
 
     sharded: bool
-    ring: Line  # of those that share one copy, or of all where every rank has one
-    between: Line | None  # replicas of the same share, if there are any
+    ring: Curve  # of those that share one copy, or of all where every rank has one
+    between: Curve | None  # replicas of the same share, if there are any
     shards: Column
 
     def gather(self, nbytes: Column) -> Column:
@@ -102,8 +102,8 @@ def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system:
     """Holders of the same weights; `axes` name the groups of all of them, of those that share a copy, and of replicas."""
     everyone, sharers, replicas = axes
 
-    def over(axis: Axis, kind: CollectiveKind) -> Line:
-        return line(kind, group(plan, axis, system.tiers), system, assumed)
+    def over(axis: Axis, kind: CollectiveKind) -> Curve:
+        return line(kind, group(plan, axis, system.tiers), system, assumed, data_parallel=True)
 
     between = over(replicas, "all-reduce") if np.any(plan.replicas != 1) else None
     if plan.zero == 0:

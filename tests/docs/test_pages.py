@@ -18,6 +18,7 @@ PAGES = [
     "docs/tutorial.md",
     "docs/models.md",
     "docs/machines.md",
+    "docs/collectives.md",
     "docs/studies.md",
     "docs/metrics.md",
     "docs/validation.md",

@@ -14,6 +14,7 @@ from traincast.operations.layers import layer, parts
 from traincast.plan import Plans
 from traincast.stages import stages, with_load
 from traincast.step import step
+from traincast.times.protocols import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -50,8 +51,27 @@ def system():
         hbm_bandwidth=gpu.hbm_bandwidth * BYTE / SECOND,
         hbm_bytes=gpu.hbm_bytes * BYTE,
     )
-    tiers = [replace(tier, bandwidth=tier.bandwidth * BYTE / SECOND, latency=tier.latency * SECOND) for tier in plain.tiers]
+    tiers = [
+        replace(
+            tier,
+            bandwidth=tier.bandwidth * BYTE / SECOND,
+            latency=tier.latency * SECOND,
+            **{name: getattr(tier, name) * unit for name, unit in PROTOCOLS.items()},
+        )
+        for tier in told(plain).tiers
+    ]
     return replace(plain, accelerator=chip, tiers=tuple(tiers))
+
+
+PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / SECOND}
+
+
+def told(system):
+    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
+    fast, slow = system.tiers
+    inside = {"launch": LAUNCH[0], "simple_latency": SIMPLE_HOPS[0], "ll_bandwidth": fast.bandwidth * fast.efficiency / 2}
+    beyond = {"launch": LAUNCH[1], "simple_latency": SIMPLE_RATIO[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
+    return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 
 
 @pytest.fixture(params=ATTENTION, ids="-".join)
@@ -118,9 +138,10 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
     model = tc.load_model(name)
     sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
+    sizes |= {"attention_launch_seconds": 20e-6 * SECOND}
     sizes |= {"host_memory_bandwidth": 50e9 * BYTE / SECOND}
     assumed = replace(CALIBRATED, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
-    bare = replace(CALIBRATED, context_bytes=1e9, buffer_bytes=1e7)
+    bare = replace(CALIBRATED, launch_seconds=5e-6, attention_launch_seconds=20e-6, context_bytes=1e9, buffer_bytes=1e7)
     with_host = replace(
         system,
         accelerator=replace(system.accelerator, host_bandwidth=50e9 * BYTE / SECOND, fp8_flops=2e15 / SECOND),

@@ -11,9 +11,7 @@ from traincast.errors import InputError, TraincastError
 
 @app.command
 def catalog(
-    name: Annotated[
-        str | None, Parameter(help="What to show, by name, or a file; all names without it.")
-    ] = None,
+    name: Annotated[str | None, Parameter(help="What to show, by name, or a file; all names without it.")] = None,
     /,
     *,
     json: Json = False,

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from traincast.columns import Column
-from traincast.operations.base import Axis, Collective, Gemm, Operation, Pass, Vector
-from traincast.operations.dense import Comms, dropout
+from traincast.operations.base import Axis, Collective, Fused, Gemm, Operation, Pass, Vector
+from traincast.operations.dense import Comms, dropout, with_traffic
 
 
 def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
@@ -59,6 +59,15 @@ class Heads:
         """Elements of the rank's queries, and of keys and values of its own tokens."""
         r, rk = self.rows
         return r * self.q + (rk * self.q + rk * self.v) / self.l * self.lq
+
+    def fused(self, backward: bool = False) -> Fused:
+        """What decides the rate of one kernel for all of it.
+
+        A sequence that is cut comes in pieces: those of the other ranks, and two of each rank, which balances the mask.
+        """
+        ways = self.l / self.lq
+        twice = 1 - (1 - ways) // ways  # 1 where it is not cut, else 2
+        return Fused(self.rows[0], self.l, self.share, ways * twice, (self.q + self.v) / 2, backward)
 
     @property
     def kv_elements(self) -> Column:
@@ -115,14 +124,33 @@ def flash(
     moved = E * (uq + uo + uk + uv)
     return Operation(
         "attention.flash",
-        Pass((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds),
-        Pass((dq, dk, softmax_backward, *drop, da, dv, logits, softmax, *drop), moved + saved, comms[1], rounds=rounds),
+        Pass((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
+        Pass(
+            (dq, dk, softmax_backward, *drop, da, dv, logits, softmax, *drop),
+            moved + saved,
+            comms[1],
+            rounds=rounds,
+            fused=at.fused(backward=True),
+        ),
         saved_bytes=own if again else saved,
         recompute=again,
     )
 
 
-def unfused(E: Column, mask: Column, at: Heads, over: Axis, recompute: bool, dropped: bool = True) -> Iterator[Operation]:
+def of_heads(m: Column, k: Column, n: Column) -> Gemm:
+    """A product for every head, the heads' rows counted together."""
+    return Gemm(m, k, n, layout="batched")
+
+
+def unfused(
+    E: Column,
+    mask: Column,
+    at: Heads,
+    over: Axis,
+    recompute: bool,
+    dropped: bool = True,
+    passes: tuple[Column, Column] = (1, 1),
+) -> Iterator[Operation]:
     """Attention as separate kernels (arXiv 2410.00273, operations of a layer).
 
     Parameters
@@ -137,6 +165,9 @@ def unfused(E: Column, mask: Column, at: Heads, over: Axis, recompute: bool, dro
         Whether backward makes the scores again, up to dropout, instead of reading what softmax and dropout saved.
     dropped : bool
         Whether there is dropout.
+    passes : pair of Column
+        Traffic of softmax and dropout relative to what they must move, where the matrices of scores are a multiple of 4 and the
+        fused kernel works (Megatron-LM), and where they are not.
 
     Yields
     ------
@@ -144,23 +175,31 @@ def unfused(E: Column, mask: Column, at: Heads, over: Axis, recompute: bool, dro
         Logits, softmax, dropout and attend.
     """
     (r, rk), lq, l = at.rows, at.lq, at.l
+    moves, beside = passes
+    if moves != beside:
+        matrices = at.b * at.h
+        moves = moves + (beside - moves) * -(-(matrices - matrices // 4 * 4) // 4)  # the last factor: 1 where 4 leaves a rest
     n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # elements of scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
-        Pass((Gemm(r, at.q, l),), E * (n + uq + uk), gather_k),  # A = Q K'
-        Pass((Gemm(r, l, at.q), Gemm(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k),  # dQ = dA K, dK = dA' Q
+        Pass((of_heads(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
+        Pass(  # dQ = dA K, dK = dA' Q
+            (of_heads(r, l, at.q), of_heads(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k, written=E * 2 * uq
+        ),
         saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
         recompute=recompute,
     )
-    yield _softmax(E, r, l, recompute)
+    yield with_traffic(_softmax(E, r, l, recompute), moves)
     if dropped:
-        yield dropout("attention.dropout", E, mask, n, recompute)
+        yield with_traffic(dropout("attention.dropout", E, mask, n, recompute), moves)
     yield Operation(
         "attention.attend",
-        Pass((Gemm(r, l, at.v),), E * (n + uo + uv), gather_v),  # O = A V
-        Pass((Gemm(r, at.v, l), Gemm(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v),  # dA = dO V', dV = A' dO
+        Pass((of_heads(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
+        Pass(  # dA = dO V', dV = A' dO
+            (of_heads(r, at.v, l), of_heads(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v, written=E * (n + uo)
+        ),
         saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
     )
 

@@ -26,6 +26,7 @@ Axis = Literal[
     "expert shards",
     "expert replicas",
 ]
+Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
 CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
 
 
@@ -43,6 +44,8 @@ class Gemm:
         Whether the product is added to what is there, which costs one addition per element more.
     low : bool
         Whether it runs at the rate of the precision recipe; at 16 bits (or above) otherwise.
+    layout : {"one", "grouped", "batched"}
+        One product with the weights of a layer, one for each expert's, or one for each head of attention.
     """
 
     m: Column
@@ -51,6 +54,7 @@ class Gemm:
     batch: Column = 1.0
     accumulate: bool = False
     low: bool = False
+    layout: Layout = "one"
 
     @property
     def unit(self) -> Unit:
@@ -78,6 +82,34 @@ class Vector:
 
 
 Kernel = Gemm | Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """What decides the rate of a kernel that does all of core attention at once.
+
+    Parameters
+    ----------
+    queries : Column
+        Queries of all heads, whose tiles are shared out to the multiprocessors; a column over plans.
+    keys : Column
+        All keys of a query; a column over plans.
+    share : Column
+        Share of them that is worked on.
+    starts : Column
+        How often work on the keys of a query starts, where they come in pieces; a column over plans.
+    width : Column
+        Mean width of a head's keys and values.
+    backward : bool
+        Whether it makes the gradients.
+    """
+
+    queries: Column
+    keys: Column
+    share: Column
+    starts: Column
+    width: Column
+    backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +150,12 @@ class Pass:
         Panels of a SUMMA product, whose communication overlaps with the arithmetic; a column over plans.
     rounds : Column, optional
         Rounds of ring attention: so many times the collectives are repeated behind the arithmetic; a column over plans.
+    written : Column
+        The part of the traffic that is results of products, and what they are added to; a column over plans [byte].
+    cast : Column
+        The part of the traffic that is casts to lower precision; a column over plans [byte].
+    fused : Fused, optional
+        What it takes to time all kernels as one, where they are one.
     """
 
     kernels: tuple[Kernel, ...]
@@ -125,11 +163,21 @@ class Pass:
     collectives: tuple[Collective, ...] = ()
     panels: Column | None = None
     rounds: Column | None = None
+    written: Column = 0.0
+    cast: Column = 0.0
+    fused: Fused | None = None
 
     def __add__(self, other: "Pass") -> "Pass":
         """Both as one piece of work."""
         return Pass(
-            self.kernels + other.kernels, self.nbytes + other.nbytes, self.collectives + other.collectives, self.panels, self.rounds
+            self.kernels + other.kernels,
+            self.nbytes + other.nbytes,
+            self.collectives + other.collectives,
+            self.panels,
+            self.rounds,
+            self.written + other.written,
+            self.cast + other.cast,
+            self.fused,
         )
 
     def flops(self, unit: Unit) -> Column:

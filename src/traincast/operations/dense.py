@@ -4,10 +4,10 @@ Every formula is from arXiv 2410.00273, operations of a layer. E is the size of 
 input and output widths. All of them are numbers or columns over plans.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincast.columns import Column
-from traincast.operations.base import Collective, Gemm, Operation, Pass, Vector
+from traincast.operations.base import Collective, Gemm, Layout, Operation, Pass, Vector
 
 Comms = tuple[Collective, ...]
 
@@ -24,8 +24,8 @@ class Sizes:
         An operand of a product, relative to E.
     accumulated : Column
         What is moved for an element of the weight gradient, relative to E.
-    casts : Column
-        How often an operand is cast to lower precision.
+    casts, weight_casts : Column
+        How often an activation or a gradient, and a weight, is cast to lower precision for a product.
     low : bool
         Whether products run at the rate of the precision recipe.
     kept : Column
@@ -36,6 +36,7 @@ class Sizes:
     operand: Column = 1
     accumulated: Column = 1
     casts: Column = 0
+    weight_casts: Column = 0
     low: bool = False
     kept: Column = 1
 
@@ -47,6 +48,10 @@ class Sizes:
         """Traffic of casting operands: each is read at 16 bits, and written by rows and by columns at half of that [byte]."""
         return self.casts * 2 * self.E * elements
 
+    def cast_weights(self, elements: Column) -> Column:
+        """The same for weights, in every micro-batch [byte]."""
+        return self.weight_casts * 2 * self.E * elements
+
 
 def linear(
     name: str,
@@ -56,7 +61,7 @@ def linear(
     o: Column,
     forward: Comms = (),
     backward: Comms = (),
-    copies: Column = 1,
+    copies: Column | None = None,
     kept: Column | None = None,
 ) -> Operation:
     """Linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
@@ -71,8 +76,8 @@ def linear(
         Tokens, local input width, local output width.
     forward, backward : tuple of Collective
         Communication of each direction.
-    copies : Column
-        Weight matrices that share the tokens evenly (experts).
+    copies : Column, optional
+        Weight matrices that share the tokens evenly (experts); one matrix if left out.
     kept : Column, optional
         Tokens whose input is kept for backward; all of them if left out.
 
@@ -81,20 +86,36 @@ def linear(
     Operation
         Its input is saved.
     """
-    rows = T / copies  # of each matrix
-    x, y, w = T * i, T * o, copies * i * o  # elements; each moves once per product
+    layout: Layout = "one" if copies is None else "grouped"
+    b: Column = 1 if copies is None else copies
+    rows = T / b  # of each matrix
+    x, y, w = T * i, T * o, b * i * o  # elements; each moves once per product
+    to, back, dw = E.E * y, E.E * x, E.accumulated * E.E * w  # results [byte]
+    cast, cast_back = E.cast(x) + E.cast_weights(w), E.cast(y)
+
+    def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
+        return (Gemm(m, k, n, b, low=E.low, layout=layout),)
+
     return Operation(
         name,
-        Pass((Gemm(rows, i, o, copies, low=E.low),), E.read(x + w) + E.E * y + E.cast(x), forward),
-        Pass((Gemm(rows, o, i, copies, low=E.low),), E.read(y + w) + E.E * x + E.cast(y), backward),  # dx = dy w'
-        Pass((Gemm(i, rows, o, copies, low=E.low),), E.read(x + y) + E.accumulated * E.E * w),  # dw = x' dy
+        Pass(product(rows, i, o), E.read(x + w) + to + cast, forward, written=to, cast=cast),
+        Pass(product(rows, o, i), E.read(y + w) + back + cast_back, backward, written=back, cast=cast_back),  # dx = dy w'
+        Pass(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
         weights=w,
         saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
     )
 
 
 def summa_linear(
-    name: str, E: Sizes, T: Column, inputs: Column, outputs: Column, m1: Column, m2: Column, nb: Column, copies: Column = 1
+    name: str,
+    E: Sizes,
+    T: Column,
+    inputs: Column,
+    outputs: Column,
+    m1: Column,
+    m2: Column,
+    nb: Column,
+    copies: Column | None = None,
 ) -> Operation:
     """Linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
 
@@ -114,8 +135,8 @@ def summa_linear(
         Degrees tp and tp2.
     nb : Column
         Panels.
-    copies : Column
-        Weight matrices that share the tokens evenly (experts).
+    copies : Column, optional
+        Weight matrices that share the tokens evenly (experts); one matrix if left out.
 
     Returns
     -------
@@ -123,30 +144,24 @@ def summa_linear(
         Its collectives are those of one panel.
     """
     o = outputs // m1
-    rows = T / copies  # of each matrix
-    x, w, y = T * inputs, copies * inputs * o, T * o  # elements that pass through the rank
-    moved = E.read(w) + E.E * y * nb + E.read(x)  # every panel adds to the result
+    layout: Layout = "one" if copies is None else "grouped"
+    c: Column = 1 if copies is None else copies
+    rows = T / c  # of each matrix
+    x, w, y = T * inputs, c * inputs * o, T * o  # elements that pass through the rank
+    to, dw = E.E * y * nb, E.accumulated * E.E * w  # every panel adds to the result [byte]
+    moved, cast, cast_back = E.read(w) + to + E.read(x), E.cast(x) + E.cast_weights(w), E.cast(y)
+    x_down, w_down = Collective("broadcast", E.E * x / nb, "tp"), Collective("broadcast", E.E * w / nb, "tp2")
+    x_up, w_up = Collective("reduce", E.E * x / nb, "tp"), Collective("reduce", E.E * w / nb, "tp2")
+
+    def product(m: Column, k: Column, n: Column, accumulate: bool = False) -> tuple[Gemm, ...]:
+        return (Gemm(m, k, n, c, accumulate, E.low, layout),)
+
     return Operation(
         name,
-        Pass(
-            (Gemm(rows, inputs, o, copies, accumulate=True, low=E.low),),
-            moved + E.cast(x),
-            (Collective("broadcast", E.E * x / nb, "tp"), Collective("broadcast", E.E * w / nb, "tp2")),
-            panels=nb,
-        ),
-        Pass(
-            (Gemm(rows, o, inputs, copies, low=E.low),),
-            moved + E.cast(y),
-            (Collective("broadcast", E.E * w / nb, "tp2"), Collective("reduce", E.E * x / nb, "tp")),
-            panels=nb,
-        ),
-        Pass(
-            (Gemm(inputs, rows, o, copies, low=E.low),),
-            E.read(x) + E.E * y * nb + E.accumulated * E.E * w,
-            (Collective("broadcast", E.E * x / nb, "tp"), Collective("reduce", E.E * w / nb, "tp2")),
-            panels=nb,
-        ),
-        weights=copies * (inputs // m2) * o,
+        Pass(product(rows, inputs, o, True), moved + cast, (x_down, w_down), nb, written=to, cast=cast),
+        Pass(product(rows, o, inputs), moved + cast_back, (w_down, x_up), nb, written=to, cast=cast_back),
+        Pass(product(inputs, rows, o), E.read(x) + to + dw, (x_down, w_up), nb, written=dw),
+        weights=c * (inputs // m2) * o,
         saved_bytes=E.kept * E.E * T * (inputs // m1),
     )
 
@@ -225,6 +240,15 @@ def moved(name: str, E: Column, forward: Column, backward: Column, module: str =
     return Operation(
         name, Pass((Vector(forward),), E * forward), Pass((Vector(backward),), E * backward), weights=weights, module=module
     )
+
+
+def with_traffic(op: Operation, passes: Column) -> Operation:
+    """The operation with its memory traffic so many times over, as kernels move it that are not fused; communication stays."""
+    if isinstance(passes, float | int) and passes == 1:
+        return op
+    forward = replace(op.forward, nbytes=passes * op.forward.nbytes)
+    same = op.backward is op.forward
+    return replace(op, forward=forward, backward=forward if same else replace(op.backward, nbytes=passes * op.backward.nbytes))
 
 
 def held(name: str, E: Column, weights: Column) -> Operation:

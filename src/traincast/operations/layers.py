@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from traincast.assumptions import Assumptions
 from traincast.blocks import Kind
@@ -9,13 +10,18 @@ from traincast.model import Model
 from traincast.operations import ends, experts
 from traincast.operations.again import made_again
 from traincast.operations.base import Operation
-from traincast.operations.dense import held, moved, norm
+from traincast.operations.dense import held, moved, norm, with_traffic
 from traincast.operations.mlp import mlp
 from traincast.operations.sharding import Sharding
 from traincast.operations.tensor_parallel import sharding
 from traincast.plan import Plans
 
 Layer = tuple[Operation, ...]
+OWN_TRAFFIC: Final = (
+    "experts.",
+    "attention.softmax",
+    "attention.dropout",
+)  # operations whose passes are counted where they are made
 
 
 def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
@@ -79,7 +85,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         *attention(model, rank, kind.local),
         *_block_end(model, rank, "attention", gather=not kind.moe or shared),
     )
-    return tuple(made_again(op, model, rank, plan.recomputed) for op in operations)
+    return tuple(made_again(_as_fused(op, assumptions), model, rank, plan.recomputed) for op in operations)
 
 
 def _block_end(model: Model, rank: Sharding, block: str, gather: bool) -> Iterator[Operation]:
@@ -180,3 +186,15 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
     yield replace(rank.linear_in("attention.kv_up", one.kv_rank, h * up), module="latent")
     turned = rank.tokens * rank.cut(h) * one.rope_dim + rank.tokens * one.rope_dim  # of queries, and of the one key all heads share
     yield moved("attention.rotary", rank.E, 2 * turned, 2 * turned, module="latent")
+
+
+def _as_fused(op: Operation, assumed: Assumptions) -> Operation:
+    """The operation with the memory traffic that a framework's kernels make of elementwise work."""
+    if assumed.elementwise_passes == 1 or op.name.startswith(OWN_TRAFFIC) or not _elementwise(op):
+        return op
+    return with_traffic(op, assumed.elementwise_passes)
+
+
+def _elementwise(op: Operation) -> bool:
+    """Whether it has work, all of it on the vector unit."""
+    return bool(op.forward.kernels) and all(kernel.unit == "vector" for kernel in op.forward.kernels)

@@ -60,12 +60,13 @@ class Sharding(ABC):
 
     def _sizes(self, low: bool) -> Sizes:
         """Sizes of what a linear layer moves, at the rate of the precision recipe or at 16 bits."""
-        recipe, plan = self.plan.recipe, self.plan
-        accumulated = plan.gradient_bytes * self.assumptions.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
-        low = low and recipe.rate in ("fp8", "fp4")
-        operand = recipe.operand if low else 1
-        kept = operand if self.assumptions.keeps_casts else 1
-        return Sizes(self.E, operand, accumulated, recipe.casts if low else 0, low, kept)
+        recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
+        accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
+        if not (low and recipe.rate in ("fp8", "fp4")):
+            return Sizes(self.E, 1, accumulated)
+        casts, weight_casts = recipe.casts * assumed.cast_passes, recipe.casts * assumed.weight_cast_passes
+        kept = recipe.operand if assumed.keeps_casts else 1
+        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, low, kept)
 
     @cached_property
     def tokens(self) -> Column:
@@ -78,7 +79,9 @@ class Sharding(ABC):
         """Rows and width of the activation between blocks, on the rank."""
 
     @abstractmethod
-    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_in(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Linear layer that enters a block; its output is cut over tensor ranks.
 
         Parameters
@@ -89,8 +92,8 @@ class Sharding(ABC):
             Full widths.
         rows : Column, optional
             Tokens on the rank, where they are not all of its own (experts).
-        copies : Column
-            Weight matrices that share the tokens evenly (experts).
+        copies : Column, optional
+            Weight matrices that share the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
@@ -99,7 +102,9 @@ class Sharding(ABC):
         """
 
     @abstractmethod
-    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_out(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Linear layer that leaves a block; its input is cut over tensor ranks.
 
         Parameters
@@ -110,8 +115,8 @@ class Sharding(ABC):
             Full widths.
         rows : Column, optional
             Tokens on the rank, where they are not all of its own (experts).
-        copies : Column
-            Weight matrices that share the tokens evenly (experts).
+        copies : Column, optional
+            Weight matrices that share the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
@@ -209,7 +214,8 @@ class Sharding(ABC):
             dropped = self.model.dropout
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
-            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout)
+            passes = assumed.softmax_passes, assumed.unfused_softmax_passes
+            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout, passes)
 
     def _rounds(self) -> Column | None:
         """Rounds of ring attention beyond the first, if it is a ring."""

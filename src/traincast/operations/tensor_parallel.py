@@ -42,7 +42,9 @@ class OneD(Sharding):
         size = self.sizes.operand if operand and self.assumptions.gathers_operands else 1
         return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
-    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_in(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
         if rows is not None:
             return dense.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
@@ -52,7 +54,9 @@ class OneD(Sharding):
         backward = (*again, *self._scatter(inputs))
         return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, backward=backward, kept=kept)
 
-    def linear_out(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_out(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """Row-parallel: w[inputs/m1, outputs]; the output is reduce-scattered."""
         if rows is not None:
             return dense.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
@@ -81,7 +85,9 @@ class OneD(Sharding):
         """Norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden, operand=True) if gather else ()
         backward: Comms = ()
-        if returned and self.plan.sp:  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
+        if (
+            returned and self.plan.sp
+        ):  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
             backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
         return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
@@ -111,7 +117,9 @@ class Summa(Sharding):
         """b (l/m2) rows of width e/m1."""
         return self.tokens, self.model.hidden // self.plan.tp
 
-    def linear_in(self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column = 1) -> Operation:
+    def linear_in(
+        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+    ) -> Operation:
         """SUMMA product; both linear layers of a block are the same."""
         plan, tokens = self.plan, self.tokens if rows is None else rows
         return dense.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)

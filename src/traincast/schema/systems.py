@@ -3,7 +3,7 @@
 from functools import cache
 from typing import ClassVar, Final
 
-from pydantic import create_model, field_validator
+from pydantic import StrictBool, create_model, field_validator
 
 from traincast.documents import catalogue, known
 from traincast.errors import MOST, close_to
@@ -43,6 +43,14 @@ class AcceleratorPart(Part):
     matrix_sustained: Share | None = None
     fp8_sustained: Share | None = None
     fp4_sustained: Share | None = None
+    matrix_burst: Share | None = None
+    hbm_sustained: Share | None = None
+    attention_fa1: Share | None = None
+    attention_fa2: Share | None = None
+    attention_fa3: Share | None = None
+    attention_cudnn: Share | None = None
+    attention_backward: Share | None = None
+    attention_tile: Count | None = None
     hbm_bandwidth: ByteRate
     hbm_bytes: Bytes
     host_bandwidth: ByteRate | None = None
@@ -58,12 +66,13 @@ class TierPart(Part):
     bandwidth: ByteRate
     efficiency: Share
     latency: Seconds
+    launch: Seconds | None = None
+    simple_latency: Seconds | None = None
+    ll_bandwidth: ByteRate | None = None
 
 
-class InnerTier(TierPart):
-    """The network inside a fast domain of `size` accelerators; its bandwidth is that of all links of an accelerator."""
-
-    elsewhere: ClassVar = {"ports": "the innermost tier's bandwidth is that of all links of an accelerator"}
+class DomainTier(TierPart):
+    """A network that joins domains of `size` accelerators."""
 
     size: Count
 
@@ -76,18 +85,39 @@ class InnerTier(TierPart):
         return size
 
 
+class InnerTier(DomainTier):
+    """The network inside a fast domain; its bandwidth is that of all links of an accelerator."""
+
+    elsewhere: ClassVar = {
+        "ports": "the innermost tier's bandwidth is that of all links of an accelerator",
+        "lost_ports": "the innermost tier has no ports",
+        "dp_alone": "the innermost tier has no ports to share",
+        "dp_several": "the innermost tier has no ports to share",
+    }
+
+    mesh: StrictBool = False
+    switch_reduction: ByteRate | None = None
+
+
 class OuterTier(TierPart):
     """The network that joins everything."""
 
-    elsewhere: ClassVar = {"size": "the outermost tier joins everything and has none; leave it out, or add a tier outside"}
+    elsewhere: ClassVar = {
+        "size": "the outermost tier joins everything and has none; leave it out, or add a tier outside",
+        "mesh": "only the innermost tier can be a mesh",
+        "switch_reduction": "only switches of the innermost tier are modelled to reduce",
+    }
 
     ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
+    lost_ports: Amount | None = None
+    dp_alone: Share | None = None
+    dp_several: Share | None = None
 
 
-class MiddleTier(OuterTier, InnerTier):
+class MiddleTier(OuterTier, DomainTier):
     """A network between fast domains that joins `size` accelerators."""
 
-    elsewhere: ClassVar = {}
+    elsewhere: ClassVar = {key: why for key, why in OuterTier.elsewhere.items() if key != "size"}
 
 
 class SystemFile(File):
@@ -118,7 +148,7 @@ class SystemFile(File):
     @classmethod
     def _nested(cls, network: tuple[TierPart, ...]) -> tuple[TierPart, ...]:
         """Domains of a tier hold whole domains of the tier before."""
-        sizes = [tier.size.value for tier in network if isinstance(tier, InnerTier)]
+        sizes = [tier.size.value for tier in network if isinstance(tier, DomainTier)]
         for i, (size, inner) in enumerate(zip(sizes[1:], sizes, strict=False), start=1):
             if size % inner or size == inner:
                 larger = inner * max(round(size / inner), 2)

@@ -1,7 +1,8 @@
 """Ring collectives, all-to-all and point-to-point messages on tiers of network (arXiv 2410.00273, collectives).
 
 A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
-is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one.
+is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one. With
+`Assumptions.protocols` times are those of `traincast.times.protocols`: of what a communication library chooses among.
 """
 
 from functools import reduce
@@ -13,39 +14,11 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System, Tier
 from traincast.operations.base import CollectiveKind, total
+from traincast.times import protocols
 from traincast.times.placement import Group
+from traincast.times.protocols import Protocols, effective, several
 
-
-def effective(tier: Tier) -> Column:
-    """Bandwidth of one port that collectives achieve: peak times efficiency (arXiv 2410.00273, collectives).
-
-    Parameters
-    ----------
-    tier : Tier
-        The network.
-
-    Returns
-    -------
-    Column
-        Bandwidth, a number or a column over machines [byte/s].
-    """
-    return tier.bandwidth * tier.efficiency
-
-
-def several(members: Column) -> Column:
-    """Whether a group has several members, as a number.
-
-    Parameters
-    ----------
-    members : Column
-        Members, at least 1.
-
-    Returns
-    -------
-    Column
-        1 where there are several, 0 where there is one.
-    """
-    return np.minimum(members - 1, 1)
+__all__ = ["Curve", "Line", "collective", "effective", "line", "point_to_point", "several"]
 
 
 def collective(
@@ -76,7 +49,7 @@ def collective(
     if kind == "all-to-all":
         return all_to_all(V, members, system, assumed, copies)
     if kind == "send":
-        return _neighbour(V, members, system)
+        return _neighbour(V, members, system, assumed)
     return line(kind, members, system, assumed).seconds(V)
 
 
@@ -99,8 +72,16 @@ class Line(NamedTuple):
         return V * self.per_byte + self.hops * np.sign(V)
 
 
-def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions) -> Line:
-    """Time of a ring collective over its volume; arguments as for `collective`."""
+Curve = Line | Protocols
+
+
+def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool = False) -> Curve:
+    """Time of a collective over its volume; arguments as for `collective`.
+
+    Traffic that is `data_parallel` has all groups of a domain at work at once.
+    """
+    if assumed.protocols:
+        return protocols.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
     n, near = members
     fast, *outer = system.tiers
     inside = several(near[0])
@@ -141,6 +122,9 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         Tier after tier, with a latency for each partner; 0 for a group of one [s].
     """
     n, near = members
+    if assumed.protocols:
+        once = copies if assumed.node_copies else None
+        return protocols.all_to_all(V, members, system.tiers, assumed.collective_launch, once)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
@@ -153,14 +137,17 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
     return total(seconds)
 
 
-def _neighbour(V: Column, members: Group, system: System) -> Column:
+def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) -> Column:
     """Time to pass a block to the neighbour in a ring: over the outermost tier that the ring crosses."""
     n, near = members
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
-    return reduce(np.maximum, (several(beyond // within) * point_to_point(V, tier) for tier, within, beyond in spans))
+    return reduce(
+        np.maximum,
+        (several(beyond // within) * point_to_point(V, tier, assumed, inner=tier is system.fast) for tier, within, beyond in spans),
+    )
 
 
-def point_to_point(V: Column, tier: Tier) -> Column:
+def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = False) -> Column:
     """Time of one message over one port (arXiv 2410.00273, point to point).
 
     Parameters
@@ -169,10 +156,16 @@ def point_to_point(V: Column, tier: Tier) -> Column:
         The message; a column over plans [byte].
     tier : Tier
         The network it crosses.
+    assumed : Assumptions
+        Whether the library's protocols are modelled.
+    inner : bool
+        Whether the network is the innermost.
 
     Returns
     -------
     Column
         Latency and V over the effective bandwidth [s].
     """
+    if assumed.protocols:
+        return protocols.message(V, tier, inner, assumed.collective_launch)
     return tier.latency + V / effective(tier)

@@ -5,15 +5,16 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import Accelerator
-from traincast.operations.base import Pass
+from traincast.operations.base import Gemm, Pass
 from traincast.recipes import Precision, Rate
+from traincast.times.kernels import attention, burst, work_done
 from traincast.times.overlap import excess
 
 
 def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Launch and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
 
-    Matrix and vector units work one after the other.
+    Matrix and vector units work one after the other. Fused attention is one kernel with a rate of its own where one is assumed.
 
     Parameters
     ----------
@@ -32,13 +33,23 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Preci
         t_c; a column over plans [s].
     """
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
-    matrix = work.flops("matrix") / (_share(high, gpu, assumed) * gpu.peak(high))
+    if work.fused is not None and assumed.attention_kernel != "paper":
+        return _launch(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, gpu.peak(high), assumed)
+    matrix = work_done(work, "matrix", gpu, assumed) / (_share(high, gpu, assumed) * gpu.peak(high))
+    if assumed.burst_seconds:
+        matrix = burst(matrix, gpu, assumed)
     vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
     seconds = assumed.launch_seconds + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
         low = _share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
-        seconds = seconds + work.flops("low") / low
+        seconds = seconds + work_done(work, "low", gpu, assumed) / low
     return seconds
+
+
+def _launch(work: Pass, assumed: Assumptions) -> Column:
+    """Fixed cost of the kernels of a pass, their start and end included [s]."""
+    one_kernel = work.fused is not None and assumed.attention_kernel != "paper"
+    return assumed.attention_launch_seconds if one_kernel else assumed.launch_seconds
 
 
 def _share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -47,10 +58,17 @@ def _share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
     return gpu.sustained(rate, usual) if assumed.sustained_rates else usual
 
 
+def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Memory bandwidth that kernels achieve: the accelerator's own share of its peak if it is asked for and known [byte/s]."""
+    known = gpu.hbm_sustained if assumed.sustained_bandwidth else None
+    return gpu.hbm_bandwidth * (assumed.memory_efficiency if known is None else known)
+
+
 def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Memory traffic not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
 
-    Of a product's traffic a share may be exposed whatever the arithmetic.
+    Of a product's traffic a share may be exposed whatever the arithmetic: κ of what it writes, after its main loop, and shares of
+    what it reads and of what is cast for it. A launch hides traffic or not.
 
     Parameters
     ----------
@@ -61,14 +79,30 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assum
     gpu : Accelerator
         Supplies the bandwidth.
     assumed : Assumptions
-        The share of a product's traffic that is always exposed.
+        The shares, and what launches hide.
 
     Returns
     -------
     Column
         Exposed time; a column over plans [s].
     """
-    traffic = work.nbytes / gpu.hbm_bandwidth
-    if assumed.traffic_exposed and any(kernel.unit != "vector" for kernel in work.kernels):
-        return np.maximum(traffic - compute, assumed.traffic_exposed * traffic)
-    return excess(traffic - compute)
+    rate = memory_rate(gpu, assumed)
+    if work.kernels and not assumed.launch_hides_traffic:
+        compute = compute - _launch(work, assumed)
+    late = _always_exposed(work, assumed)
+    traffic = work.nbytes / rate
+    return excess(traffic - compute) if late is None else np.maximum(traffic - compute, late / rate)
+
+
+def _always_exposed(work: Pass, assumed: Assumptions) -> Column | None:
+    """Traffic of products that arithmetic never hides [byte]; None where there is none."""
+    fused = work.fused is not None and assumed.attention_kernel != "paper"
+    if fused or all(kernel.unit == "vector" for kernel in work.kernels):
+        return None
+    inputs, outputs = assumed.inputs_exposed, assumed.outputs_exposed
+    if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):
+        inputs, outputs = max(inputs, assumed.grouped_exposed), max(outputs, assumed.grouped_exposed)
+    if not (inputs or outputs or assumed.casts_exposed):
+        return None
+    read = work.nbytes - work.written - work.cast
+    return inputs * read + outputs * work.written + assumed.casts_exposed * work.cast

@@ -23,7 +23,7 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     system : System
         Supplies the tiers.
     assumed : Assumptions
-        Whether slow links of a pipeline with several stages per fast domain are paid.
+        Whether slow links of a pipeline with several stages per fast domain are paid, and the library's protocols modelled.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     """
     pp, near = stages
     priced = 1 - (1 - assumed.slow_pipeline_links) * several(near[0])  # erratum 2: the published model left some out
-    links = (pp - pp // near[0]) * point_to_point(message, system.fast)
+    links = (pp - pp // near[0]) * point_to_point(message, system.fast, assumed, inner=True)
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links = links + (pp // within - pp // beyond) * point_to_point(message, tier) * priced
+        links = links + (pp // within - pp // beyond) * point_to_point(message, tier, assumed) * priced
     return links / np.maximum(pp - 1, 1)

@@ -1,0 +1,236 @@
+"""Predictions of measured matrix products, fused attention and memory bandwidth, by the formulas of a step (docs/kernels.md)."""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.columns import Column, Floats
+from traincast.errors import InputError
+from traincast.hardware import Accelerator
+from traincast.load import load_accelerator
+from traincast.operations.attention import Heads, flash
+from traincast.operations.base import Gemm, Layout, Pass
+from traincast.recipes import PRECISIONS, Precision
+from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
+
+Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
+MACHINES: Final = (  # what a table calls an accelerator, and the catalogue's name; the first that fits
+    (r"A100 PCIe", "a100-pcie-80"),
+    (r"A100 SXM", "a100-sxm-80"),
+    (r"GH200", "gh200-96"),
+    (r"H100 SXM", "h100-sxm-80"),
+    (r"H200", "h200-sxm-141"),
+    (r"GB200", "gb200-186"),
+    (r"B200", "b200-180"),
+    (r"MI300X", "mi300x-192"),
+    (r"TPU v6e", "tpu-v6e"),
+)
+APART: Final = (  # rows that say something else than how fast an ordinary kernel runs: kind, notes, why
+    (r"max achievable", r"", "the best of many shapes: an upper bound"),
+    (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
+    (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
+)
+BURST: Final = replace(
+    CALIBRATED,
+    name="calibrated, from rest",
+    burst_seconds=0.23e-3,  # [s] fitted to kernels on B200: 0.15 to 0.36
+)
+BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A measured kernel.
+
+    Parameters
+    ----------
+    id, source : str
+        What the row is called, and where it comes from.
+    accelerator : str
+        Name of the catalogue.
+    kind : {"product", "grouped", "attention forward", "attention backward", "memory"}
+        What was measured.
+    family : str
+        Rows of one source and machine that differ in shape only.
+    dtype : {"16-bit", "fp8"}
+        Type of the operands.
+    sizes : mapping of str to float
+        Products: m, k, n and batch, and written, the traffic of an element of the result [byte]. Attention: sequences b, heads h
+        and kv, length s, widths q and v, causal. Memory: nbytes.
+    seconds : float
+        Time [s].
+    """
+
+    id: str
+    source: str
+    accelerator: str
+    kind: Kind
+    family: str
+    dtype: str
+    sizes: Mapping[str, float]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class KernelPrediction:
+    """A measured kernel and its predicted time [s]."""
+
+    benchmark: Benchmark
+    seconds: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, less 1."""
+        return self.seconds / self.benchmark.seconds - 1
+
+
+def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[str, str]]:
+    """Rows of a table of microbenchmarks.
+
+    Parameters
+    ----------
+    table : str or Path, optional
+        A CSV file with the columns of the bundled table of published microbenchmarks; that table itself if left out.
+
+    Returns
+    -------
+    tuple of tuple of Benchmark, dict of str to str
+        Rows that can be predicted, and why the others cannot, by their id.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    try:
+        where = files("traincast") / "catalog" / "measured" / "gemm.csv" if table is None else Path(table)
+        rows = list(csv.DictReader(where.read_text(encoding="utf-8").splitlines()))
+    except OSError as error:
+        raise InputError("microbenchmarks", [str(error)]) from error
+    told = {row["id"]: _benchmark(row) for row in rows}
+    return tuple(one for one in told.values() if isinstance(one, Benchmark)), {
+        name: one for name, one in told.items() if isinstance(one, str)
+    }
+
+
+def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
+    """A row, or why it is left out."""
+    why = next((why for kind, notes, why in APART if re.search(kind, row["kind"]) and re.search(notes, row["notes"])), None)
+    name = next((name for told, name in MACHINES if re.search(told, row["gpu"])), None)
+    if why or name is None:
+        return why or f"accelerator {row['gpu']} is not in the catalogue"
+    detail = dict(re.findall(r"([\w-]+)=(\w+)", row["shape_detail"]))
+    if row["kind"].startswith("attention"):
+        kind: Kind = "attention backward" if row["kind"].endswith("bwd") else "attention forward"
+        sizes, flops, family = _heads(row, detail, kind)
+    elif row["kind"].startswith("hbm"):
+        rate = float(row["bandwidth_tb_s"]) * 1e12
+        return Benchmark(row["id"], row["source"], name, "memory", row["kind"], "16-bit", {"nbytes": rate}, 1.0)
+    else:
+        kind = "grouped" if row["kind"].startswith("grouped") else "product"
+        sizes, family = _shape(row, detail)
+        flops = 2 * sizes["batch"] * sizes["m"] * sizes["k"] * sizes["n"]
+    seconds = float(row["time_us"]) * 1e-6 if row["time_us"] else flops / (float(row["tflops"]) * 1e12)
+    return Benchmark(row["id"], row["source"], name, kind, family, "fp8" if "8" in row["dtype"] else "16-bit", sizes, seconds)
+
+
+def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str, float], str]:
+    """Sizes and family of a product; of a grouped one the table tells those of its forward product, whichever it is."""
+    m, n, k = (float(row[size]) for size in "mnk")
+    stage = detail.get("stage", "")
+    added = detail.get("accumulate") == "True"
+    result = detail.get("main_grad_dtype" if stage == "bwd_grad_w" else "out_dtype", "bf16")
+    if stage:
+        m, k, n = {"fwd": (m, k, n), "bwd_grad_act": (m, n, k), "bwd_grad_w": (k, m, n)}[stage]
+    family = "-".join((stage or detail.get("layout", ""), result, "added" if added else ""))
+    if "mp" in detail:
+        family = "wide" if n > k else "narrow"
+    sizes = {"m": m, "k": k, "n": n, "batch": float(row["batch"] or 1), "written": BYTES[result] * (2 if added else 1)}
+    return sizes, family
+
+
+def _heads(row: Mapping[str, str], detail: Mapping[str, str], kind: Kind) -> tuple[dict[str, float], float, str]:
+    """Sizes of attention, the FLOPs the table credits (those of the whole square), and the family."""
+    s = float(detail.get("seq_len") or detail["seq"])
+    h = float(detail.get("head_num") or detail["heads"])
+    q, v = (float(detail.get(f"{side}_head_dim") or detail["head_dim"]) for side in ("qk", "v"))
+    b, kv = float(row["batch"] or detail.get("batch", 1)), float(detail.get("kv_head_num", h))
+    causal = 0.0 if "non-causal" in row["shape_detail"] else 1.0
+    sizes = {"b": b, "h": h, "kv": kv, "s": s, "q": q, "v": v, "causal": causal}
+    again = 2.5 if kind.endswith("backward") else 1.0  # five products instead of two
+    return sizes, again * 2 * b * h * s * s * (q + v), f"{kind}-{q:g}"
+
+
+def predict(
+    benchmarks: Iterable[Benchmark], assumptions: Assumptions = BURST, accelerators: Mapping[str, Accelerator] | None = None
+) -> tuple[KernelPrediction, ...]:
+    """Predict measured kernels with the formulas of a step.
+
+    Parameters
+    ----------
+    benchmarks : iterable of Benchmark
+        Measured kernels.
+    assumptions : Assumptions
+        What is assumed; the calibrated ones on an accelerator that rests between kernels if left out.
+    accelerators : mapping of str to Accelerator, optional
+        Accelerators to put in place of the catalogue's.
+
+    Returns
+    -------
+    tuple of KernelPrediction
+        In the order of the benchmarks.
+    """
+    order, alike = {}, defaultdict(list)
+    for place, one in enumerate(benchmarks):
+        order[one.id] = place
+        alike[one.accelerator, one.kind, one.dtype].append(one)
+    found = []
+    for (name, kind, dtype), some in alike.items():
+        gpu = (accelerators or {}).get(name) or load_accelerator(name)
+        sizes = {size: np.array([one.sizes[size] for one in some]) for size in some[0].sizes}
+        seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumptions), len(some))
+        found += [KernelPrediction(one, float(time)) for one, time in zip(some, seconds, strict=True)]
+    return tuple(sorted(found, key=lambda one: order[one.benchmark.id]))
+
+
+def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Time of kernels of one kind [s]."""
+    if kind == "memory":
+        return sizes["nbytes"] / memory_rate(gpu, assumed)
+    if kind.startswith("attention"):
+        at = Heads(sizes["b"], sizes["h"], sizes["kv"], sizes["s"], sizes["s"], sizes["q"], sizes["v"], _share(sizes))
+        kernel: Literal["fa2", "cudnn"] = "cudnn" if sizes["causal"].any() else "fa2"  # as the sources of the table ran them
+        op = flash(assumed.element_bytes, at, ((), ()), dropped=False)
+        work = op.backward if kind.endswith("backward") else op.forward
+        return timed(work, gpu, replace(assumed, attention_kernel=kernel), PRECISIONS["bf16"])
+    layout: Layout = "grouped" if kind == "grouped" else "one"
+    m, k, n, b = (sizes[size] for size in ("m", "k", "n", "batch"))
+    low = dtype == "fp8"
+    written = b * m * n * sizes["written"]
+    read_ = b * (m * k + k * n) * (1.0 if low else 2.0)
+    work = Pass((Gemm(m, k, n, b, low=low, layout=layout),), read_ + written, written=written)
+    return timed(work, gpu, assumed, PRECISIONS["fp8" if low else "bf16"])
+
+
+def _share(sizes: Mapping[str, Floats]) -> Column:
+    """Share of the pairs of query and key that a causal mask leaves."""
+    return 1 - sizes["causal"] * (1 - (1 + 1 / sizes["s"]) / 2)
+
+
+def timed(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+    """Time of one pass without communication: arithmetic and the memory traffic it does not hide [s]."""
+    compute = arithmetic(work, gpu, assumed, recipe)
+    return compute + exposed_memory(work, compute, gpu, assumed)
+
+
+def mape(predictions: Sequence[KernelPrediction]) -> float:
+    """Mean absolute relative error."""
+    return float(np.mean([abs(one.error) for one in predictions]))

@@ -1,0 +1,275 @@
+"""Published microbenchmarks against predictions, row by row and summed up: collectives.
+
+A table has a row for each timing, with the columns of the bundled `catalog/measured/collectives.csv`. What cannot be predicted says
+why: no message size, an algorithm that was forced, times that the machine cannot reach.
+"""
+
+import csv
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.assumptions import Assumptions
+from traincast.errors import InputError
+from traincast.hardware import System
+from traincast.load import load_system
+from traincast.operations.base import CollectiveKind
+from traincast.stacks import resolve
+from traincast.times.collectives import collective
+from traincast.times.placement import Group
+
+NEEDED: Final = ("id", "source", "system", "op", "nodes", "gpus_per_node", "size_bytes")
+KINDS: Final[dict[str, CollectiveKind]] = {
+    "allgather": "all-gather",
+    "allreduce": "all-reduce",
+    "reducescatter": "reduce-scatter",
+    "all2all": "all-to-all",
+    "p2p": "send",
+}
+BUS: Final = {"all-reduce": 2.0, "send": math.nan}  # bytes on each link of a ring, over (n - 1)/n V; 1 for the others
+MACHINES: Final = (  # what the source and the system are called, system of the catalogue; the first that fits
+    (r"nccl-tests, Perlmutter|Perlmutter 1 node", "perlmutter"),
+    (r"Perlmutter", "TCP: far below what the network carries"),
+    (r"Vista", "dgx-h200"),  # the same network; one GPU in a node
+    (r"P6-B200|8xB200", "aws-p6-b200"),
+    (r"p5en|8xH200", "aws-p5en"),
+    (r"8xA100 SXM|A100-class", "dgx-a100"),
+    (r"ND_A100_v4", "azure-nd-a100-v4"),
+    (r"ND_H100_v5", "azure-nd-h100-v5"),
+    (r"ND_H200_v5", "azure-nd-h200-v5"),
+    (r"MI300X", "mi300x-node"),
+)
+ROUNDED: Final = 0.1  # [GB/s] published to 0.01, less says too little
+BANDS: Final = ((0.0, "< 64 KiB"), (2.0**16, "64 KiB to 1 MiB"), (2.0**20, "1 to 50 MB"), (50e6, "> 50 MB"))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A timed collective, predicted or skipped.
+
+    Parameters
+    ----------
+    id : str
+        What the row is called.
+    source, system, kind : str
+        Beginning of the source's name, system of the catalogue and collective, as far as they can be told.
+    nodes, per_node : int
+        Fast domains the group spans, and its members in each.
+    nbytes : float
+        The full tensor [byte].
+    measured, predicted : float or None
+        Time [s].
+    skipped : str or None
+        Why it is not predicted.
+    """
+
+    id: str
+    source: str = ""
+    system: str = ""
+    kind: str = ""
+    nodes: int = 0
+    per_node: int = 0
+    nbytes: float = 0.0
+    measured: float | None = None
+    predicted: float | None = None
+    skipped: str | None = None
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured time, less 1."""
+        return math.nan if self.measured is None or self.predicted is None else self.predicted / self.measured - 1
+
+    @property
+    def band(self) -> str:
+        """Size of the tensor, roughly."""
+        return next(name for least, name in reversed(BANDS) if self.nbytes >= least)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How far predictions for one system and collective are off.
+
+    Parameters
+    ----------
+    source, system, kind : str
+        Where the timings come from, system of the catalogue, and the collective.
+    n : int
+        Timings predicted.
+    mape, median, bias, worst : float
+        Mean and median of the absolute relative error, mean of the error, largest absolute value.
+    bands : dict of str to float
+        Mean absolute relative error by size.
+    """
+
+    source: str
+    system: str
+    kind: str
+    n: int
+    mape: float
+    median: float
+    bias: float
+    worst: float
+    bands: Mapping[str, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Collectives:
+    """Predictions of a table of timed collectives."""
+
+    timings: tuple[Timing, ...]
+    summaries: tuple[Summary, ...]
+
+    def __repr__(self) -> str:
+        done = sum(one.skipped is None for one in self.timings)
+        return f"<{done} timings of collectives, {len(self.timings) - done} skipped>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: every row, and the summaries."""
+        return {"rows": [asdict(one) for one in self.timings], "summary": [asdict(one) for one in self.summaries]}
+
+
+def check_collectives(path: str | Path | None = None, assumptions: str | Assumptions = "calibrated") -> Collectives:
+    """Predict every timed collective of a table, and compare.
+
+    The start-up is that of a benchmark, whatever share of it a step pays.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        A CSV file with the columns of the bundled table of published timings; that table itself if left out.
+    assumptions : str or Assumptions
+        What is assumed.
+
+    Returns
+    -------
+    Collectives
+        Timings in their order, and errors by source, system and collective.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+    """
+    assumed = replace(resolve(assumptions), collective_launch=1.0)
+    table = [(row, read(row)) for row in rows(path)]
+    alike: dict[Any, list[Timing]] = defaultdict(list)
+    for row, timing in table:
+        if timing.skipped is None:
+            alike[timing.system, timing.kind, "ring" in row.get("algo", "").lower()].append(timing)
+    told = {one.id: one for key, some in alike.items() for one in _predicted(some, key[2], assumed)}
+    every = tuple(told.get(timing.id, timing) for _, timing in table)
+    return Collectives(every, tuple(_summaries(every)))
+
+
+def rows(path: str | Path | None = None) -> list[dict[str, str]]:
+    """Rows of a table of timed collectives; the bundled ones without a path. Raises InputError if there are none."""
+    file = files("traincast").joinpath("catalog", "measured", "collectives.csv") if path is None else Path(path)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
+            found = list(csv.DictReader(opened))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(str(path), [f"cannot be read as a table of collectives ({error})"]) from None
+    missing = [name for name in NEEDED if not found or name not in found[0]]
+    if missing:
+        raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no timing"])
+    return found
+
+
+def read(row: Mapping[str, str]) -> Timing:
+    """The timing of a row, or why it cannot be predicted."""
+    source = re.split(r" network README| comm_validation| NCCL| hardware_config|:", row["source"])[0]
+    known = Timing(row["id"], source, kind=KINDS.get(row["op"].split()[0], ""))
+    system = next((name for pattern, name in MACHINES if re.search(pattern, f"{row['source']} {row['system']}")), "")
+    nodes, per_node, V = (_number(row.get(name, "")) for name in ("nodes", "gpus_per_node", "size_bytes"))
+    if not known.kind or not system or " " in system:
+        return replace(known, skipped=system if " " in system else f"{row['op']} on {row['system']}: not in the catalogue")
+    if math.isnan(nodes * per_node * V):
+        return replace(known, system=system, skipped="no message size, or no size of the group")
+    if "tree" in row.get("algo", "") and "ring" not in row.get("algo", ""):
+        return replace(known, system=system, skipped=f"an algorithm that was forced: {row['algo']}")
+    if known.kind in ("all-to-all", "send") and nodes == 1:
+        per_node = min(per_node, _number(row.get("ranks", "")))
+    timing = replace(known, system=system, nodes=int(nodes), per_node=int(per_node), nbytes=V)
+    seconds = _seconds(row, timing)
+    problem = _implausible(row, timing, seconds, load_system(system))
+    return replace(timing, skipped=problem) if problem else replace(timing, measured=seconds)
+
+
+def _number(text: str) -> float:
+    """A number, or NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _carried(timing: Timing) -> float:
+    """Bytes that a link of the ring carries."""
+    n = timing.nodes * timing.per_node
+    return timing.nbytes * (1.0 if timing.kind == "send" else BUS.get(timing.kind, 1.0) * (n - 1) / n)
+
+
+def _seconds(row: Mapping[str, str], timing: Timing) -> float:
+    """Time of a row, from its bandwidth where it gives no time [s]."""
+    time, algorithm, bus = (_number(row.get(name, "")) for name in ("time_us", "algbw_gb_s", "busbw_gb_s"))
+    if not math.isnan(time):
+        return time * 1e-6
+    if not math.isnan(algorithm):
+        return timing.nbytes / (algorithm * 1e9)
+    return _carried(timing) / (bus * 1e9) if bus >= ROUNDED else math.nan
+
+
+def _implausible(row: Mapping[str, str], timing: Timing, seconds: float, system: System) -> str | None:
+    """Why a time cannot be what the machine takes."""
+    if math.isnan(seconds):
+        return "no time, or a bandwidth rounded to nothing"
+    fast, slow = system.tiers[0], system.tiers[1]
+    inside = fast.bandwidth * (2.0 if timing.kind == "all-reduce" and fast.switch_reduction else 1.0)
+    most = inside if timing.nodes == 1 else min(inside, slow.bandwidth * slow.ports * timing.per_node)
+    if timing.nodes > 1 and timing.per_node == 1:
+        most = slow.bandwidth * slow.ports
+    wrong = "BROKEN" in row.get("notes", "") or _carried(timing) / seconds > most
+    return "faster than the links of the machine" if wrong else None
+
+
+def _predicted(timings: Sequence[Timing], ring: bool, assumed: Assumptions) -> Iterable[Timing]:
+    """Predictions for one system and kind, side by side; `ring` keeps switches from reducing."""
+    system = load_system(timings[0].system)
+    if ring:
+        system = replace(system, tiers=(replace(system.fast, switch_reduction=None), *system.tiers[1:]))
+    g = np.array([float(one.per_node) for one in timings])
+    n = g * np.array([float(one.nodes) for one in timings])
+    near = [g, *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1])]
+    kind: CollectiveKind = timings[0].kind  # type: ignore[assignment]
+    V = np.array([one.nbytes for one in timings])
+    seconds = np.broadcast_to(np.asarray(collective(kind, V, Group(n, tuple(near)), system, assumed)), len(timings))
+    for one, time in zip(timings, seconds, strict=True):
+        yield replace(one, predicted=float(time))
+
+
+def _summaries(timings: Iterable[Timing]) -> Iterable[Summary]:
+    """Errors by source, system and collective."""
+    by: dict[tuple[str, str, str], list[Timing]] = defaultdict(list)
+    for one in timings:
+        if one.skipped is None:
+            by[one.source, one.system, one.kind].append(one)
+    for key, some in sorted(by.items()):
+        errors = np.array([one.error for one in some])
+        off = np.abs(errors)
+        bands = {name: [abs(one.error) for one in some if one.band == name] for _, name in BANDS}
+        yield Summary(
+            *key,
+            len(some),
+            float(off.mean()),
+            float(np.median(off)),
+            float(errors.mean()),
+            float(off.max()),
+            {name: float(np.mean(held)) for name, held in bands.items() if held},
+        )
