@@ -390,6 +390,20 @@ def test_nemo_and_bridge(tmp_path, progress, stack):
     assert {name: found[name] for name in expected} == expected
 
 
+def test_what_bridge_dumps_and_says_of_memory(tmp_path):
+    """Lists and functions stand below their names; memory is in 10^9 bytes: 64.42 of them are 60.0 GiB."""
+    dump = NEMO.replace(
+        "  recompute_granularity: null", "  recompute_granularity: selective\n  recompute_modules:\n  - layernorm\n  - moe_act"
+    )
+    dump = dump.replace(
+        "  seq_length", "  activation_func:\n    _call_: false\n    _target_: torch.nn.functional.gelu\n  seq_length"
+    )
+    memory = "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 | mem-max-allocated-gigabytes: 64.42\n"
+    found = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
+    assert (found["recompute_detail"], found["mlp"], found["seq"]) == ("selective:layernorm+moe_act", "geglu", "8192")
+    assert float(found["memory_gb_published"]) == pytest.approx(60.0, abs=0.01)
+
+
 def test_a_configuration_beside_the_log(tmp_path):
     config = written(tmp_path, "config.yaml", NEMO[NEMO.index("model:") :])
     apart = row(written(tmp_path, "nemo.log", LINES), config=config, gpu="h100-sxm-80", gpus=16)
@@ -430,11 +444,15 @@ sequence length 4096, total steps 9
         (("dp_replicate=1, dp_shard=16", "dp_replicate=16, dp_shard=1"), {"zero": "0"}),
         (
             ("pp=1, dp_replicate=1, dp_shard=16", "pp=4, dp_replicate=1, dp_shard=4"),
-            {"zero": "2", "pp": "4", "mbs": "1", "gbs": "8"},
+            {"zero": "1", "pp": "4", "mbs": "1", "gbs": "8"},
         ),
         (('"converters": []', '"converters": ["float8"]'), {"precision": "fp8"}),
         (('"enable": true', '"enable": false'), {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"}),
         (('"mode": "selective"', '"mode": "none"'), {"recompute": "none"}),
+        (
+            ("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"),
+            {"pp": "2", "vp": "1", "mbs": "1"},
+        ),
         (('"global_batch_size": -1', '"global_batch_size": 64'), {"gbs": "64", "mbs": "2"}),
     ],
 )
@@ -442,6 +460,23 @@ def test_settings_of_torchtitan(tmp_path, change, expected):
     assert change[0] in example("torchtitan.log")
     found = row(written(tmp_path, "titan.log", example("torchtitan.log").replace(*change)))
     assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(("each", "vp"), [("", "2"), (', "pipeline_parallel_layers_per_stage": 4', "4")])
+def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
+    """34 layers with embedding and head in stages of 4 are 8.5 stages, 4 on each of 2 ranks; without a number, 2 on each."""
+    text = example("torchtitan.log").replace("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8")
+    schedule = f'"pipeline_parallel_schedule": "Interleaved1F1B"{each}, "tensor_parallel_degree": 1'
+    found = row(written(tmp_path, "titan.log", text.replace('"tensor_parallel_degree": 1', schedule)))
+    assert (found["pp"], found["vp"]) == ("2", vp)
+
+
+def test_validation_is_no_step(tmp_path):
+    text = example("torchtitan.log")
+    last = text.splitlines()[-2]
+    other = last.replace("step:", "validate step:").replace("tps: ", "tps: 9")
+    assert other != last
+    assert row(written(tmp_path, "torchtitan.log", text + other + "\n" + other + "\n")) == row(CLUSTER / "torchtitan.log")
 
 
 def test_every_rank_of_torchtitan(tmp_path):
@@ -460,6 +495,7 @@ def test_models_that_torchtitan_names_are_in_the_catalogue():
     ("line", "seconds"),
     [
         ("[INFO] [timer.py:189:stop] 0/{i}, SamplesPerSec=32.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB", "4"),
+        ("step:  {i:>5} /  1000 loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571 eta: 1h", "3.5"),
         ("steps: {i} loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571", "3.5"),
         ("time (ms) | fwd: 900.10 | bwd: 2000.20 | bwd_inner: 1900.00 | bwd_allreduce: 100.00 | step: 99.70", "3"),
     ],
@@ -469,6 +505,28 @@ def test_other_lines_of_deepspeed(tmp_path, line, seconds):
     config = CLUSTER / "ds_config.json"
     found = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN["deepspeed.log"])
     assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (seconds, "3", "2", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("config", "listed", "precision"),
+    [
+        ({"bf16": {"enabled": True}}, "", "bf16"),
+        ({"fp16": {"enabled": True}}, "", "fp16"),
+        ({}, "", "fp32"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   bfloat16_enabled ............. True", "bf16"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   float16_config ............... enabled=True auto_cast=False", None),
+        ({"bf16": {"enabled": "auto"}}, "", None),
+    ],
+)
+def test_precision_of_deepspeed(tmp_path, config, listed, precision):
+    text = listed + "\n" + "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
+    path = written(tmp_path, "ds.json", json.dumps(json.loads(example("ds_config.json")) | {"bf16": {"enabled": False}} | config))
+    given_here = GIVEN["deepspeed.log"] | {"gpus": 16, "gbs": 128, "pp": 1}
+    if precision:
+        assert row(written(tmp_path, "ds.log", text), config=path, **given_here)["precision"] == precision
+    else:
+        with pytest.raises(tc.InputError, match="precision: the log does not say"):
+            read(written(tmp_path, "ds.log", text), config=path, **given_here)
 
 
 def test_deepspeed_does_not_know_the_model(tmp_path):
@@ -553,6 +611,14 @@ def test_tables_without_a_root_or_with_more_columns(tmp_path):
         of_nccl(tmp_path, RANKS + host + LINE, "all_reduce.txt")
 
 
+def test_ranks_that_nodes_share_unevenly(tmp_path):
+    uneven = "".join(line + "\n" for line in RANKS.splitlines()[:-1])
+    one = of_nccl(tmp_path, uneven + HEADER + LINE, "all_reduce.txt").rows[0]
+    assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 4, 7)
+    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[0]  # containers that share a host's name
+    assert (one.nodes, one.gpus_per_node, one.ranks) == (4, 2, 8)
+
+
 def test_several_tests_in_one_file(tmp_path):
     start = "# Collective test starting: {}_perf\n# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
     text = start.format("all_reduce") + RANKS + HEADER + LINE + start.format("all_gather") + RANKS + HEADER + LINE
@@ -586,7 +652,7 @@ def test_json_of_nccl_tests(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps(nccl_json())[:-20], json.dumps(nccl_json(results=None)), json.dumps(nccl_json(results=[]))]
+    "text", [json.dumps(nccl_json())[:-20], json.dumps(nccl_json(results=None)), json.dumps(nccl_json(config=7, devices=7))]
 )
 def test_json_that_is_broken(tmp_path, text):
     with pytest.raises(tc.InputError):
@@ -602,6 +668,23 @@ def test_a_table_of_collectives(tmp_path):
     found = read(path)
     assert (found.rows[0].op, found.rows[0].ranks, found.rows[0].time_us) == ("allreduce", 16, 30.5)
     assert len(found.left_out) == 1
+
+
+def test_collectives_out_of_their_bandwidth(tmp_path):
+    """1 GB at 100 GB/s are 10 ms; bus bandwidth of an all-reduce of 16 ranks is 2 · 15/16 of it, of an all-gather 15/16."""
+    header = "op,nodes,gpus_per_node,size_bytes,algbw_gb_s,busbw_gb_s\n"
+    lines_here = [
+        "allreduce,2,8,1e9,100,",
+        "allreduce,2,8,1e9,,187.5",
+        "allgather,2,8,1e9,,93.75",
+        "p2p,2,1,1e9,,100",
+        "allreduce,2,8,1e9,0,",
+    ]
+    found = read(written(tmp_path, "mine.csv", header + "\n".join(lines_here)))
+    assert [one.time_us for one in found.rows] == pytest.approx([1e4, 1e4, 1e4])
+    assert [one.split(":")[0] for one in found.left_out] == ["line 5", "line 6"]
+    with pytest.raises(tc.InputError, match="op: not used"):
+        read(tmp_path / "mine.csv", op="allreduce")
 
 
 # Products
@@ -641,6 +724,11 @@ def test_what_is_left_out_of_products(tmp_path):
     assert "another unit?" in found.left_out[3]
 
 
+def test_what_is_no_product(tmp_path):
+    found = of_gemm(tmp_path, "kind,m,n,k,dtype,us\ngemm fwd,8,8,8,bf16,1\nattention fwd,8,8,8,bf16,1\n")
+    assert (len(found.rows), found.left_out) == (1, ("line 3: kind = 'attention fwd' is no matrix product",))
+
+
 def test_products_without_a_type_or_time(tmp_path):
     assert of_gemm(tmp_path, "m,n,k,us\n8,8,8,1\n", dtype="fp8").rows[0].dtype == "fp8"
     with pytest.raises(tc.InputError) as told:
@@ -649,6 +737,22 @@ def test_products_without_a_type_or_time(tmp_path):
 
 
 # Anything
+
+
+@pytest.mark.parametrize("name", ["tp", "pp", "cp", "ep", "vp", "gpus", "gpus_per_node"])
+def test_a_degree_of_nothing_is_left_out(tmp_path, name):
+    path = ROOT / "tests" / "data" / "my_runs.csv"
+    table = [one | {name: "0", "zero": "hsdp"} for one in measurements.rows(path)]
+    for one in table[:4]:
+        with pytest.raises(measurements.Unreadable, match=f"{name} = 0 is not at least 1"):
+            measurements.read(one)
+
+
+@pytest.mark.parametrize("number_of_it", ["1e999", "nan", "inf", "-inf"])
+def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
+    table = (ROOT / "tests" / "data" / "my_runs.csv").read_text(encoding="utf-8").replace(",128256,", f",{number_of_it},", 1)
+    found = read(written(tmp_path, "runs.csv", table))
+    assert found.left_out[0] == f"mine-1: vocab = '{number_of_it}' is no number"
 
 
 @pytest.mark.parametrize(
