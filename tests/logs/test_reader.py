@@ -57,19 +57,19 @@ def test_my_runs_holds_rows_that_are_skipped_with_a_reason():
     report = tc.validate(ROOT / "tests" / "data" / "my_runs.csv")
     told = {one.id: one.skipped for one in report.predictions}
     assert [name for name, reason in told.items() if reason is None] == ["mine-1", "mine-2", "mine-3", "mine-4"]
-    assert "recompute not known" in told["mine-5"]
+    assert "gbs is not known" in told["mine-5"]
     assert "abacus-1" in told["mine-6"]
     found = read(ROOT / "tests" / "data" / "my_runs.csv")
     assert [one["id"] for one in found.rows] == ["mine-1", "mine-2", "mine-3", "mine-4"]
     assert found.left_out == tuple(f"{name}: {told[name]}" for name in ("mine-5", "mine-6"))
-    assert read(ROOT / "tests" / "data" / "my_runs.csv", recompute="full").rows[4]["recompute"] == "full"
+    assert read(ROOT / "tests" / "data" / "my_runs.csv", gbs=64).rows[4]["gbs"] == "64"
 
 
 @pytest.mark.parametrize("number_of_it", ["1e999", "nan", "inf", "-inf"])
 def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
     table = (ROOT / "tests" / "data" / "my_runs.csv").read_text(encoding="utf-8").replace(",128256,", f",{number_of_it},", 1)
     found = read(written(tmp_path, "runs.csv", table))
-    assert found.left_out[0] == f"mine-1: vocab = '{number_of_it}' is no number"
+    assert found.left_out[0] == f"mine-1: vocab = '{number_of_it}' is no finite number"
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "cp", "ep", "vp", "gpus", "gpus_per_node"])
