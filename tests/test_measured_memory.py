@@ -91,7 +91,7 @@ def test_what_two_runs_differ_in(errors):
 
 # Runs that are read otherwise than they ran: HSDP over more than a node, activations offloaded, some layers made again.
 MISREAD = ("FSDP 128", "Megatron-FSDP", "offload", "some blocks")
-UNKNOWN = ("MaxText", "Pax", "Megatron-Bridge", "NeMo")  # what XLA keeps; recipes with gradients in 16 bits, which no row tells
+UNKNOWN = ("MaxText", "Pax", "NeMo/Megatron-Core")  # what XLA keeps; recipes that no row tells, with gradients in 16 bits or fp32
 
 
 def test_what_ran_fits():
@@ -107,6 +107,6 @@ def test_what_ran_fits():
         except (Unreadable, tc.InputError):
             continue
         shares.append(est.memory_bytes / est.system.accelerator.hbm_bytes)
-    assert len(shares) > 350
+    assert len(shares) > 400
     assert sum(share > 1 for share in shares) <= 0.02 * len(shares)
     assert max(shares) < 1.08  # BLOOM's, of which 79 of 80 GB are in use

@@ -50,6 +50,7 @@ def of_model(name: str) -> dict[str, Any]:
         some = model.experts
         found |= {"experts": some.experts, "topk": some.topk, "moe_ffn": some.ffn, "dense_layers": some.first_dense}
         detail += [f"shared_ffn={some.shared_ffn}" if some.shared_ffn else "", "alternate layers" if some.every == 2 else ""]
+    detail.append("MTP=1" if model.mtp else "")
     return found | {"moe_detail": " ".join(filter(None, detail))}
 
 
@@ -68,9 +69,9 @@ def complete(file: str, told: Mapping[str, Any], given: Mapping[str, Any]) -> di
     said = {name: value for name, value in told.items() if value not in (None, "")}
     name = given.get("model")
     model = of_model(str(name)) if name and "layers" not in said else {}
-    found = (
-        {"id": file.rsplit(".", 1)[0], "source": file} | model | said | dict(given) | ({"model": model["model"]} if model else {})
-    )
+    found = {"id": file.rsplit(".", 1)[0], "source": file} | model | said | dict(given)
+    if model:
+        found["model"] = model["model"]
     split = [whole(found.get(one)) or 1 for one in ("tp", "pp", "cp")]
     gpus = whole(found.get("gpus"))
     if gpus and not found.get("dp") and gpus % (split[0] * split[1] * split[2]) == 0:

@@ -14,7 +14,7 @@ from traincast.logs.text import lines, number, truth, whole
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
 STARTS: Final = r"DeepSpeed info: version=|\[launch\.py"
-PIPELINE: Final = re.compile(rf"step(?:s)?:?[ =](\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
+PIPELINE: Final = re.compile(rf"steps?:?\s*=?\s*(\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
 CURRENT: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?CurrSamplesPerSec={NUMBER}(?=[,\s])")
 AVERAGE: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?\bSamplesPerSec={NUMBER}(?=[,\s])")
 WALL_CLOCK: Final = re.compile(
@@ -96,10 +96,6 @@ def _columns(told: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, An
     dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
     tp = whole(section("tensor_parallel").get("autotp_size")) or 1
     stage = listed.get("zero_optimization_stage", section("zero_optimization").get("stage"))
-    half = {
-        "bf16": truth(listed.get("bfloat16_enabled")) or truth(section("bf16").get("enabled", section("bfloat16").get("enabled"))),
-        "fp16": truth(listed.get("fp16_enabled")) or truth(section("fp16").get("enabled")),
-    }
     return {
         "mbs": micro,
         "gbs": gbs or (micro * steps * dp if micro and steps and dp else None),
@@ -108,5 +104,19 @@ def _columns(told: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, An
         "cp": 1,
         "vp": 1,
         "zero": stage if str(stage) in ("0", "1", "2", "3") else "0" if told or listed else None,
-        "precision": next((name for name, on in half.items() if on), "fp32" if told or listed else None),
+        "precision": _precision(told, listed) if told or listed else None,
     }
+
+
+def _precision(told: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+    """What products are computed in; None where the configuration leaves it to another program (``"auto"``)."""
+    for name, flags, sections in (
+        ("bf16", ("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
+        ("fp16", ("fp16_enabled", "float16_config"), ("fp16",)),
+    ):
+        here = [part.get("enabled") for one in sections if isinstance(part := told.get(one), Mapping)]
+        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(map(truth, here)):
+            return name
+        if "auto" in here and not any(flag in listed for flag in flags):
+            return None
+    return "fp32"

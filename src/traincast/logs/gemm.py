@@ -8,8 +8,8 @@ from traincast.errors import InputError
 from traincast.logs.tables import Gemm, GemmRows
 from traincast.logs.text import number, whole
 
-NAMES: Final = {  # column -> what it is called, in lower case and without what is no letter or digit
-    "m": ("m",), "n": ("n",), "k": ("k",), "batch": ("batch", "b", "batchsize", "batchcount", "groups"),
+NAMES: Final = {  # column -> what it is called, in lower case and without what is no letter or digit; the first that is there
+    "m": ("m",), "kind": ("kind",), "n": ("n",), "k": ("k",), "batch": ("batch", "b", "batchsize", "batchcount", "groups"),
     "dtype": ("dtype", "datatype", "precision", "type"), "gpu": ("gpu", "device", "accelerator"),
     "us": ("timeus", "us", "usec", "timeusec", "durationus", "latencyus", "microseconds", "timemicroseconds"),
     "ms": ("timems", "ms", "msec", "durationms", "latencyms", "milliseconds", "timemilliseconds"),
@@ -82,6 +82,8 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> Gemm | str:
     shape = {name: whole(cells.get(name)) for name in ("m", "n", "k")}
     if wrong := [name for name, size in shape.items() if size is None]:
         return ", ".join(f"{name} = {cells.get(name, '')!r} is no whole number" for name in wrong)
+    if "gemm" not in cells.get("kind", "gemm").lower():
+        return f"kind = {cells['kind']!r} is no matrix product"
     told = cells.get("dtype") or str(given.get("dtype", ""))
     dtype = DTYPES.get(re.sub(r"[^a-z0-9]", "", told.lower().removeprefix("torch.")))
     if dtype is None:

@@ -9,7 +9,7 @@ from traincast.logs.cells import complete
 from traincast.logs.megatron_settings import cells
 from traincast.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
 from traincast.logs.tables import TrainingRows
-from traincast.logs.text import lines, number, whole
+from traincast.logs.text import lines, number, truth
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
 ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
@@ -18,10 +18,10 @@ NEMO: Final = re.compile(
 )
 BRIDGE: Final = re.compile(rf"Step Time\s*:\s*{NUMBER}\s*s\b")
 BATCH: Final = re.compile(r"global[ _]batch[ _]size:\s*(\d{1,12})\s*\|")
-MEMORY: Final = re.compile(rf"memory \(MB\).*?max[ -]allocated:\s*{NUMBER}")
+MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*{NUMBER}")
 SIGNS: Final = r"elapsed time per iteration \(ms\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b"
 STARTS: Final = r"-{3,} arguments -{3,}|using world size: \d|Experiments will be logged at"
-MIB_PER_GIB: Final = 1024
+GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
 
 
 def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
@@ -107,7 +107,7 @@ def _stated(said: list[str]) -> dict[str, Any]:
 
 def _stack(text: str, told: Mapping[str, Any]) -> str:
     """The framework."""
-    if "deepspeed" in told:
+    if truth(told.get("deepspeed")):
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
         return "NeMo"
@@ -118,6 +118,6 @@ def _stack(text: str, told: Mapping[str, Any]) -> str:
 
 def _memory(run: LastRun) -> float | None:
     """Memory of the fullest rank that says [GiB]."""
-    held = [number(match[1]) for _, line in run.header if (match := MEMORY.search(line))]
-    most = max((one for one in held if one), default=None)
-    return round(most / MIB_PER_GIB, 3) if most and whole(int(most)) else None
+    found = (MEMORY.search(line) for _, line in run.header)
+    held = [(number(match[2]) or 0.0) * GIB[match[1]] for match in found if match]
+    return round(max(held), 3) or None if held else None

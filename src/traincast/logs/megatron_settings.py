@@ -22,7 +22,6 @@ WHOLE: Final = {  # column -> names it has had; the first that is set
     "gbs": ("global_batch_size",),
 }
 SHARDING: Final = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
-SETTINGS: Final = frozenset(name for names in WHOLE.values() for name in names)
 
 
 def cells(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,13 +78,18 @@ def _experts(settings: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str,
         return {}
     ffn = whole(settings.get("moe_ffn_hidden_size")) or found["ffn"]
     shared = whole(settings.get("moe_shared_expert_intermediate_size"))
-    detail = [found.get("moe_detail") or "", f"shared_ffn={shared}" if shared else ""]
+    detail = [
+        found.get("moe_detail"),
+        f"shared_ffn={shared}" if shared else "",
+        "alternate layers" if str(settings.get("moe_layer_freq", "")).strip() == "2" else "",
+        "MTP=1" if whole(settings.get("mtp_num_layers")) else "",
+    ]
     return {
         "experts": experts,
         "topk": whole(settings.get("moe_router_topk")) or 2,  # Megatron's default
         "moe_ffn": ffn,
         "dense_layers": _dense(str(settings.get("moe_layer_freq", "1"))),
-        "moe_detail": " ".join(filter(None, [*detail, _alternate(settings)])),
+        "moe_detail": " ".join(filter(None, detail)),
     }
 
 
@@ -96,11 +100,6 @@ def _dense(frequency: str) -> int | None:
     listed = re.match(r"\[((?:\s*[01]\s*,?)+)\]", frequency)
     layers = re.findall("[01]", listed[1]) if listed else ["1"]
     return layers.index("1") if "1" in layers else None
-
-
-def _alternate(settings: Mapping[str, Any]) -> str:
-    """What the table of runs calls experts on every second layer."""
-    return "alternate layers" if str(settings.get("moe_layer_freq", "")).strip() == "2" else ""
 
 
 def _mlp(settings: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,7 @@
 """Output of nccl-tests and rccl-tests: the table on the screen, and the file written with ``-J``."""
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,14 @@ from traincast.logs.tables import Collective, CollectiveRows
 from traincast.logs.text import lines, number, whole
 
 SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
-OPS: Final = {  # program without _perf -> operation of the table of collectives
-    "all_reduce": "allreduce", "all_gather": "allgather", "reduce_scatter": "reducescatter", "alltoall": "all2all",
+OPS: Final = {  # letters of the program's name -> operation of the table of collectives; the first that is in a name
+    "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "all2all",
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "sendrecv": "p2p",
 }  # fmt: skip
+MANY: Final = 4096  # GPUs of a process, at most
 COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$")
 LINE: Final = re.compile(r"(?<!\S)\d+\s+\d+\s+(?:u?int\d+|half|float|double|bfloat16|fp?8\w*|f8e\dm\d)\s.*")
-PROGRAM: Final = re.compile(
-    r"\b(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce|gather|scatter)(?:_perf)?\b"
-)
 
 
 @dataclass
@@ -61,17 +60,17 @@ def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
         if isinstance(measured, str):
             left_out.append(f"line {at}: {measured}")
             continue
-        op, nodes, per_node = _where(file, test, given)
-        missing |= {name for name, value in (("op", op), ("nodes", nodes), ("gpus_per_node", per_node)) if not value}
-        if op and nodes and per_node:
-            rows.append(_row(op, nodes, per_node, measured, test.gpu))
+        where = _where(file, test, given)
+        missing |= {name for name, value in where.items() if not value}
+        if all(where.values()):
+            rows.append(Collective(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
     return _found(file, rows, left_out, missing)
 
 
 def _found(file: str, rows: Sequence[Collective], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
     """The rows, or all that is missing."""
     allowed = {"op": f"one of {', '.join(OPS.values())}", "nodes": "how many ran", "gpus_per_node": "GPUs that ran on each"}
-    if missing:
+    if missing:  # ranks, too, where the others are
         raise InputError(
             file, [f"{name}: the output does not say; give {name}= ({allowed[name]})" for name in allowed if name in missing]
         )
@@ -97,21 +96,19 @@ def _header(test: _Test, line: str) -> bool:
 
 def operation(name: str) -> str | None:
     """The operation that a program or a file is called for, None if the name does not say."""
-    match = PROGRAM.search(re.sub(r"[-.\s]", "_", name).lower().replace("_perf", " ").replace("__", "_"))
-    if match is None:
-        match = re.search(PROGRAM.pattern.replace(r"\b", ""), re.sub(r"[-.\s]", "_", name).lower())
-    plain = {known.replace("_", ""): op for known, op in OPS.items()}
-    return plain.get(match[1].replace("_", "")) if match else None
+    plain = re.sub("[^a-z]", "", name.lower())
+    return next((op for program, op in OPS.items() if program in plain), None)
 
 
-def _where(file: str, test: _Test, given: Mapping[str, Any]) -> tuple[str | None, int | None, int | None]:
-    """Operation, nodes and GPUs of each; of several groups side by side, the first."""
-    group = [host for one, host in test.hosts if one == test.hosts[0][0]]
-    hosts = Counter(group)
+def _where(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Operation, nodes, GPUs of each, and ranks; of several groups side by side, the first."""
+    hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
     told = str(given["op"]) if "op" in given else None
     op = (told if told in OPS.values() else operation(told)) if told else test.op or operation(file)
     nodes = whole(given.get("nodes")) or len(hosts) or None
-    return op, nodes, whole(given.get("gpus_per_node")) or (max(hosts.values()) if hosts else None)
+    per_node = whole(given.get("gpus_per_node")) or (math.ceil(hosts.total() / nodes) if hosts and nodes else None)
+    ranks = hosts.total() if hosts and "gpus_per_node" not in given else (nodes or 0) * (per_node or 0)
+    return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
 
 def _measured(words: Sequence[str], columns: Sequence[str]) -> tuple[float, float] | str:
@@ -131,13 +128,6 @@ def _measured(words: Sequence[str], columns: Sequence[str]) -> tuple[float, floa
     return (size, found) if found and found > 0 else "no time"
 
 
-def _row(op: str, nodes: int, per_node: int, measured: tuple[float, float], gpu: str) -> Collective:
-    """A row."""
-    return Collective(
-        op=op, nodes=nodes, gpus_per_node=per_node, ranks=nodes * per_node, size_bytes=measured[0], time_us=measured[1], gpu=gpu
-    )
-
-
 def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     """The test of a file written with ``-J``; parameters and errors as of `read`."""
     try:
@@ -147,25 +137,28 @@ def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     results = told.get("results") if isinstance(told, dict) else None
     if not isinstance(results, list):
         raise InputError(file, ["results: missing; this is no file that nccl-tests writes with -J"])
-    config = told.get("config") if isinstance(told.get("config"), dict) else {}
-    devices = [one for one in config.get("devices") or told.get("devices") or [] if isinstance(one, dict)]
-    each = (whole(config.get("nthreads")) or 1) * (
-        whole(config.get("ngpus")) or 1
-    )  # GPUs of a process; a device is listed for each process
-    hosts = [(str(one.get("group", "0")), str(one.get("hostname"))) for one in devices for _ in range(min(each, 1 << 12))]
-    test = _Test(hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else "")
-    arguments = told.get("args")
-    test.op = operation(str(arguments[0]).rsplit("/", 1)[-1]) if isinstance(arguments, list) and arguments else None
-    op, nodes, per_node = _where(file, test, given)
-    missing = {name for name, value in (("op", op), ("nodes", nodes), ("gpus_per_node", per_node)) if not value}
-    rows, left_out = [], []
+    test, rows, left_out = _described(told), [], []
+    where = _where(file, test, given)
     for at, result in enumerate(results, start=1):
         measured = _measured_json(result)
         if isinstance(measured, str):
             left_out.append(f"result {at}: {measured}")
-        elif op and nodes and per_node:
-            rows.append(_row(op, nodes, per_node, measured, test.gpu))
-    return _found(file, rows, left_out, missing)
+        elif all(where.values()):
+            rows.append(Collective(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
+    return _found(file, rows, left_out, {name for name, value in where.items() if not value})
+
+
+def _described(told: Mapping[str, Any]) -> _Test:
+    """What a JSON file says of its test; it lists one device of each process, not all of them."""
+    section = told.get("config")
+    config = section if isinstance(section, dict) else {}
+    listed = config.get("devices") or told.get("devices")
+    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    each = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
+    hosts = [(str(one.get("group", "0")), str(one.get("hostname"))) for one in devices for _ in range(min(each, MANY))]
+    arguments = told.get("args")
+    program = str(arguments[0]).rsplit("/", 1)[-1] if isinstance(arguments, list) and arguments else ""
+    return _Test(op=operation(program), hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else "")
 
 
 def _measured_json(result: Any) -> tuple[float, float] | str:

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,14 @@ from traincast.logs.tables import Collective, CollectiveRows, GemmRows, Training
 from traincast.logs.text import content, number, whole
 
 TRAINING: Final = (megatron, torchtitan, deepspeed)  # the first whose signs are in the text
-COLLECTIVE: Final = ("op", "nodes", "gpus_per_node", "size_bytes", "time_us")
+COLLECTIVE: Final = ("op", "nodes", "gpus_per_node", "size_bytes")  # and one of
+TIMES: Final = ("time_us", "algbw_gb_s", "busbw_gb_s")
+BUS: Final = {
+    "allreduce": 2.0,
+    "allgather": 1.0,
+    "reducescatter": 1.0,
+    "all2all": 1.0,
+}  # times (n - 1)/n: bus over algorithm bandwidth
 KNOWN: Final = (
     "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed, output of nccl-tests (text or JSON), "
     "and CSV tables of runs, of collectives or of matrix products"
@@ -50,12 +57,17 @@ def read(
         If the file cannot be read, or something is missing: all of it at once.
     """
     path = Path(path)
-    text = content(path)
+    text, given = content(path), {name: value for name, value in given.items() if value is not None}
     if re.match(r"\s*\{", text) and re.search(r'"(?:out_of_place|in_place|nccl_version)"', text):
         return nccl.read_json(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
     table = _table(text)
-    if table:
-        return _of_table(path, table, given)
+    return _of_table(path, table, given) if table else _of_log(path, text, given, config, warm_up)
+
+
+def _of_log(
+    path: Path, text: str, given: Mapping[str, Any], config: str | Path | None, warm_up: int
+) -> TrainingRows | CollectiveRows:
+    """Measurements of a log."""
     for reader in TRAINING:
         if re.search(reader.SIGNS, text):
             check(given)
@@ -68,7 +80,8 @@ def read(
 
 def _allowed(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """What is given, if all of it has a meaning for the file."""
-    wrong = [f"{name}: not used by this kind of file; {close_to(name, names)}" for name in given if name not in names]
+    hint = {name: f"; {close_to(name, names)}" if names else "" for name in given if name not in names}
+    wrong = [f"{name}: not used by this kind of file{told}" for name, told in hint.items()]
     if wrong:
         raise InputError("what is given", wrong)
     return given
@@ -81,7 +94,7 @@ def _table(text: str) -> list[list[str]]:
         return []
     mark = max(",;\t", key=rows[0].count)
     header = [name.strip().strip('"') for name in rows[0].split(mark)]
-    kinds = (gemm.columns(header), set(COLLECTIVE) <= set(header), {"id", "step_seconds"} <= set(header))
+    kinds = (gemm.columns(header), _are_collectives(header), {"id", "step_seconds"} <= set(header))
     if not any(kinds):
         return []
     try:
@@ -95,7 +108,8 @@ def _of_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> T
     header = [name.strip() for name in table[0]]
     if gemm.columns(header):
         return gemm.read(path.name, table, _allowed(given, "dtype", "gpu"))
-    if set(COLLECTIVE) <= set(header):
+    if _are_collectives(header):
+        _allowed(given)
         return _collectives(path.name, table)
     check(given)
     left_out, rows = [], []
@@ -116,6 +130,11 @@ def _filled(row: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def _are_collectives(header: Sequence[str]) -> bool:
+    """Whether columns are those of a table of collectives."""
+    return set(COLLECTIVE) <= set(header) and not set(TIMES).isdisjoint(header)
+
+
 def _collectives(file: str, table: list[list[str]]) -> CollectiveRows:
     """Collectives of a table with the columns of the bundled one."""
     at = {name.strip(): where for where, name in enumerate(table[0])}
@@ -123,13 +142,27 @@ def _collectives(file: str, table: list[list[str]]) -> CollectiveRows:
     for line, cells in enumerate(table[1:], start=2):
         said = {name: cells[where].strip() if where < len(cells) else "" for name, where in at.items()}
         nodes, per_node = whole(said["nodes"]), whole(said["gpus_per_node"])
-        size, time = number(said["size_bytes"]), number(said["time_us"])
-        if not (nodes and per_node and size and time and size > 0 and time > 0 and said["op"]):
-            left_out.append(f"line {line}: op, nodes, gpus_per_node, size_bytes and time_us are needed, all above 0")
+        size, ranks = number(said["size_bytes"]), whole(said.get("ranks")) or (nodes or 0) * (per_node or 0)
+        time = _time_us(said, size, ranks) if size and size > 0 and ranks else None
+        if not (nodes and per_node and size and time and said["op"]):
+            left_out.append(
+                f"line {line}: op, nodes, gpus_per_node, size_bytes and one of {', '.join(TIMES)} are needed, all above 0"
+            )
             continue
-        ranks, gpu = whole(said.get("ranks")) or nodes * per_node, said.get("gpu", "")
-        where = {"nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
-        rows.append(Collective(op=said["op"], size_bytes=size, time_us=time, gpu=gpu, **where))
+        gpu = said.get("gpu", "")
+        rows.append(
+            Collective(op=said["op"], nodes=nodes, gpus_per_node=per_node, ranks=ranks, size_bytes=size, time_us=time, gpu=gpu)
+        )
     if not rows:
         raise InputError(file, ["holds no collective that can be read", *left_out[:5]])
     return CollectiveRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
+
+
+def _time_us(said: Mapping[str, str], size: float, ranks: int) -> float | None:
+    """Time of a collective, as measured or out of a bandwidth as nccl-tests defines it [µs]."""
+    time, algorithm, bus = (number(said.get(name, "")) for name in TIMES)
+    if time is None and bus and said["op"] in BUS and ranks > 1:
+        algorithm = algorithm or bus / BUS[said["op"]] * ranks / (ranks - 1)
+    if time is None and algorithm and algorithm > 0:
+        time = size / (algorithm * 1e9) * 1e6
+    return time if time and time > 0 else None

@@ -127,7 +127,7 @@ def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], Step | N
             runs[-1].header.append((rank, line))
             continue
         if step.at < reached.get(rank, step.at):
-            runs, reached = [*runs, LastRun(list(runs[-1].header))], {}
+            runs, reached = [*runs, LastRun(runs[-1].header)], {}
         reached[rank] = step.at
         runs[-1].steps.append(step)
     done = [run for run in runs if run.steps]
@@ -163,7 +163,7 @@ def timed(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
     if other:
         run.left_out.append(f"{other} iterations of another global batch than {gbs}")
     values = [median(by_step[at]) for at in sorted(by_step)]
-    skipped = min(warm_up, len(values) // 2)
+    skipped = min(max(warm_up, 0), len(values) // 2)
     if skipped:
         run.left_out.append(f"{skipped} of {len(values)} iterations: warm-up")
     values = values[skipped:]

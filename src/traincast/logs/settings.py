@@ -12,25 +12,19 @@ from traincast import documents
 from traincast.errors import InputError
 from traincast.logs.text import content
 
-FIRST: Final = (
-    "model",
-    "train",
-    "trainer",
-    "ddp",
-    "mixed_precision",
-    "optim",
-    "optimizer",
-    "data",
-    "dataset",
-)  # sections that go first
+# Sections of a configuration whose settings go before those of the same name elsewhere.
+FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
+_OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML, of what stands on the lines below
+_ITEM: Final = re.compile(r"^\s*- (\w+)\s*$")
 
 
 def listed(lines: Iterable[str]) -> dict[str, str]:
     """Settings that a log lists line by line, the first that says something.
 
-    They are written ``name ..... value``, ``name: value`` or ``name = value``.
+    They are written ``name ..... value``, ``name: value`` or ``name = value``; or, in YAML, as a name with items, or what stands
+    for a function, on the lines below.
 
     Parameters
     ----------
@@ -38,10 +32,20 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
         Lines of the log.
     """
     found: dict[str, str] = {}
+    opened, items = "", list[str]()
     for line in lines:
+        if items and not _ITEM.match(line):
+            found.setdefault(opened, str(items))
+        if item := _ITEM.match(line):
+            items = [*items, item[1]] if opened else items
+            continue
+        if begins := _OPENS.match(line):
+            opened, items = begins[1], []
+            continue
         match = _DOTTED.search(line) or _PAIR.match(line)
         if match and not nothing(match[2]):
-            found.setdefault(match[1], match[2].strip("\"'"))
+            found.setdefault(opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'"))
+        opened, items = opened if match and match[1].startswith("_") else "", []
     return found
 
 
@@ -74,7 +78,8 @@ def block(lines: list[str], opens: str) -> dict[str, Any]:
             text.append(piece)
             depth += piece.count("{") - piece.count("}")
             if depth <= 0:
-                return _mapping("\n".join(text)[: "\n".join(text).rindex("}") + 1])
+                return _mapping("\n".join(text).rpartition("}")[0] + "}")
+        return {}
     return {}
 
 

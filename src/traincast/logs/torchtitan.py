@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.logs import settings
-from traincast.logs.cells import complete
+from traincast.logs.cells import complete, of_model
 from traincast.logs.devices import accelerator
 from traincast.logs.runs import Step, last_run, timed, training_rows
 from traincast.logs.tables import TrainingRows
 from traincast.logs.text import lines, number, whole
 
-SIGNS: Final = r"step:\s*\d+\s+loss:.*tps:"
+SIGNS: Final = r"\bstep:\s*\d+\s+loss:.*tps:"
 STARTS: Final = r"Starting job:|Training starts at step|Running with (?:args|configs?):"
 PROGRESS: Final = re.compile(r"step:\s*([\d,]+)\s+loss:.*?\btps:\s*([\d.,'’_\u00a0\u202f]*\d)(?=\s)")
 MEMORY: Final = re.compile(r"memory:\s*([\d.,]+)GiB")
@@ -50,6 +50,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     found = _plan(told, said, given) | {"stack": "torchtitan"}
     found |= _model(told, said, given) | _batch(told, said, found) | {"gpu": _gpu(said), "memory_gb_published": run.memory}
     found |= {"memory_kind": "reserved" if run.memory else None, "notes": _compiled(told)}
+    found["vp"] = _chunks(_section(told, "parallelism"), found)
     row = complete(file, found, given)
     timing = timed(run, warm_up)
     if timing:
@@ -62,7 +63,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
 
 def _step(line: str) -> Step | None:
     """Progress of a line: tokens/s of a device."""
-    match = PROGRESS.search(line + " ")
+    match = None if re.search(r"\b(?:validat|eval)\w*:?\s+step:", line) else PROGRESS.search(line + " ")
     at, rate = (number(match[1]), number(match[2])) if match else (None, None)
     held = MEMORY.search(line)
     return Step(int(at), rate, memory=number(held[1]) if held else None) if at is not None and rate else None
@@ -91,7 +92,6 @@ def _plan(told: Mapping[str, Any], said: list[str], given: Mapping[str, Any]) ->
         "sp": "True" if (degree["tp"] or 1) > 1 else "False",
         "zero": _zero(shard, degree["replicate"] or 1, place, degree["pp"] or 1) if shard else None,
         "precision": _precision(told, said),
-        "vp": 1,
         "flash_attention": "True",
     }  # fmt: skip
 
@@ -100,6 +100,14 @@ def _compiled(told: Mapping[str, Any]) -> str | None:
     """That the model was not compiled, if the settings say so."""
     enabled = _section(told, "compile").get("enable", _section(told, "training").get("compile"))
     return None if enabled is None or enabled else "eager"
+
+
+def _chunks(place: Mapping[str, Any], found: Mapping[str, Any]) -> int:
+    """Model chunks of a rank: one, or two where the schedule interleaves and the settings give no number of layers for a stage."""
+    if "Interleaved" not in str(place.get("pipeline_parallel_schedule", "")) or (found["pp"] or 1) == 1:
+        return 1
+    layers, each = whole(found.get("layers")), whole(place.get("pipeline_parallel_layers_per_stage"))
+    return max(round((layers + 2) / each / found["pp"]), 2) if layers and each else 2  # embedding and head weigh a layer each
 
 
 def _mesh(said: list[str]) -> dict[str, int]:
@@ -114,13 +122,19 @@ def _mesh(said: list[str]) -> dict[str, int]:
 
 
 def _zero(shard: int, replicate: int, place: Mapping[str, Any], pp: int) -> str:
-    """What data-parallel ranks share: all, within groups, or nothing; gradients and states only where weights stay gathered."""
+    """What data-parallel ranks share: all, within groups, or nothing.
+
+    Where weights stay gathered it is gradients and states; with a pipeline, which keeps gradients whole until the last micro-batch,
+    states alone.
+    """
     if shard == 1:
         return "0"
     if replicate > 1:
         return "hsdp"
     policy = place.get("fsdp_reshard_after_forward", "default")
-    return "2" if policy == "never" or (policy == "default" and pp > 1) else "3"
+    if pp > 1 and policy != "always":
+        return "1"
+    return "2" if policy == "never" else "3"
 
 
 def _precision(told: Mapping[str, Any], said: list[str]) -> str | None:
@@ -156,11 +170,7 @@ def _model(told: Mapping[str, Any], said: list[str], given: Mapping[str, Any]) -
             if "dim" in arguments and "n_layers" in arguments and not re.search(r"moe|experts|q_lora", " ".join(arguments)):
                 return _dense(f"{name}-{flavor}", arguments)
     known = MODELS.get((name, flavor))
-    if known and "model" not in given:
-        from traincast.logs.cells import of_model
-
-        return of_model(known)
-    return {}
+    return of_model(known) if known and "model" not in given else {}
 
 
 def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def linear(
     backward: Comms = (),
     copies: Column | None = None,
     kept: Column | None = None,
+    cast: tuple[Column, Column] = (1, 1),
 ) -> Operation:
     """Linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
 
@@ -80,6 +81,8 @@ def linear(
         Weight matrices that share the tokens evenly (experts); one matrix if left out.
     kept : Column, optional
         Tokens whose input is kept for backward; all of them if left out.
+    cast : pair of Column
+        Share of the tokens that the rank casts to lower precision, of x and of dy; the others come cast.
 
     Returns
     -------
@@ -91,15 +94,15 @@ def linear(
     rows = T / b  # of each matrix
     x, y, w = T * i, T * o, b * i * o  # elements; each moves once per product
     to, back, dw = E.E * y, E.E * x, E.accumulated * E.E * w  # results [byte]
-    cast, cast_back = E.cast(x) + E.cast_weights(w), E.cast(y)
+    casts, casts_back = E.cast(cast[0] * x) + E.cast_weights(w), E.cast(cast[1] * y)
 
     def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, b, low=E.low, layout=layout),)
 
     return Operation(
         name,
-        Pass(product(rows, i, o), E.read(x + w) + to + cast, forward, written=to, cast=cast),
-        Pass(product(rows, o, i), E.read(y + w) + back + cast_back, backward, written=back, cast=cast_back),  # dx = dy w'
+        Pass(product(rows, i, o), E.read(x + w) + to + casts, forward, written=to, cast=casts),
+        Pass(product(rows, o, i), E.read(y + w) + back + casts_back, backward, written=back, cast=casts_back),  # dx = dy w'
         Pass(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
         weights=w,
         saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,

@@ -190,8 +190,11 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
 
 def _as_fused(op: Operation, assumed: Assumptions) -> Operation:
     """The operation with the memory traffic that a framework's kernels make of elementwise work."""
-    if assumed.elementwise_passes == 1 or op.name.startswith(OWN_TRAFFIC) or not _elementwise(op):
+    if op.name.startswith(OWN_TRAFFIC) or not _elementwise(op):
         return op
+    if assumed.fuses_additions and op.name.endswith(("_bias", "dropout")):
+        # Added by the kernel before or after, which reads and writes the same elements; a mask is written beside them.
+        op = replace(op, forward=replace(op.forward, nbytes=op.saved_bytes))
     return with_traffic(op, assumed.elementwise_passes)
 
 

@@ -42,6 +42,11 @@ class OneD(Sharding):
         size = self.sizes.operand if operand and self.assumptions.gathers_operands else 1
         return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
+    @property
+    def _own_casts(self) -> Column:
+        """Share of gathered tokens that a rank casts: its own, where they are cast before they are gathered."""
+        return 1 / self.plan.tp if self.plan.sp and self.assumptions.gathers_operands else 1
+
     def linear_in(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
@@ -52,7 +57,8 @@ class OneD(Sharding):
         kept = self.tokens if keeps else self.tokens // self.plan.tp
         again = () if keeps else self._gather(inputs, operand=True)
         backward = (*again, *self._scatter(inputs))
-        return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, backward=backward, kept=kept)
+        cast = self._own_casts, 1
+        return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast)
 
     def linear_out(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
@@ -61,7 +67,7 @@ class OneD(Sharding):
         if rows is not None:
             return dense.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
         own = inputs // self.plan.tp
-        return dense.linear(name, self.sizes, self.tokens, own, outputs, forward=self._scatter(outputs))
+        return dense.linear(name, self.sizes, self.tokens, own, outputs, self._scatter(outputs), cast=(1, self._own_casts))
 
     def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
         """The rank's own tokens; the narrow result is gathered by the layer that follows."""
@@ -85,9 +91,7 @@ class OneD(Sharding):
         """Norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden, operand=True) if gather else ()
         backward: Comms = ()
-        if (
-            returned and self.plan.sp
-        ):  # the gradient of the row-parallel layer's result: gathered, written as its equal in the paper
+        if returned and self.plan.sp:  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
             backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
         return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)

@@ -32,6 +32,7 @@ SIMPLE_HOPS: Final = (11.9e-6, 29.7e-6)  # [s] a hop of Simple, where LL has 0.7
 SIMPLE_RATIO: Final = (15.7, 5.34)  # at most so many hops of LL (NCCL's own figures: 5.7 and 5.2)
 LL_BANDWIDTH: Final = 3.9e9  # [byte/s] of LL over one port
 LL_SHARE: Final = 0.25  # at most, of what Simple achieves: rows over TCP
+CHAINED: Final = 0.4  # a hop of Simple inside a domain to one between domains, at most, where a ring or tree crosses both
 HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6 hops of Simple
 PEERS_AT_ONCE: Final = 8.0  # messages of an all-to-all that NCCL packs into one piece of work (src/include/device.h)
 
@@ -128,7 +129,8 @@ class _Path(NamedTuple):
     inside: Column  # whether members share a fast domain
     beyond: Column  # whether the group spans several
     launch: Column  # [s]
-    hop: Column  # of Simple in the fast domain [s]
+    fill: Column  # of a pipeline of Simple in the fast domain [s]
+    chained: Column  # a hop of Simple there, where the group goes on to others [s]
     inner_hops: Column  # of a ring, inside fast domains
     ll_hops: Column  # of a ring in LL, all of them [s]
     simple_hops: Column  # of a ring in Simple [s]
@@ -166,7 +168,7 @@ def protocols(
     path = _path(members, tiers, data_parallel)
     passes = 2.0 if kind == "all-reduce" else 1.0
     carried = passes * (several(n) if kind in ("broadcast", "reduce") else (n - 1) / n)
-    fill = path.hop * several(n)
+    fill = path.fill * several(n)
     one = fill * (1 + passes * path.inner_hops / HOPS_PER_FILL) * (1 - path.beyond)
     link = carried * path.per_byte
     ways = [
@@ -175,7 +177,7 @@ def protocols(
     ]
     if kind == "all-reduce":
         chain = 2 * (g - 1)
-        levels = path.simple_tree + chain * path.hop
+        levels = path.simple_tree + chain * path.chained
         down = 2 * path.per_byte
         ways.append(Way(path.ll_tree + chain * tiers[0].latency, path.ll_tree_per_byte))
         ways.append(Way(2 * fill + levels, down, 0.5 * np.sqrt(levels * down)))
@@ -192,7 +194,7 @@ def _in_switch(g: Column, path: _Path, reduction: Column) -> Way:
     """
     per_byte = path.inside * (1 + 1 / g) / reduction
     link = np.maximum(per_byte, 2 * path.per_byte * path.beyond)
-    start = 2 * path.hop * path.inside + path.beyond * (path.simple_tree + 2 * (g - 1) * path.hop)
+    start = 2 * path.fill * path.inside + path.beyond * (path.simple_tree + 2 * (g - 1) * path.chained)
     return Way(start, link, 0.5 * np.sqrt(start * link))
 
 
@@ -204,8 +206,9 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     per_byte = inside / _inside(fast, near[0])
     slow = inside / _ll_inside(fast, near[0])
     tree_bytes = 2 * slow
-    hop = _simple(fast, False)
-    ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * hop
+    fill = _simple(fast, False)
+    chained = np.minimum(fill, CHAINED * _simple(outer[0], True))
+    ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
     ll_tree, simple_tree, more = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed, hops, levels = several(beyond // within), n // within - n // beyond, 2 * np.log2(beyond / within)
@@ -221,7 +224,9 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
         more = np.maximum(more, crossed * _launch(tier, True))
     launch = several(n) * _launch(fast, False) + more
     across = several(n // near[0])
-    return _Path(inside, across, launch, hop, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes)
+    return _Path(
+        inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
+    )
 
 
 def _launch(tier: Tier, outside: bool) -> Column:

@@ -55,7 +55,7 @@ def _launch(work: Pass, assumed: Assumptions) -> Column:
 def _share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Share of a peak that products sustain: the accelerator's own if it is asked for and known."""
     usual = assumed.matrix_efficiency
-    return gpu.sustained(rate, usual) if assumed.sustained_rates else usual
+    return assumed.product_efficiency * (gpu.sustained(rate, usual) if assumed.sustained_rates else usual)
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:

@@ -1,0 +1,85 @@
+"""Cells of a row of measured runs: numbers and words, what is wrong with them, and what had to be assumed in their place."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MOST: Final[Mapping[str, int]] = {"layers": 10_000, "pp": 10_000, "vp": 100}  # what makes a list is not read beyond this
+WORDY: Final = ("moe_detail", "notes")  # where a row says in words what has no column
+
+
+class Unreadable(Exception):
+    """A row that cannot be turned into a run; the message says every reason."""
+
+
+class Cells:
+    """One row: its cells by name, the problems met while reading it, and the columns whose content was assumed.
+
+    Parameters
+    ----------
+    row : mapping of str to str
+        Cells by name of the column; empty where nothing is known.
+    """
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self.row = row
+        self.problems: list[str] = []
+        self.assumed: list[str] = []
+
+    def text(self, name: str) -> str:
+        """A cell without spaces around it; empty where there is no such column."""
+        return str(self.row.get(name) or "").strip()
+
+    def says(self, pattern: str, *names: str) -> re.Match[str] | None:
+        """Where one of some cells matches a pattern, in any case; `moe_detail` and `notes` where none is named."""
+        return re.search(pattern, " | ".join(self.text(name) for name in names or WORDY), re.IGNORECASE)
+
+    def problem(self, message: str) -> None:
+        """Note a reason why the row cannot be read, once."""
+        if message not in self.problems:
+            self.problems.append(message)
+
+    def assume(self, name: str) -> None:
+        """Note that what a column should say was assumed."""
+        if name not in self.assumed:
+            self.assumed.append(name)
+
+    def number(self, name: str) -> float | None:
+        """A number, None where the cell is empty or (which is noted) holds none."""
+        text = self.text(name)
+        try:
+            value = float(text) if text else None
+        except ValueError:
+            self.problem(f"{name} = {text!r} is no number")
+            return None
+        if value is not None and not math.isfinite(value):
+            self.problem(f"{name} = {text!r} is no finite number")
+            return None
+        return value
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 0, or the default where the cell is empty; without one that is a problem (the answer is 1)."""
+        value = self.number(name)
+        if value is None:
+            if default is None and not self.text(name):
+                self.problem(f"{name} is not known")
+            return 1 if default is None else default
+        if value < 0 or value != round(value):
+            self.problem(f"{name} = {self.text(name)} is no whole number")
+        elif value > MOST.get(name, 10**12):
+            self.problem(f"{name} = {self.text(name)} is too large")
+        else:
+            return int(value)
+        return 1
+
+    def done(self) -> None:
+        """Raise if there were problems, all of them in one message.
+
+        Raises
+        ------
+        Unreadable
+            If a problem was noted.
+        """
+        if self.problems:
+            raise Unreadable("; ".join(self.problems))

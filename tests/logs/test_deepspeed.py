@@ -1,0 +1,106 @@
+"""Logs of DeepSpeed. Logs are written here in the form that the tool gives them; every figure is invented."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import traincast as tc
+from traincast import measurements
+from traincast.logs import TrainingRows, read
+from traincast.logs.tables import TRAINING
+
+CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
+GIVEN = {"model": "llama-3-8b", "seq": 4096, "recompute": "full", "gpu": "h100-sxm-80"}  # what the example leaves open
+
+
+def example(name):
+    return (CLUSTER / name).read_text(encoding="utf-8")
+
+
+def written(folder, name, text):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def row(path, **given):
+    """The row of a log."""
+    found = read(path, **given)
+    assert isinstance(found, TrainingRows)
+    assert len(found.rows) == 1
+    assert set(found.rows[0]) == set(TRAINING)
+    return found.rows[0]
+
+
+def test_deepspeed_example():
+    found = row(CLUSTER / "deepspeed.log", **GIVEN)
+    expected = {
+        "stack": "deepspeed-2025", "model": "llama-3-8b", "hidden": "4096", "gpus": "16", "dp": "16",
+        "tp": "1", "pp": "1", "zero": "3",
+        "mbs": "2", "gbs": "128", "seq": "4096", "precision": "bf16", "recompute": "full",
+        "memory_gb_published": "57.92", "memory_kind": "allocated",
+    }  # fmt: skip
+    assert {name: found[name] for name in expected} == expected
+    rates = [
+        float(line.split("CurrSamplesPerSec=")[1].split(",")[0]) for line in example("deepspeed.log").splitlines() if "Curr" in line
+    ]
+    assert min(rates[3:]) <= 128 / float(found["step_seconds"]) <= max(rates[3:])
+    same = row(CLUSTER / "deepspeed.log", config=CLUSTER / "ds_config.json", **GIVEN)
+    assert same == found
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("[INFO] [timer.py:189:stop] 0/{i}, SamplesPerSec=32.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB", "4"),
+        ("step:  {i:>5} /  1000 loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571 eta: 1h", "3.5"),
+        ("steps: {i} loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571", "3.5"),
+        ("time (ms) | fwd: 900.10 | bwd: 2000.20 | bwd_inner: 1900.00 | bwd_allreduce: 100.00 | step: 99.70", "3"),
+    ],
+)
+def test_other_lines_of_deepspeed(tmp_path, line, seconds):
+    text = "".join(line.format(i=10 * i) + "\n" for i in range(1, 9))
+    config = CLUSTER / "ds_config.json"
+    found = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN)
+    assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (seconds, "3", "2", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("config", "listed", "precision"),
+    [
+        ({"bf16": {"enabled": True}}, "", "bf16"),
+        ({"fp16": {"enabled": True}}, "", "fp16"),
+        ({}, "", "fp32"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   bfloat16_enabled ............. True", "bf16"),
+        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   float16_config ............... enabled=True auto_cast=False", None),
+        ({"bf16": {"enabled": "auto"}}, "", None),
+    ],
+)
+def test_precision_of_deepspeed(tmp_path, config, listed, precision):
+    text = listed + "\n" + "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
+    path = written(tmp_path, "ds.json", json.dumps(json.loads(example("ds_config.json")) | {"bf16": {"enabled": False}} | config))
+    given_here = GIVEN | {"gpus": 16, "gbs": 128, "pp": 1}
+    if precision:
+        assert row(written(tmp_path, "ds.log", text), config=path, **given_here)["precision"] == precision
+    else:
+        with pytest.raises(tc.InputError, match="precision: the log does not say"):
+            read(written(tmp_path, "ds.log", text), config=path, **given_here)
+
+
+def test_deepspeed_does_not_know_the_model(tmp_path):
+    with pytest.raises(tc.InputError) as told:
+        read(CLUSTER / "deepspeed.log")
+    assert [problem.split(":")[0] for problem in told.value.problems] == [
+        "layers",
+        "hidden",
+        "heads",
+        "mlp",
+        "seq",
+        "gpu",
+        "recompute",
+    ]
+
+
+def test_software_of_a_log():
+    assert measurements.read(row(CLUSTER / "deepspeed.log", **GIVEN)).stack == "deepspeed-2025"

@@ -1,0 +1,49 @@
+"""Numbers and lines as logs write them, and what accelerators call themselves."""
+
+import pytest
+
+from traincast import measurements
+from traincast.logs.devices import KNOWN, NAMES, accelerator
+from traincast.logs.text import lines, number, whole
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("6,667", 6667), ("1,234.5", 1234.5), ("1.234,5", 1234.5), ("1 234,5", 1234.5),
+        ("1\u202f234.5", 1234.5), ("1'234.5", 1234.5),
+        ("12,5", 12.5), ("0,123", 0.123), ("1234,5", 1234.5), ("1.5e3", 1500), (" 7 ", 7), ("1.234", 1.234), (".5", 0.5),
+        ("nan", None), ("inf", None), ("1e999", None), ("", None), ("x", None), ("1,2,3", None), ("1.2.3", None),
+    ],
+)  # fmt: skip
+def test_numbers_of_any_locale(text, value):
+    assert number(text) == value
+
+
+def test_whole_numbers():
+    assert [whole(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [8, 8, 8] + [None] * 7
+
+
+def test_prefixes_of_ranks_and_progress_bars():
+    text = "[rank3]:[titan] a\r\n[default7]: b\n5: c\n[1,12]<stdout>:d\nplain: e\rbar"
+    assert lines(text) == [("3", "[titan] a"), ("7", "b"), ("5", "c"), ("12", "d"), ("", "plain: e"), ("", "bar")]
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80"), ("NVIDIA H100 PCIe", "h100-pcie-80"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80"), ("NVIDIA GH200 480GB", "gh200-96"),
+        ("NVIDIA GB200", "gb200"), ("NVIDIA B200", "b200"), ("NVIDIA H200", "h200"), ("AMD Instinct MI300X", "mi300x"),
+        ("Abacus", None),        ("NVIDIA A100", None),
+    ],
+)  # fmt: skip
+def test_accelerators_by_what_they_call_themselves(name, known):
+    assert accelerator(name) == known
+
+
+def test_accelerators_that_are_named_can_be_read():
+    table = next(one for one in measurements.rows() if one["id"] == "korth-008")
+    for name in KNOWN:
+        assert measurements.read(table | {"gpu": name}).system
+    assert {known for _, known in NAMES} >= set(KNOWN)

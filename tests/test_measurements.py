@@ -1,0 +1,283 @@
+"""Rows of measured runs: what is read of them, what is filled in, and why some are skipped. Rows were read off the table by eye."""
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
+from traincast.measurements.cells import Cells
+from traincast.measurements.layouts import layout, written_out
+from traincast.stacks import stack_names
+
+TABLE = rows()
+BY_ID = {row["id"]: row for row in TABLE}
+READ = {row["id"]: run for row, run in readable(TABLE)}
+
+
+def changed(row_id, **cells):
+    return BY_ID[row_id] | cells
+
+
+def like(text, column="notes"):
+    """The first row that says something."""
+    return next(row for row in TABLE if text in row[column])
+
+
+def test_machines_and_stacks_are_of_the_catalogue():
+    for _, _, name in MACHINES:
+        assert tc.load_system(name).name
+    assert {name for _, _, name in STACKS} <= set(stack_names())
+
+
+@pytest.mark.parametrize(
+    ("row_id", "expected"),
+    [
+        ("korth-008", {"tp": 8, "pp": 64, "dp": 1, "mbs": 1, "attention": "unfused", "tp_overlap": False, "sp": True}),
+        ("zb-010", {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-h2", "precision": "fp16", "layout": "2,3*6,2"}),
+        # one layer for each chunk, embedding and head in chunks of their own: vpp=(L+2)/p
+        ("zb-004", {"pp": 8, "vp": 3, "schedule": "1f1b", "layout": "0,1*22,0"}),
+        ("simumax-007", {"ep": 8, "etp": 1, "dp": 8, "mbs": 1, "zero": 1, "attention": "flash", "grad_dtype": "fp32"}),
+        ("dgxc-227", {"tp": 8, "cp": 2, "pp": 8, "vp": 8, "cp_kind": "ring", "tp_overlap": True, "layout": "1,2*62,1"}),
+        ("dgxc-122", {"ep": 8, "etp": 4, "tp_overlap": False}),  # tp_comm_overlap off for Grok
+        ("titan-020", {"tp": 8, "zero": 3, "tp_overlap": True, "recompute": "full"}),  # async TP
+        ("titan-019", {"tp": 8, "zero": 3, "tp_overlap": False}),  # vanilla TP
+        ("titan-002", {"recompute": "per-op", "zero": 3, "grad_dtype": "fp32"}),
+        ("titan-003", {"precision": "fp8-current"}),  # torchao tensorwise
+        ("mbridge-077", {"precision": "nvfp4", "grad_dtype": "16-bit"}),
+        ("mpt-140", {"precision": "bf16", "grad_dtype": "16-bit", "zero": 3}),  # bf16 pure
+        ("ibm-001", {"zero": 3, "replicas": 16}),  # HSDP over nodes of 8 of 128 GPUs
+        ("ibm-003", {"recompute": "full", "recompute_every": 2}),  # selective (some blocks)
+        ("dgxc-189", {"zero": 3, "replicas": 2, "recompute": "activation+attention+norms"}),  # FSDP within node, 16 GPUs
+        ("dgxc-199", {"zero": 3, "replicas": 4, "recompute": "attention+mlp+norms"}),  # FSDP 128 of 512
+        ("internevo-016", {"zero": 1, "replicas": 128}),  # ZeRO-1 in groups of 8 of 1024
+        ("internevo-008", {"zero": 1, "replicas": 1}),  # over all
+        ("mbridge-200", {"recompute": "full", "recompute_every": 6}),  # block 5 layers of 32
+        ("mega-005", {"zero": 1, "mbs": 1, "recompute": "none"}),  # ZeRO-2 in a pipeline reduces once a step
+        ("nvmoe-008", {"recompute": "activation+norms", "etp": 1}),  # selective:layernorm+moe_act, ETP 1
+        ("papers-023", {"schedule": "dualpipe", "precision": "fp8-block", "recompute": "mla_up_proj+norms"}),
+    ],
+)
+def test_a_row_is_what_it_says(row_id, expected):
+    run = READ[row_id]
+    assert {name: getattr(run.plan, name) for name in expected} == expected
+    assert run.plan.gpus == int(BY_ID[row_id]["gpus"])
+    assert run.step_seconds == float(BY_ID[row_id]["step_seconds"])
+
+
+@pytest.mark.parametrize(
+    ("row_id", "expected"),
+    [
+        ("mpt-140", {"biases": (), "positions": "learned", "tied": True, "dropout": False, "vocab": 50368}),
+        ("vtrain-m-001", {"biases": ("qkv", "proj", "mlp"), "positions": "learned", "tied": True, "dropout": True, "vocab": 51200}),
+        ("bloom-097", {"positions": "none", "tied": True}),  # ALiBi
+        ("nvmoe-006", {"sinks": True, "biases": ("qkv", "proj", "mlp"), "head_width": 64, "qk_norm": None}),  # GPT-OSS
+        ("nvmoe-008", {"qk_norm": "head", "head_width": 128, "norm": "rmsnorm"}),  # Qwen3, 64 heads of 128 in 4096
+        ("dgxc-001", {"kv_heads": 16, "layers": 7}),  # early yaml of 405B
+        ("dgxc-236", {"mlp": "relu2", "norm": "layernorm", "biases": (), "tied": False}),  # Nemotron
+        ("google-010", {"head_width": 128}),  # MaxText's default, 128 heads in 8192
+        ("nanotron-024", {"tied": True}),
+        ("nanotron-008", {"tied": False}),
+        ("mbridge-024", {"mtp": 1}),
+        ("mbridge-178", {"mtp": 0}),  # w/o MTP
+    ],
+)
+def test_models_of_rows(row_id, expected):
+    model = READ[row_id].model
+    assert {name: getattr(model, name) for name in expected} == expected
+
+
+def test_experts_of_rows():
+    deepseek = READ["simumax-007"].model
+    assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (4, 256, 8, 512)
+    assert (READ["nvmoe-006"].model.local.window, READ["nvmoe-006"].model.local.global_every) == (128, 2)
+    llama = READ["dgxc-297"].model  # moe on alternate layers (dense ffn 16384), 1 shared
+    assert (llama.ffn, llama.experts.ffn, llama.experts.every, llama.experts.shared_ffn) == (16384, 8192, 2, 8192)
+    assert llama.local.chunked
+    assert READ["dgxc-122"].model.experts.capacity == 1.0  # capacity factor 1.0
+    assert READ["mbridge-212"].model.experts.capacity == 1.0  # tokendrop
+    assert READ["mbridge-024"].model.experts.capacity is None
+
+
+@pytest.mark.parametrize(
+    ("row_id", "stack", "system"),
+    [
+        ("korth-008", "megatron-lm-2022", "selene"),
+        ("mlm20-004", "megatron-lm-2021", "dgx-2"),
+        ("mega-001", "megatron-lm-2023", "hgx-a100-roce-8x200"),
+        ("mega-005", "megascale-2024", "hgx-a100-roce-8x200"),
+        ("dgxc-014", "megatron-core-2024", "dgx-h100"),
+        ("dgxc-227", "megatron-core-2025", "dgx-h100"),
+        ("dgxc-189", "pax-2024", "dgx-h100"),
+        ("dgxc-184", "maxtext-2025", "dgx-h100"),
+        ("jaxtb-022", "maxtext-2025", "dgx-h100"),
+        ("mbridge-220", "megatron-bridge-2025", "dgx-b200"),
+        ("mbridge-077", "megatron-bridge-26.02", "gb300-nvl72"),  # "cuda graphs none:full_iteration": none
+        ("mbridge-024", "megatron-bridge-2026", "gb300-nvl72"),
+        ("mbridge-004", "megatron-bridge-2026", "gb200-nvl72"),  # container 26.08
+        ("nvmoe-008", "megatron-core-2025", "dgx-h100"),
+        ("titan-001", "torchtitan-eager", "grand-teton-h100-96"),
+        ("titan-002", "torchtitan-2025", "grand-teton-h100-96"),
+        ("ibm-001", "fms-fsdp-2024", "hgx-a100-roce"),
+        ("ibm-old-002", "fms-fsdp-eager", "hgx-h100-roce-8x100"),
+        ("mpt-140", "composer-fsdp-2023", "hgx-a100-40-roce-8x200"),
+        ("google-075", "nemo-2024", "gcp-a3-mega"),
+        ("simumax-007", "megatron-core-plain", "dgx-b200"),
+    ],
+)
+def test_software_and_machine_of_rows(row_id, stack, system):
+    run = READ[row_id]
+    assert (run.stack, run.system.name) == (stack, system)
+
+
+def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
+    run = read(changed("korth-008", stack="torchtitan-2025", system="aws-p4d", cp_kind="none", tp_overlap="True", layout="2*64"))
+    assert (run.stack, run.system.name, run.plan.tp_overlap) == ("torchtitan-2025", tc.load_system("aws-p4d").name, True)
+    assert read(changed("korth-008", stack="my own")).stack == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("layers", "chunks", "notes", "stack", "lengths"),
+    [
+        (80, 16, "", "megatron-core-2025", [5] * 16),
+        (126, 16, "", "megatron-core-2025", [7, *[8] * 14, 7]),  # 126 = 8*16 - 2
+        (70, 12, "(layers+2)/PP slots", "megatron-deepspeed-2022", [5, *[6] * 10, 5]),  # BLOOM
+        (78, 12, "uneven PP partition possible", "megatron-deepspeed-2022", [*[7] * 11, 1]),  # DeepSpeed's partition_balanced
+        (61, 32, "", "automodel-2025", [1, *[2] * 29, 1, 1]),  # torchtitan's generate_split_points
+        (61, 16, "cuda graphs on; pp_layout Et*4|(t*4|)*14tmL; more", "megatron-bridge-2026", [*[4] * 15, 1]),
+        (80, 1, "", "megatron-core-2025", []),
+        (61, 8, "", "megatron-core-2025", []),  # balanced by the model's own weights
+    ],
+)
+def test_stages_as_the_run_had_them(layers, chunks, notes, stack, lengths):
+    found = layout(Cells({"notes": notes}), layers, chunks, stack)
+    assert list(tc.choices.chunks(found)) == lengths
+
+
+def test_layouts_in_letters():
+    assert written_out("Et*2|t|(t|)*2tL") == "2,1,1,1,1"
+
+
+@pytest.mark.parametrize(
+    ("row_id", "mbs", "why"),
+    [
+        ("mlm20-004", 8, "the whole batch of a replica fits"),
+        ("papers-004", 4, "as well, 384 sequences on 96 replicas"),
+        ("mega-001", 1, "a pipeline"),
+        ("titan-013", 4, "torchtitan: as many micro-batches as stages; 256/8 replicas/8 stages"),
+        ("titan-014", 2, "interleaved: 16 stages"),
+        ("titan-018", 1, "local batch 8"),
+    ],
+)
+def test_micro_batches_that_are_not_told(row_id, mbs, why):
+    assert READ[row_id].plan.mbs == mbs, why
+    assert "mbs" in READ[row_id].assumed
+
+
+def test_recomputation_that_is_not_told_is_what_memory_needs():
+    small = READ["mbridge-218"]  # 8B on 8 B200
+    assert small.plan.recompute == "none"
+    assert "recompute" in small.assumed
+    large = read(changed("korth-003", recompute="", recompute_detail="", sp="True", step_seconds="14"))  # 175B, unfused attention
+    assert large.plan.recompute == "selective"
+    larger = read(changed("mpt-001", recompute="", recompute_detail=""))  # 70B, 8 sequences on a rank
+    assert larger.plan.recompute == "full"
+    told = read(changed("jaxtb-002"))  # remat policy not stated in table (5B: save-dots, ...)
+    assert told.plan.recompute == "activation+attention+norms"
+    assert "recompute" in told.assumed
+
+
+def test_what_a_row_tells_is_not_assumed():
+    assert READ["dgxc-227"].assumed == ()
+    assert READ["vtrain-m-001"].assumed == ("vocab",)
+    assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
+        "interconnect", "mbs", "offload", "precision", "recompute", "sp", "stack", "step_seconds", "vocab", "vp", "zero",
+    }  # fmt: skip
+
+
+def test_precision_that_a_tpu_does_not_have():
+    run = READ["google-053"]
+    assert (run.plan.precision, run.assumed) == ("bf16", ("precision",))
+
+
+@pytest.mark.parametrize(
+    ("row_id", "seconds"),  # as the notes derive them
+    [("mlm21-010", 102.630), ("mlm21-003", 3.696), ("mlm21-012", 66.75), ("mega-020", 39.07), ("nanotron-008", 6.811)],
+)
+def test_step_times_from_flops(row_id, seconds):
+    run = READ[row_id]
+    assert run.step_seconds == pytest.approx(seconds, rel=2e-3)
+    assert "step_seconds" in run.assumed
+
+
+def test_a_step_time_may_come_from_the_throughput():
+    row = BY_ID["mpt-001"]
+    assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(float(row["step_seconds"]), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("row_id", "cells", "kind"),
+    [
+        ("simumax-007", {}, "allocated"),  # notes: max_allocated
+        ("bloom-094", {}, "device"),  # nvidia-smi
+        ("titan-002", {}, "reserved"),
+        ("titan-002", {"memory_kind": "device"}, "device"),
+    ],
+)
+def test_how_memory_was_measured(row_id, cells, kind):
+    assert read(changed(row_id, **cells)).reported == kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gpu": "abacus"}, "accelerator abacus"),
+        ({"gbs": ""}, "gbs is not known"),
+        ({"mlp": ""}, "mlp is not known"),
+        ({"tp": "", "dp": ""}, "tp is not known"),
+        ({"recompute": "custom", "recompute_detail": "some"}, "recompute custom: some"),
+        ({"mbs": "1.5"}, "mbs = 1.5 is no whole number"),
+        ({"layers": "nan"}, "layers = 'nan' is no finite number"),
+        ({"tp": "three"}, "tp = 'three' is no number"),
+        ({"tp": "3"}, "does not divide"),
+        ({"dp": "7"}, "not the"),
+        ({"precision": "int1"}, "precision int1"),
+        ({"zero": "9"}, "zero = '9'"),
+        ({"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""}, "no step time"),
+        ({"heads": "0"}, "heads"),
+        ({"layout": "1,2"}, ""),
+        ({"memory_kind": "guessed"}, "memory_kind = 'guessed'"),
+        (
+            {"gpu": "abacus", "tp": "3", "gbs": ""},
+            "accelerator abacus; tp × pp × cp = 192 does not divide 512 GPUs; gbs is not known",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_read_says_every_reason(cells, reason):
+    row = changed("korth-008", **cells)
+    if not reason:  # of a plan, which an estimate says
+        assert read(row).plan.layout == "1,2"
+        return
+    with pytest.raises(Unreadable, match=reason.replace("(", r"\(")):
+        read(row)
+
+
+CELL = st.one_of(
+    st.sampled_from(["", "0", "-1", "8", "1e99", "nan", "inf", "None", "True", "x" * 50]),
+    st.text(max_size=30),
+    st.integers().map(str),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from(sorted(BY_ID)), st.dictionaries(st.sampled_from(sorted(TABLE[0])), CELL, min_size=1, max_size=4))
+def test_no_row_is_too_wrong_to_be_refused(row_id, cells):
+    """Whatever cells hold, the row is read or says why not."""
+    try:
+        run = read(BY_ID[row_id] | cells)
+    except Unreadable:
+        return
+    assert run.plan.gpus >= 1
+    assert run.step_seconds is None or 0 < run.step_seconds < math.inf
