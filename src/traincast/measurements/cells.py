@@ -73,6 +73,13 @@ class Cells:
             return int(value)
         return 1
 
+    def positive(self, name: str, default: int | None = None) -> int:
+        """A whole number of at least 1, or the default where the cell is empty."""
+        value = self.whole(name, default)
+        if value < 1 and self.text(name):
+            self.problem(f"{name} = {value} is not at least 1")
+        return value if value >= 1 or not self.text(name) else 1
+
     def done(self) -> None:
         """Raise if there were problems, all of them in one message.
 

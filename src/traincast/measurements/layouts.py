@@ -38,8 +38,6 @@ def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
         return ""
     if layers % chunks == 0:
         return f"{layers // chunks}*{chunks}"
-    if cells.says("uneven PP partition possible"):  # DeepSpeed fills stages in turn, and leaves the last what remains
-        return _filled(layers, chunks)
     if (layers + 2) % chunks == 0:
         each = (layers + 2) // chunks
         return f"{each - 1},{each}*{chunks - 2},{each - 1}" if chunks > 2 else f"{each - 1},{each - 1}"
@@ -59,13 +57,6 @@ def written_out(letters: str) -> str:
         written = (letter or group) * min(int(copies or times), LONGEST)
         letters = letters[: found.start()] + written + letters[found.end() :]
     return ",".join(str(chunk.count("t")) for chunk in letters.split("|"))
-
-
-def _filled(layers: int, chunks: int) -> str:
-    """Chunks of the same length one after the other, as long as there are layers."""
-    each = -(-layers // chunks)
-    lengths = [max(min(each, layers - i * each), 0) for i in range(chunks)]
-    return ",".join(map(str, lengths))
 
 
 def _middle(layers: int, chunks: int) -> str:

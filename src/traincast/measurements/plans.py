@@ -59,9 +59,9 @@ def degrees(cells: Cells, layers: int) -> Degrees:
     layers : int
         Layers of the model.
     """
-    gpus = cells.whole("gpus")
-    pp, cp, ep = (max(cells.whole(name, 1), 1) for name in DEGREES)
-    told, tp = cells.text("dp"), cells.whole("tp", 0)
+    gpus = cells.positive("gpus")
+    pp, cp, ep = (cells.positive(name, 1) for name in DEGREES)
+    told, tp = cells.text("dp"), cells.positive("tp", 0)
     if not tp:  # it follows from the other degrees
         known = cells.whole("dp", 1) * pp * cp if told else 0
         if gpus == 1 or (known and gpus % known == 0):
@@ -81,10 +81,9 @@ def degrees(cells: Cells, layers: int) -> Degrees:
 
 def _virtual(cells: Cells, layers: int, pp: int) -> int:
     """Virtual stages; where a row only says that it interleaves, the fewest that divide the layers of a stage."""
-    if pp == 1:
-        return 1
-    if cells.text("vp"):
-        return max(cells.whole("vp"), 1)
+    told = cells.positive("vp", 1)
+    if pp == 1 or cells.text("vp"):
+        return told if pp > 1 else 1
     if cells.says(r"interleaved", "notes", "source"):
         cells.assume("vp")
         return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5) if layers % (pp * v) == 0), 1)
@@ -134,7 +133,7 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
         found["offload"] = "activations"
     found |= recomputed(cells, model["layers"] / cut.pp) or {}
     if cells.text("mbs"):
-        found["mbs"] = max(cells.whole("mbs"), 1)
+        found["mbs"] = cells.positive("mbs")
     own = {name: cells.text(name).lower() for name in OWN if cells.text(name)}
     return found | own | ({"tp_overlap": own["tp_overlap"] == "true"} if "tp_overlap" in own else {})
 
@@ -228,6 +227,8 @@ def _replicas(cells: Cells, holders: int, cut: Degrees) -> int:
         return holders // max(int(found[1] or found[2] or found[3]), 1)
     if slices := cells.says(r"\bDCN\D*(\d+)", "interconnect"):  # TPUs shard within a slice
         return int(slices[1])
+    if "within slice" in detail or re.search(r"within \d+-chip slice", detail):  # of which there is one
+        return 1
     if cells.text("zero").lower() == "hsdp" or "within node" in detail:
-        return holders * cut.tp // max(cells.whole("gpus_per_node", 8), 1)
+        return holders * cut.tp // cells.positive("gpus_per_node", 8)
     return 1
