@@ -9,7 +9,7 @@ import numpy as np
 from traincast.columns import Floats
 from traincast.evidence import Samples
 from traincast.hardware import System
-from traincast.kernel_benchmarks import BURST, timed
+from traincast.kernel_benchmarks import ALONE, timed
 from traincast.logs import Collective, Gemm
 from traincast.operations.base import CollectiveKind, Pass
 from traincast.operations.base import Gemm as Product
@@ -58,7 +58,7 @@ def products(system: System, seen: Sequence[Gemm], parameters: Sequence[Paramete
 
     def predicted(setting: Setting) -> Floats:
         gpu = setting.system(system).accelerator
-        assumed = replace(setting.assumed(USUAL, system), burst_seconds=BURST.burst_seconds)  # it rests between products
+        assumed = replace(setting.assumed(USUAL, system), burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
         seconds = np.empty(len(seen))
         for dtype, rows in by.items():
             m, n, k, batch = (np.array([float(getattr(seen[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
