@@ -14,7 +14,7 @@ from traincast.errors import InputError
 from traincast.fitting import Data
 from traincast.measurements import Run, readable, rows
 from traincast.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.validate import source_of
+from traincast.scores import source_of
 
 NOISE: Final = {"dense": 0.05, "moe": 0.10}  # relative error expected of a row
 MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
