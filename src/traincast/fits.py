@@ -61,9 +61,7 @@ class Fitted:
             lines.append(f"{one.name:58s} {one.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{told}")
         return "\n".join(lines)
 
-    def left_out(
-        self, groups: Sequence[Hashable] | None = None, seed: int = 0, told: Callable[[str], Any] | None = None
-    ) -> Floats:
+    def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0, told: Callable[[str], Any] | None = None) -> Floats:
         """Residuals of every run, predicted with parameters fitted without its group, shape (runs,); nan if not estimated.
 
         Parameters

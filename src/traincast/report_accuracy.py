@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Final
 from rich.console import Console
 from rich.text import Text
 
+from traincast.budget import budgets
 from traincast.report import heading, paragraphs, table_of
-from traincast.scores import INDEPENDENT, reasons
+from traincast.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.units import quantity
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from traincast.calibrate import Calibration
     from traincast.parameters import Parameter
     from traincast.scores import Summary
@@ -59,6 +62,28 @@ def _explained(report: "Report", out: Console) -> None:
     if skipped:
         out.print(heading(f"Skipped: {sum(one.skipped is not None for one in report.predictions)} rows, each for all its reasons"))
         paragraphs([f"{count:>4}: {reason}" for reason, count in skipped.most_common()], out)
+
+
+def accuracy_figure(report: "Report") -> "Figure":
+    """Predicted against measured step times, beside what the errors go with.
+
+    Parameters
+    ----------
+    report : Report
+        Predictions that know their parts (``validate(..., parts=True)``).
+    """
+    import numpy as np
+
+    from traincast.plots import accuracy
+
+    timed = [one for one in report.predictions if one.skipped is None and one.measured_step_seconds is not None]
+    moe = np.array([one.id in report.moe for one in timed], bool)
+    measured, predicted = (
+        np.array([getattr(one, f"{which}_step_seconds") for one in timed]) for which in ("measured", "predicted")
+    )
+    families = [family_of(source_of(one.id, False)) for one in timed]
+    causes = [(one.source, one.n, one.causes, one.unexplained) for one in budgets(timed, report.moe)]
+    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} published runs, assumptions: {report.assumptions}")
 
 
 def print_calibration(found: "Calibration", output: Path, out: Console) -> None:

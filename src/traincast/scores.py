@@ -16,6 +16,14 @@ FIRST: Final = 3  # plans ranked first, of which the best is tried
 KINDS: Final = {False: "dense", True: "moe"}
 INDEPENDENT: Final = {"vtrain-s": 206}  # numbers that all rows of a source are composed of (docs/scoreboard.md)
 
+FAMILIES: Final = {  # of sources: what ran
+    "Megatron on A100 and V100": ("bloom", "korth", "mlm20", "mlm21", "vtrain-m", "vtrain-s", "zb"),
+    "NeMo, Megatron-Core": ("dgxc", "mbridge", "mcore", "mega", "mlperf", "nemo", "nvmoe", "simumax"),
+    "FSDP, DeepSpeed": ("dsazure", "ibm", "ibm-old", "internevo", "misc", "mpt", "nanotron", "titan"),
+    "JAX": ("google", "jaxtb"),
+    "papers": ("papers",),
+}
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -70,6 +78,8 @@ class Subject:
     ----------
     moe : bool
         Whether the model has experts.
+    stack : str
+        The software that ran it.
     setting : hashable
         All that rows share which differ only in their plan.
     plan : hashable
@@ -77,6 +87,7 @@ class Subject:
     """
 
     moe: bool
+    stack: str
     setting: Hashable
     plan: Hashable
 
@@ -136,6 +147,12 @@ class Ranking:
 def source_of(run_id: str, moe: bool) -> str:
     """What rows of one source have in common: the beginning of their names, and whether the model has experts."""
     return run_id.rsplit("-", 1)[0] + ("/moe" if moe else "")
+
+
+def family_of(source: str) -> str:
+    """What sources are drawn alike with; a source that is not bundled stands alone."""
+    bare = source.removesuffix("/moe")
+    return next((family for family, members in FAMILIES.items() if bare in members), bare)
 
 
 def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[Summary, ...]:

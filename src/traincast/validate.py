@@ -1,7 +1,7 @@
 """Predictions against measured runs: row by row, and summed up by source."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,24 @@ class Report:
         Errors by source; and of all dense models, and all with experts.
     assumptions : str
         What was assumed.
-    moe : frozenset of str
-        Rows whose model has experts.
+    subjects : mapping of str to Subject
+        What the rows are of that can be read, by id.
     """
 
     predictions: tuple[Prediction, ...]
     summaries: tuple[Summary, ...]
     totals: tuple[Summary, ...]
     assumptions: str
-    moe: frozenset[str] = frozenset()
+    subjects: Mapping[str, Subject] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         done = [one for one in self.predictions if one.skipped is None]
         return f"<Report of {len(done)} runs, {len(self.predictions) - len(done)} skipped>"
+
+    @property
+    def moe(self) -> frozenset[str]:
+        """Rows whose model has experts."""
+        return frozenset(run for run, subject in self.subjects.items() if subject.moe)
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: every row, the summary by source, that of all dense and all mixture-of-experts models, reasons of skips."""
@@ -96,14 +101,13 @@ def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "c
     told |= {one.id: one for one in _predicted(usable, assumptions, parts)}
     every, of = tuple(told[row["id"]] for row, _ in table), {run.id: _subject(run) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
-    moe = frozenset(run for run, subject in of.items() if subject.moe)
-    return Report(every, summaries(every, of), totals(every, of), name, moe)
+    return Report(every, summaries(every, of), totals(every, of), name, of)
 
 
 def _subject(run: Run) -> Subject:
     """What a run is of: those of one model, machine, batch, precision and software differ in their plan only."""
-    plan = run.plan
-    return Subject(run.model.experts is not None, (run.model, run.system.name, plan.gpus, run.gbs, plan.precision, run.stack), plan)
+    alike = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
+    return Subject(moe=run.model.experts is not None, stack=run.stack, setting=alike, plan=run.plan)
 
 
 def _predicted(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:
