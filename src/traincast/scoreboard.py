@@ -1,4 +1,4 @@
-"""The public scoreboard: how far predictions of the bundled runs and benchmarks are off, beside what was aimed at and what peers say.
+"""The public scoreboard: how far predictions of bundled runs and benchmarks are off, beside what was aimed at and what peers say.
 
 Every figure is worked out when the page is written. "Fitted" is what the package predicts now; "left out" is from the table that
 ``calibration/refit.py`` keeps: each run predicted with constants fitted without its group.
@@ -8,6 +8,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 from math import exp, log
 from typing import Final, Literal
@@ -78,7 +79,8 @@ GOALS: Final = (
 )
 TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # largest error of all dense models, of all with experts [%]
 COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # largest errors of benchmarks [%]
-STACK, JAX_STACK = 10.0, 20.0  # of a software stack left out [%]
+STACK, JAX_STACK = 10.0, 20.0  # of a software stack left out, dense models [%]
+FEW: Final = 4  # runs that a stack needs at least to be judged
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,17 @@ class Board:
     residuals: Mapping[str, Mapping[str, float]]
 
     def predictions(self, column: str) -> list[Prediction]:
-        """Runs predicted with something left out; memory as it is predicted now, since nothing of it is fitted with the times."""
+        """Runs predicted with something left out; their memory as it is predicted now: nothing of it is fitted with the times.
+
+        Runs whose memory alone was measured are among them.
+        """
         found = []
         for one in self.report.predictions:
             y = self.residuals.get(one.id, {}).get(column)
-            if one.skipped is None and (y is not None or one.measured_step_seconds is None):
-                seconds = one.measured_step_seconds * exp(y) if one.measured_step_seconds and y is not None else None
-                found.append(replace(one, predicted_step_seconds=seconds))
+            if one.measured_step_seconds is None:
+                found += [one] if one.skipped is None else []
+            elif y is not None:
+                found.append(replace(one, predicted_step_seconds=one.measured_step_seconds * exp(y)))
         return found
 
     def of(self, sources: Sequence[str], column: str) -> Summary:
@@ -117,12 +123,13 @@ class Board:
         some, subjects = self.predictions(column), self.report.subjects
         return {one.source: one for one in (*summaries(some, subjects), *totals(some, subjects))}
 
-    def by_stack(self) -> dict[str, Summary]:
-        """Errors by software stack, each predicted with constants fitted without all of its runs."""
+    def by_stack(self, moe: bool) -> dict[str, Summary]:
+        """Errors of dense models or of those with experts by software stack, with constants fitted without all of its runs."""
         by: dict[str, list[Prediction]] = defaultdict(list)
         subjects: Mapping[str, Subject] = self.report.subjects
         for one in self.predictions("without_stack"):
-            by[subjects[one.id].stack].append(one)
+            if subjects[one.id].moe == moe and one.measured_step_seconds is not None:
+                by[subjects[one.id].stack].append(one)
         return {stack: summary(stack, some, subjects) for stack, some in sorted(by.items())}
 
     def moved(self) -> float:
@@ -145,9 +152,9 @@ def board() -> Board:
     return Board(validate(), read_left_out())
 
 
+@cache
 def kernel_errors() -> dict[str, list[KernelPrediction]]:
-    """Predictions of the bundled microbenchmarks of kernels by what they measure; ordinary products apart from those of one chip
-    whose library falls behind."""
+    """Predictions of the bundled microbenchmarks of kernels by what they measure."""
     by: dict[str, list[KernelPrediction]] = defaultdict(list)
     for one in predict_kernels(read_kernels()[0]):
         by[one.benchmark.kind].append(one)
@@ -160,6 +167,7 @@ def flops(one: KernelPrediction) -> float:
     return 2 * sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]
 
 
+@cache
 def perlmutter() -> dict[int, list[Timing]]:
     """Timed collectives of nccl-tests on Perlmutter by number of nodes."""
     by: dict[int, list[Timing]] = defaultdict(list)
