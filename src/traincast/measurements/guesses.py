@@ -38,6 +38,8 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     stack : str
         Software that ran it.
     """
+    if stack.startswith(NO_ACCUMULATION) and arguments["pp"] == 1:  # a row may tell the batch of a chip: tp of them share theirs
+        arguments["mbs"] = max(gbs // arguments["dp"], 1)
     if "mbs" in arguments and "recompute" in arguments:
         return Plan(**arguments)
     for name in ("mbs", "recompute"):
