@@ -222,7 +222,9 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     again = forward
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
         again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-    return TimedOperation(op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.unread else None)
+    return TimedOperation(
+        op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.unread else None
+    )
 
 
 def _products(work: Pass) -> Column:

@@ -1,9 +1,9 @@
 """What a row of measured runs leaves open and its machine's memory decides: micro-batch and recomputation.
 
 A pipeline of the Megatron family works on one sequence at a time; JAX does not accumulate gradients, and torchtitan cuts the batch
-of a replica into as many micro-batches as a pipeline has devices (pipeline_parallel_degree, in 2024). Elsewhere people take what fits: the largest power of two as batch
-that needs no recomputation; and where something must be recomputed, the cheapest kind that fits. What fits says the model's own
-estimate of memory, which may be a tenth above what there is: it is no more exact than that.
+of a replica into as many micro-batches as a pipeline has devices (pipeline_parallel_degree, in 2024). Elsewhere people take what
+fits: the largest power of two as batch that needs no recomputation; and where something must be recomputed, the cheapest kind that
+fits. What fits says the model's own estimate of memory, which may be a tenth above what there is: it is no more exact than that.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,10 @@ from traincast.measurements.recomputed import recomputed
 PRECISION: Final = {  # what a row calls its precision, with a detail that tells more
     "16-bit": ((r"", "fp16"),),
     "fp8": ((r"row.?wise", "fp8-rowwise"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
-    **{name: ((r"", name),) for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")},
+    **{
+        name: ((r"", name),)
+        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+    },
     "int8": ((r"", "fp8"),),
 }
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them

@@ -274,7 +274,8 @@ def torus_axes(tier: Tier, members: Column) -> Column:
     """
     if tier.axes == 1:
         return 1.0
-    return np.clip(np.log(np.maximum(members, 1)) / np.log(tier.side), 1, tier.axes)
+    axes: Column = np.clip(np.log(np.maximum(members, 1)) / np.log(tier.side), 1, tier.axes)
+    return axes
 
 
 def _ll_inside(tier: Tier, members: Column) -> Column:
