@@ -239,7 +239,7 @@ def test_how_memory_was_measured(row_id, cells, kind):
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"gpu": "abacus"}, "accelerator abacus"),
+        ({"gpu": "abacus"}, "accelerator 'abacus' is not known"),
         ({"gbs": ""}, "gbs is not known"),
         ({"mlp": ""}, "mlp is not known"),
         ({"tp": "", "dp": ""}, "tp is not known"),
@@ -257,7 +257,7 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"memory_kind": "guessed"}, "memory_kind = 'guessed'"),
         (
             {"gpu": "abacus", "tp": "3", "gbs": ""},
-            "accelerator abacus; tp × pp × cp = 192 does not divide 512 GPUs; gbs is not known",
+            "accelerator 'abacus' is not known; tp × pp × cp = 192 does not divide 512 GPUs; gbs is not known",
         ),
     ],
 )
