@@ -42,8 +42,8 @@ def _unread(op: Operation, model: Model, rank: Sharding) -> bool:
     """Whether software leaves out what only makes the layer's result, which the next layer keeps as its input.
 
     XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once all that backward needs is there
-    (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a layer's
-    products. A norm after the block needs its result.
+    (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a
+    layer's products. A norm after the block needs its result.
     """
     return not rank.assumptions.remakes_last and op.name in LAST and model.norms == PRE_NORMS
 
