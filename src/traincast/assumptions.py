@@ -178,6 +178,8 @@ class Assumptions:
         which issues collectives ahead of time.
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
+    errors_known : bool
+        Whether errors of predictions are known from measured runs, so that estimates carry intervals (`traincast.uncertainty`).
     """
 
     name: str = "custom"
@@ -260,6 +262,7 @@ class Assumptions:
     protocols: bool = False
     collective_launch: float = 1
     step_seconds: float = 0
+    errors_known: bool = False
 
 
 PAPER: Final = Assumptions(name="paper")
@@ -328,6 +331,7 @@ CALIBRATED: Final = Assumptions(
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     protocols=True,
     collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
+    errors_known=True,  # catalog/errors.yaml
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 
