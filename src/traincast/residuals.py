@@ -32,9 +32,8 @@ from traincast.uncertainty import COMPONENTS, NINETY, SIZES, Case, Errors, Span,
 
 TAIL: Final = 4.0  # degrees of freedom of Student's t
 BELIEVED: Final = 3.0  # groups that the belief that a stack is like all others counts as
-CLIPPED: Final = 9.0  # squared standardised errors count no more than this for a stack
-PASSES: Final = (8, 2)  # of the variances and the factors of stacks, one after the other: from nothing, and from a fit
-STEPS: Final = 40
+PASSES: Final = (15, 3)  # of the variances and the factors of stacks, one after the other: from nothing, and from a fit
+STEPS: Final = 25
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
 ASSUMED: Final = {"new_stack": 0.08, "new_accelerator": 0.08, "memory_new_stack": 0.08}  # docs/uncertainty.md
 DRIFT: Final = (0.05, 0.25)  # least and most per factor of e
@@ -218,7 +217,7 @@ def estimate_errors(data: Residuals, without: int | None = None, start: Errors |
     mask = (data.weights > 0) & (data.groups != (-1 if without is None else without))
     tried = [_fit(data, mask, start, reach) for reach in (REACHES if start is None else (start.reach,))]
     _, reach, factors, variances = max(tried, key=lambda one: one[0])
-    size = _deviations_without(data, mask, variances)
+    size = _deviations_without(data, mask, variances, factors)
     quantile = weighted_quantile(np.abs(data.left_out[mask]) / size, data.weights[mask], 0.9)
     off, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(off) / size, weights, 0.9)
@@ -237,7 +236,7 @@ def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _F
         variances = np.array([getattr(start, name) ** 2 for name in PARTS])
     for _ in range(PASSES[start is not None]):
         variances = _variances(data, mask, factors, variances, reach)
-        factors = _factors(data, mask, variances)
+        factors = _factors(data, mask, variances, factors)
     off, size, weights = _differences(data, mask, factors, variances, reach)
     likely = -np.log(size) - (TAIL + 1) / 2 * np.log1p(off**2 / size**2 / TAIL)
     return float(weights @ likely), reach, factors, variances
@@ -271,9 +270,10 @@ def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start
     return found
 
 
-def _squares(data: Residuals, mask: Bools, variances: Floats) -> tuple[Any, Any, Any]:
-    """For every pair of a stack and a group its name, weight and mean squared standardised error, clipped."""
-    squares = np.minimum(data.left_out[mask] ** 2 / (data.design[mask] @ variances), CLIPPED)
+def _squares(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> tuple[Any, Any, Any]:
+    """For every pair of a stack and a group its place, weight and mean squared standardised error, the far ones counting less."""
+    squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
+    squares *= (TAIL + 1) / (TAIL + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]]))
     names = list(zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True))
     places = {name: k for k, name in enumerate(dict.fromkeys(names))}
     of = np.array([places[name] for name in names], np.int64)
@@ -281,9 +281,9 @@ def _squares(data: Residuals, mask: Bools, variances: Floats) -> tuple[Any, Any,
     return places, weight, np.bincount(of, data.weights[mask] * squares) / weight
 
 
-def _factors(data: Residuals, mask: Bools, variances: Floats) -> dict[str, float]:
+def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str, float]) -> dict[str, float]:
     """How uncertain predictions of each stack are, relative to all: its own errors, and the belief that it is like all others."""
-    places, weight, squares = _squares(data, mask, variances)
+    places, weight, squares = _squares(data, mask, variances, near)
     stacks = np.array([stack for stack, _ in places])
     return {str(name): _factor(weight[stacks == name], squares[stacks == name]) for name in dict.fromkeys(stacks.tolist())}
 
@@ -294,11 +294,10 @@ def _factor(weights: Floats, squares: Floats) -> float:
     return float(((n * np.average(squares, weights=weights) + BELIEVED) / (n + BELIEVED)) ** 0.5)
 
 
-def _deviations_without(data: Residuals, mask: Bools, variances: Floats) -> Floats:
+def _deviations_without(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> Floats:
     """Standard deviation of the error of each run, its own group not counted in the factor of its stack, shape (masked runs,)."""
-    places, weight, squares = _squares(data, mask, variances)
-    stacks = np.array([stack for stack, _ in places])
-    other = _others(_factors(data, mask, variances))
+    places, weight, squares = _squares(data, mask, variances, factors)
+    stacks, other = np.array([stack for stack, _ in places]), _others(factors)
     told: dict[Any, tuple[float, float]] = {}
     for k, (stack, group) in enumerate(places):
         rest = (stacks == stack) & (np.arange(len(stacks)) != k)
