@@ -120,6 +120,18 @@ class Schedule(ABC):
             Hops.
         """
 
+    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """How many of them, in pairs, are waited for because the last stages have few micro-batches, not to fill and drain.
+
+        A stage that is faster than the slowest one waits for it in any case, so what it has to spare hides them.
+
+        Returns
+        -------
+        Column
+            Pairs of hops, forward and backward.
+        """
+        return 0.0 * pp
+
     def transfers(self, v: Column) -> Column:
         """How often a micro-batch crosses each link between neighbours, per direction: forward and backward, each this often."""
         return v
@@ -169,8 +181,11 @@ class OneForwardOneBackward(Schedule):
         A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip of 2k transfers. Of
         nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 - ceil((nm - 1)/pp)).
         """
-        loops = microbatches - 1 - np.ceil((microbatches - 1) / pp)
-        return 2 * (pp * v - 1 + (1 - several(v)) * loops)
+        return 2 * (pp * v - 1 + self.round_trips(pp, microbatches, v))
+
+    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Nearly one for every micro-batch, unless interleaved."""
+        return (1 - several(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,37 @@ import numpy as np
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.times.collectives import point_to_point, several
-from traincast.times.placement import Group
+from traincast.plan import Plans
+from traincast.times.collectives import collective, point_to_point, several
+from traincast.times.placement import Group, group
+
+
+def passed_on(message: Column, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Time of what a stage passes to the next, whole or in parts of the tensor ranks (arXiv 2104.04473, section 4.1).
+
+    Parameters
+    ----------
+    message : Column
+        Activation of one micro-batch on a rank [byte].
+    plan : Plans
+        Plans.
+    system : System
+        The machine.
+    assumed : Assumptions
+        Share of the transfers that are scattered over the tensor ranks where each of them has all of it.
+
+    Returns
+    -------
+    Column
+        Time, of both directions the mean; 0 for one stage [s].
+    """
+    stages = group(plan, "pp", system.tiers)
+    whole = transfer(message, stages, system, assumed)
+    if not assumed.transfers_scattered or plan.sp or plan.strategy != "1d":
+        return whole
+    gathered = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
+    parts = transfer(message / plan.tp, stages, system, assumed) + gathered * several(plan.pp)
+    return whole + assumed.transfers_scattered * (np.minimum(parts, whole) - whole)
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
