@@ -119,6 +119,8 @@ class Assumptions:
     pp_exposed : float
         Share of a transfer between stages that holds up the stages at both ends, for every micro-batch. The rest runs beside their
         work, and a step pays for it only on its critical path.
+    slowest_link_paces : bool
+        Whether what holds up stages is a transfer over the slowest link of the pipeline, not over the average one.
     transfers_scattered : float
         Share of the transfers between stages, without sequence parallelism, of which each tensor rank sends its part only; the
         next stage gathers them.
@@ -242,6 +244,7 @@ class Assumptions:
     dp_contention: float = 0
     node_copies: bool = False
     pp_exposed: float = 1
+    slowest_link_paces: bool = False
     transfers_scattered: float = 0
     optimizer_passes: float = 0
     vocab_multiple: int = 128
@@ -328,6 +331,7 @@ CALIBRATED: Final = Assumptions(
     dp_contention=0.2,  # 0.20 (FSDP2) and 0.39 (FSDP1) of hidden traffic in fits
     node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
     pp_exposed=0,  # assumed: sends run beside the work (docs/schedules.md)
+    slowest_link_paces=True,  # every micro-batch passes it
     transfers_scattered=1,  # Megatron-LM (arXiv 2104.04473, section 4.1)
     optimizer_passes=1,  # assumed: a fused optimizer moves every byte once
     vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by

@@ -15,7 +15,7 @@ from traincast.plan import Plans
 from traincast.stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
 from traincast.times.pipelines import SCHEDULES, Schedule
-from traincast.times.transfers import passed_on
+from traincast.times.transfers import of_slowest, passed_on
 
 NODE: Final = 8  # GPUs that rarely wait for each other
 
@@ -94,8 +94,10 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    hop = passed_on(_message(costs), plan, system, assumed)
-    each = 2 * schedule.transfers(plan.vp) * assumed.pp_exposed * hop  # of a micro-batch, forward and backward
+    message = _message(costs)
+    hop = passed_on(message, plan, system, assumed)
+    paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
+    each = 2 * schedule.transfers(plan.vp) * assumed.pp_exposed * paced  # of a micro-batch, forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * each)
     pp_comm = nm * each
     if assumed.pp_exposed < 1:

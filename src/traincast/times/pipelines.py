@@ -253,6 +253,25 @@ class ZeroBubbleH2(Schedule):
 
 
 @dataclass(frozen=True)
+class ZeroBubble2p(ZeroBubbleH2):
+    """ZB-2p: ZB-H2's memory, and every device takes what is ready: B, else F, else W (arXiv 2401.10241, sections 3 and 5)."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Micro-batches to fill the pipeline with."""
+        rule = "zb-2p needs at least 2 pp - 1 micro-batches"
+        return (_one_chunk(self.name), Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """What a B longer than F keeps the first device waiting, with as many F ahead as memory allows; with a barrier at least F.
+
+        No order can do better. The one simulated takes up to a pass of each device more.
+        """
+        left = np.maximum(backward - forward, forward if barrier else 0.0)
+        return left / (forward + backward + weight)
+
+
+@dataclass(frozen=True)
 class ZeroBubbleV(Schedule):
     """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362; 2401.10241, section 6)."""
 
@@ -328,6 +347,7 @@ SCHEDULES: Final[dict[str, Schedule]] = {
         OneForwardOneBackward("1f1b"),
         ZeroBubbleH1("zb-h1"),
         ZeroBubbleH2("zb-h2"),
+        ZeroBubble2p("zb-2p"),
         ZeroBubbleV("zb-v"),
         DualPipe("dualpipe"),
     )
