@@ -104,6 +104,8 @@ class Assumptions:
     keeps_elementwise : bool
         Whether results that fused kernels make in passing are kept as well: the activated gate of a gated MLP, queries and keys
         before their rotary positions.
+    remakes_last : bool
+        Whether a layer that is made again for backward makes its last product again, too, whose result backward does not need.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -236,6 +238,7 @@ class Assumptions:
     keeps_gathered: bool = True
     gathers_operands: bool = False
     keeps_elementwise: bool = False
+    remakes_last: bool = True
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1

@@ -160,6 +160,8 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
     *_protocols(0, "a fast domain"),
     ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
+    ("network.0.axes", "", "", "figure", "axes of a fast domain that is a torus"),
+    ("network.0.side", "", "", "figure", "accelerators along an axis of it"),
     ("network.1.bandwidth", "", "byte/s", "figure", "bandwidth between domains, one port (NIC), one direction"),
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),

@@ -220,6 +220,8 @@ class Operation:
         Activations kept for backward; a column over plans [byte].
     recompute : float
         Share of the forward pass that backward makes again first.
+    unread : bool
+        Whether backward has no use for its result, so that it is left out where the layer is made again.
     passed_on : bool
         Whether what it saves is also what pipeline stages pass on.
     module : str
@@ -242,6 +244,7 @@ class Operation:
     experts: bool = False
     saved_bytes: Column = 0.0
     recompute: float = 0.0
+    unread: bool = False
     passed_on: bool = False
     module: str = ""
     saved_by: str = ""
