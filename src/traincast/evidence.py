@@ -14,7 +14,7 @@ from traincast.errors import InputError
 from traincast.fitting import Data
 from traincast.measurements import Run, readable, rows
 from traincast.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.validate import source_of
+from traincast.scores import source_of
 
 ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row

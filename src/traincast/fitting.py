@@ -193,7 +193,12 @@ def linearised(solution: Solution) -> Model:
 
 
 def left_out(
-    solution: Solution, data: Data, bounds: tuple[Floats, Floats], groups: Sequence[Hashable], seed: int = 0
+    solution: Solution,
+    data: Data,
+    bounds: tuple[Floats, Floats],
+    groups: Sequence[Hashable],
+    seed: int = 0,
+    told: Callable[[str], Any] | None = None,
 ) -> dict[Hashable, Floats]:
     """Parameters fitted without each group of the data, one after the other, from perturbed starts on the plane of the full fit.
 
@@ -209,6 +214,8 @@ def left_out(
         What is left out together; None for what never is.
     seed : int
         Of the perturbations.
+    told : callable, optional
+        Called with a line of text after every group.
 
     Returns
     -------
@@ -219,9 +226,12 @@ def left_out(
     plane = linearised(solution)
     names = np.empty(len(groups), object)
     names[:] = list(groups)
-    found = {}
-    for name in dict.fromkeys(one for one in groups if one is not None):
+    found: dict[Hashable, Floats] = {}
+    different = list(dict.fromkeys(one for one in groups if one is not None))
+    for name in different:
         gone = np.array([one == name for one in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
         found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.free).theta
+        if told:
+            told(f"{len(found)} of {len(different)} groups left out")
     return found
