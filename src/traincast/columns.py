@@ -15,7 +15,7 @@ else:
     Column = Floats = Ints = Bools = float  # names for annotations only: numpy is not imported for them
 
 
-Kind: TypeAlias = Literal["model", "knob", "choice", "result", "interval", "time", "memory", "point", "figure"]
+Kind: TypeAlias = Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]
 _Row: TypeAlias = tuple[str, str, str, Kind, str]
 
 
@@ -114,7 +114,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "activations made again in backward: none, selective (core attention), full, or modules joined by +",
     ),
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
-    ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-v, dualpipe"),
+    ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-2p, zb-v, dualpipe"),
     ("precision", "", "", "choice", "precision recipe, such as bf16, fp8-block or mxfp8"),
     ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
     ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),
@@ -125,9 +125,6 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),
     ("tokens_per_second_per_gpu", "", "token/s", "result", "training throughput of one GPU"),
     ("training_days", "", "day", "result", "length of the whole training run"),
-    ("step_seconds_low", "", "s", "interval", "time that measured steps are above with 95 % probability"),
-    ("step_seconds_high", "", "s", "interval", "time that measured steps are below with 95 % probability"),
-    ("fits_probability", "", "", "interval", "probability that the plan fits in memory"),
     ("model", "", "", "point", "model"),
     ("system", "", "", "point", "system"),
     ("strategy", "", "", "point", "how a layer is cut: 1d, summa, context, ring, ulysses or hybrid"),
@@ -163,6 +160,8 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
     *_protocols(0, "a fast domain"),
     ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
+    ("network.0.axes", "", "", "figure", "axes of a fast domain that is a torus"),
+    ("network.0.side", "", "", "figure", "accelerators along an axis of it"),
     ("network.1.bandwidth", "", "byte/s", "figure", "bandwidth between domains, one port (NIC), one direction"),
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),
@@ -201,7 +200,6 @@ _ROWS: Final[tuple[_Row, ...]] = (
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
 KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})
-INTERVALS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "interval")
 CHOICES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "choice")
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, print_json
-from traincast.errors import InputError
+from traincast.errors import InputError, Mistakes
 
 
 @app.command
@@ -18,22 +18,36 @@ def validate(
     assumptions: Annotated[
         str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
     ] = "calibrated",
+    output: Annotated[
+        Path | None, Parameter(help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.")
+    ] = None,
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.
 
-    Example: traincast validate
+    Example: traincast validate --output parity.svg
     """
     from traincast.validate import validate
+    from traincast.written import check_output
 
-    report = validate(runs, assumptions)
+    if output is not None:
+        check_output(output, force, (".svg", ".pdf", ".png"))
+    report = validate(runs, assumptions, parts=output is not None)
+    if output is not None:
+        from traincast.plots import save
+        from traincast.report_accuracy import accuracy_figure
+
+        save(accuracy_figure(report), output)
     if json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}))
     else:
         from traincast.report import console
         from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
+        if output is not None:
+            print(output)
 
 
 Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
@@ -60,11 +74,15 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
     """
-    from traincast.calibrate import calibrate
+    from traincast.calibrate import fitted_to
+    from traincast.collected import read
     from traincast.written import check_output
 
-    check_output(output, force, (".yaml", ".yml"))
-    found = calibrate(system, runs=runs or (), logs=log or (), nccl=nccl or (), gemm=gemm or (), config=config, **_given(given))
+    mistakes = Mistakes("calibrate")
+    mistakes.of(check_output, output, force, (".yaml", ".yml"))
+    more = mistakes.of(_given, given)
+    measured = mistakes.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
+    found = fitted_to(system, mistakes.settled(measured))
     found.write(output, force)
     if json:
         print_json(found.to_dict() | {"output": str(output)})
