@@ -35,6 +35,7 @@ OWN: Final = (
 SIXTEEN_BITS: Final = (
     r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
 )
+INTERLEAVED: Final = r"interleav(ed|ing)|PP/DP comm overlap"  # Megatron-Core overlaps pipeline traffic where it interleaves, only
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
 CUT_BETWEEN: Final = ("maxtext",)  # XLA cuts activations between blocks over tp by their width: the same traffic (activation_embed)
@@ -88,9 +89,12 @@ def _virtual(cells: Cells, layers: int, pp: int) -> int:
     told = cells.positive("vp", 1)
     if pp == 1 or cells.text("vp"):
         return told if pp > 1 else 1
-    if cells.says(r"interleaved", "notes", "source"):
+    if cells.says(INTERLEAVED, "notes", "source"):
         cells.assume("vp")
-        return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5) if layers % (pp * v) == 0), 1)
+        heard = cells.says(r"\bVP (\d+) per", "notes")  # of others
+        if heard and layers % (pp * int(heard[1])) == 0:
+            return int(heard[1])
+        return 2 if cells.says("torchtitan", "stack") else next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
     return 1
 
 
