@@ -36,7 +36,7 @@ def test_machines_and_stacks_are_of_the_catalogue():
     ("row_id", "expected"),
     [
         ("korth-008", {"tp": 8, "pp": 64, "dp": 1, "mbs": 1, "attention": "unfused", "tp_overlap": False, "sp": True}),
-        ("zb-010", {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-h2", "precision": "fp16", "layout": "2,3*6,2"}),
+        ("zb-010", {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-2p", "precision": "fp16", "layout": "2,3*6,2"}),
         # one layer for each chunk, embedding and head in chunks of their own: vpp=(L+2)/p
         ("zb-004", {"pp": 8, "vp": 3, "schedule": "1f1b", "layout": "0,1*22,0"}),
         ("simumax-007", {"ep": 8, "etp": 1, "dp": 8, "mbs": 1, "zero": 1, "attention": "flash", "grad_dtype": "fp32"}),

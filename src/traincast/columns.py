@@ -114,7 +114,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "activations made again in backward: none, selective (core attention), full, or modules joined by +",
     ),
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
-    ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-v, dualpipe"),
+    ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-2p, zb-v, dualpipe"),
     ("precision", "", "", "choice", "precision recipe, such as bf16, fp8-block or mxfp8"),
     ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
     ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),

@@ -16,7 +16,7 @@ PRECISION: Final = {  # what a row calls its precision, with a detail that tells
         for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8")
     },
 }
-SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them
+SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-2p"}  # as Zero Bubble's tables call them
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
 GATHERED_ONCE: Final = ("torchtitan", "automodel")  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
 OVERLAPPING: Final = (  # stacks whose dense runs overlap tensor-parallel communication where nothing else is told
