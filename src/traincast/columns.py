@@ -141,6 +141,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("accelerator.vector_fp32_flops", "", "FLOP/s", "figure", "peak of the vector units in single precision"),
     ("accelerator.fp32_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 32-bit numbers"),
     ("accelerator.fp8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit numbers"),
+    ("accelerator.int8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit integers"),
     ("accelerator.fp4_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 4-bit numbers"),
     ("accelerator.matrix_sustained", "", "", "figure", "share of the peak at 16 bits that large products sustain"),
     ("accelerator.fp8_sustained", "", "", "figure", "share of the peak at 8 bits that large products sustain"),
