@@ -195,11 +195,11 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 
 
 def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the host to issue a pass: one launch for its kernels, one for each collective of a group of several [s]."""
+    """Time of the host to issue a pass: its kernels' launches, one for each collective of a group of several [s]."""
     if not assumed.dispatch_seconds:
         return 0.0
     told = total(several(group(plan, one.over, system.tiers).members) for one in work.collectives)
-    return assumed.dispatch_seconds * (bool(work.kernels) + told)
+    return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + told)
 
 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:

@@ -98,6 +98,7 @@ def fit(
     steps: int = 20,
     more: Sequence[Evidence] = (),
     equal: bool = False,
+    settle: bool = True,
 ) -> Fitted:
     """Fit parameters to runs.
 
@@ -116,12 +117,14 @@ def fit(
     more : sequence of Evidence
         Other measurements.
     equal : bool
-        Whether every run counts alike, as runs of one's own; else a group of n as √n.
+        Whether every run counts alike, as runs of one's own; else a group of n rows as n^0.65.
+    settle : bool
+        Whether what the data do not determine is set to its prior at the end, and the rest fitted again.
 
     Returns
     -------
     Fitted
-        Values with intervals. What the data do not determine keeps its prior.
+        Values with intervals.
     """
     evidence = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     whole = Together((evidence, *more)) if more else evidence
@@ -135,6 +138,6 @@ def fit(
 
     before, _ = whole.residuals(np.zeros(n))
     solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
-    if not solution.determined.all():
+    if settle and not solution.determined.all():
         solution = replace(solve(model, data, solution.theta, limits, steps, solution.determined), determined=solution.determined)
     return Fitted(tuple(parameters), evidence, whole, solution, before)

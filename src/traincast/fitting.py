@@ -58,7 +58,9 @@ class Solution:
     information : array, shape (parameters,)
         Standard deviation from the curvature alone: near 1 where the data say nothing.
     determined : array of bool, shape (parameters,)
-        Which parameters the data determine: those whose uncertainty they reduce. Others stay at their prior.
+        Which parameters the data determine: those whose uncertainty they reduce.
+    free : array of bool, shape (parameters,)
+        Which were fitted; others stay at their prior.
     """
 
     theta: Floats
@@ -67,6 +69,7 @@ class Solution:
     deviation: Floats
     information: Floats
     determined: Bools
+    free: Bools
 
 
 def solve(
@@ -122,7 +125,7 @@ def solve(
     )
     y, slopes = at(found.x)
     robust, curvature = deviations(y, slopes * fitted, data)
-    return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED)
+    return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
 
 
 def _least_squares() -> Any:
@@ -228,7 +231,7 @@ def left_out(
     for name in different:
         gone = np.array([one == name for one in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
-        found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.determined).theta
+        found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.free).theta
         if told:
             told(f"{len(found)} of {len(different)} groups left out")
     return found

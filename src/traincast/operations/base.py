@@ -156,6 +156,8 @@ class Pass:
         The part of the traffic that is casts to lower precision; a column over plans [byte].
     fused : Fused, optional
         What it takes to time all kernels as one, where they are one.
+    launches : Column
+        Operations the host issues for the kernels; a column over plans.
     """
 
     kernels: tuple[Kernel, ...]
@@ -166,6 +168,7 @@ class Pass:
     written: Column = 0.0
     cast: Column = 0.0
     fused: Fused | None = None
+    launches: Column = 1.0
 
     def __add__(self, other: "Pass") -> "Pass":
         """Both as one piece of work."""
@@ -178,6 +181,7 @@ class Pass:
             self.written + other.written,
             self.cast + other.cast,
             self.fused,
+            self.launches,
         )
 
     def flops(self, unit: Unit) -> Column:
