@@ -8,7 +8,8 @@ The fit begins at the priors, which do not depend on what the catalogue says of 
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
 `CALIBRATED` (assumptions.py). A constant that the data do not determine is written with its prior, as assumed. Then every run is
 predicted with constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py); the
-table goes to the package. At last scoreboard.py renews what depends on the values.
+table goes to the package, and so do the errors of predictions that are estimated from it (catalog/errors.yaml). At last
+scoreboard.py renews what depends on the values.
 """
 
 import argparse
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             told(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
+        subprocess.run([sys.executable, "-c", "from traincast.residuals import write_errors; write_errors()"], check=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
 
 
