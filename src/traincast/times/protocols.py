@@ -273,9 +273,13 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
 
 
 def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
-    """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
+    """Time of an all-to-all: what leaves a domain crosses the network, and everything finds its rank inside a domain.
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
+    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through all
+    tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
+
+    Where copies of a token are sent once, a domain gets one of those for its ranks, and a rank one of those for its experts: each
+    goes to D (1 - (1 - 1/D)^K) of D domains (or ranks) on average.
 
     Parameters
     ----------
@@ -288,25 +292,44 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
     launch_share : float
         Share of the start-up that is paid.
     copies : Column, optional
-        How many members each part goes to, where copies for one domain cross the network to it once.
+        How many experts each part goes to, where copies for one domain cross the network to it once.
 
     Returns
     -------
     Column
-        Tier after tier; 0 for a group of one [s].
+        Latencies, and the longest stream; 0 for a group of one [s].
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds = launch_share * _path(members, tiers, False).launch * np.sign(V)
+    seconds, streams = launch_share * _path(members, tiers, False).launch * np.sign(V), []
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
-        if i and copies is not None:
-            sent = sent * np.minimum(copies, n / within) / copies
+        if copies is not None:
+            sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_AT_ONCE
         latency = (2 * several(beyond // within) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
         stream = sent / (_between(tier, 1.0, False) if i else _inside(tier, beyond))
-        seconds = seconds + latency + stream + 0.5 * np.sqrt(latency * stream)
-    return seconds
+        seconds = seconds + latency
+        streams.append(stream + 0.5 * np.sqrt(latency * stream))
+    return seconds + reduce(np.maximum, streams)
+
+
+def distinct(copies: Column, domains: Column) -> Column:
+    """Domains that the copies of a token go to, where each is as likely: D (1 - (1 - 1/D)^K), on average.
+
+    Parameters
+    ----------
+    copies : Column
+        Copies of a token, K, at least 1.
+    domains : Column
+        Domains of the group, D.
+
+    Returns
+    -------
+    Column
+        Between 1 and the smaller of both, a column over plans.
+    """
+    return domains * (1 - (1 - 1 / domains) ** copies)
 
 
 def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Column:
