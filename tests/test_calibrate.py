@@ -238,3 +238,52 @@ def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys)
         assert wrong in capsys.readouterr().err
     assert out.read_text() == "mine"
     assert not (tmp_path / "b.yaml").exists()
+
+
+def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
+    files = {
+        "empty.csv": "",
+        "short.csv": "id,source,layers,hidden,heads\nx,y,1,2,3\n",
+        "other.csv": "name,value,third\nx,1,2\n",
+        "timeless.csv": "m,n,k\n64,64,64\n",
+        "nccl.csv": "op,nodes,gpus_per_node\nallreduce,2,8\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    tables = [str(tmp_path / name) for name in ("empty.csv", "short.csv", "other.csv", "nothing.csv")]
+    more = ["--nccl", str(tmp_path / "nccl.csv"), str(MINE / "runs.csv"), "--gemm", str(tmp_path / "timeless.csv")]
+    with pytest.raises(SystemExit) as stop:
+        main(["calibrate", "--system", "dgx-h10", "--runs", *tables, *more, "--given", "seq", "--output", "a.txt"])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    for wrong in (
+        *(
+            "ending '.txt'",
+            "write name=value",
+            "unknown system 'dgx-h10'",
+            "empty.csv: the file is empty",
+            "nothing.csv: no such file",
+        ),
+        "short.csv: as a table of runs it lacks the columns seq, mlp, gpu, gpus, precision, tp, pp, gbs, step_seconds",
+        "other.csv: cannot tell what this is",
+        "nccl.csv: as a table of collectives it lacks the columns size_bytes, one of time_us, algbw_gb_s, busbw_gb_s",
+        "runs.csv: holds runs, not collectives: give it as --runs or --log",
+        "timeless.csv: time: missing",
+    ):
+        assert wrong in said
+
+
+def test_few_data_and_data_of_other_machines(tmp_path, capsys):
+    """Times in another unit determine nothing; what ran on other accelerators is left out, or all there is."""
+    products = tmp_path / "products.csv"
+    products.write_text("m,n,k,dtype,ms\n4096,4096,4096,bf16,250\n")  # 250 us
+    main(["calibrate", "--system", "dgx-h100", "--gemm", str(products), "--output", str(tmp_path / "a.yaml")])
+    said = capsys.readouterr().out
+    assert "They determine no constant" in said
+    assert "Mean error of the products: 99.9% before" in said
+    assert "are times in seconds" in said
+    with pytest.raises(InputError, match=r"nothing was measured on mi300x-node .* ran on NVIDIA H100 80GB HBM3"):
+        calibrate("mi300x-node", nccl=[MINE / "all_reduce.txt"])
+    table = tmp_path / "semicolons.csv"
+    table.write_text((MINE / "runs.csv").read_text().replace(",", ";"))
+    assert len(calibrate("dgx-h100", runs=[table]).measured.runs) == 7

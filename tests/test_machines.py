@@ -19,6 +19,7 @@ ACCELERATORS = {
 }  # fmt: skip
 SYSTEMS = {
     "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200", "hgx-a100-hdr-4x200",
+    "hgx-a100-40-roce-8x200", "hgx-h100-roce-8x100", "mi250-node",
     "jean-zay-a100", "perlmutter", "perlmutter-80", "polaris", "tg40", "tg80", "dgx-h100", "dgx-h200", "eos", "hgx-h800",
     "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300", "gb200-nvl72",
     "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4",

@@ -74,7 +74,7 @@ def test_only_the_placement_may_be_left_open(knob):
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
             "recompute",
-            "none, full, selective, attention, activation, norms, mlp, experts, mla_up_proj"
+            "none, full, selective, attention, activation, norms, mlp, experts, per-op, mla_up_proj"
             ", or several of them but none and full joined by +",
         ),
         ("offload", "none, optimizer, activations, weights, or several of them but none joined by +"),

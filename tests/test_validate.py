@@ -136,9 +136,9 @@ def test_the_command(tmp_path, capsys):
         "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",
         "skipped",
     }  # fmt: skip
-    assert (first["id"], second["skipped"]) == ("korth-008", "accelerator abacus")
+    assert (first["id"], second["skipped"]) == ("korth-008", "accelerator 'abacus' is not known")
     assert told["summary"]["korth"]["n"] == 1
     main(["validate", "--runs", str(own)])
     out = capsys.readouterr().out
     assert "1 of 2 measured runs predicted" in out
-    assert "accelerator abacus" in out
+    assert "accelerator 'abacus' is not known" in out

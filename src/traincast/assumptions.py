@@ -112,10 +112,8 @@ class Assumptions:
         How often a weight gradient's element is moved when it is added to those of earlier micro-batches.
     tp_exposed, tp_overlapped : float
         Share of tensor-parallel communication that is waited for, without and with overlapped products.
-    ep_exposed : float
-        Share of expert-parallel communication that is waited for, where it is not overlapped.
-    ep_overlapped : float
-        The same where it runs beside another micro-batch's work, as far as that is long enough to hide the rest.
+    ep_exposed, ep_overlapped : float
+        The same of expert-parallel communication; overlapped with another micro-batch's work, if that is long enough for the rest.
     dp_contention : float
         Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
     node_copies : bool

@@ -190,7 +190,9 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
         comm = excess(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
     else:
         comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
-    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * total(told(one) for one in work.collectives if one.over in TO_EXPERTS)
+    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * total(
+        told(one) for one in work.collectives if one.over in TO_EXPERTS
+    )
     return Seconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
 
 
@@ -240,8 +242,8 @@ def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed:
 def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     """A part whose exchange with experts runs beside the work of another micro-batch: a share is paid, and what is longer than it.
 
-    Forward of one micro-batch and backward of another are interleaved operation by operation, as in DualPipe (arXiv 2412.19437,
-    section 3.2.1) and in Megatron-Core's overlap-moe-expert-parallel-comm: of exchange x and other work w, both directions together,
+    Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv 2412.19437, section
+    3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other work w of both directions together
     max(x - w, ep_overlapped x) is waited for.
 
     Parameters

@@ -29,6 +29,13 @@ RANKED: Final = (
     *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
 )
 SHORT: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
+NARROW: Final = {  # components of memory as columns
+    "gradients": "grads",
+    "optimizer": "optim.",
+    "activations": "activ.",
+    "gathered": "gath.",
+    "workspace": "work.",
+}
 USUAL: Final = Plan()
 
 
@@ -41,7 +48,6 @@ def console() -> Console:
 
 def print_found(found: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
     """The best plans, the winner in detail, and why the alternatives lose."""
-    header(found, found.gpus, out)
     share = found.feasible / max(found.candidates, 1)
     out.print(f"search space: {found.framework.name}, {found.framework.about}")
     out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
@@ -56,13 +62,15 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
     out.print(rejections(found.rejected))
 
 
-def header(est: Found | Estimate, gpus: int, out: Console, timed: bool = True) -> None:
-    """What is being answered, and what its times are of where there are any."""
+def header(est: Found | Estimate, gpus: int, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
+    """What is being answered, which batch was taken where none is known, and what times are of where there are any."""
     model, job = est.model, f"{many(gpus, 'GPU')} of {est.system.name}"
     out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {job}", style="bold"))
     batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
     out.print(f"a step: {batch}; assumptions: {est.assumptions.name}")
-    if timed:
+    if usual_batch:
+        out.print(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
+    if timed and not est.assumptions.sustained_rates:
         out.print("times are those of an idealised machine, not calibrated to a real one")
 
 
@@ -168,8 +176,8 @@ def print_devices(est: Estimate, out: Console) -> None:
     told = est.devices()
     named = [name for name in told[0]["memory_by_component_bytes"] if any(one["memory_by_component_bytes"][name] for one in told)]
     table = table_of(gap=1)
-    for name in ("stage", *map(label, named), "all"):
-        table.add_column(name, justify="right", overflow="fold")
+    for name in ("stage", *named, "all"):
+        table.add_column(NARROW.get(name, name), justify="right", no_wrap=True)
     for first, last in _alike([one["memory_by_component_bytes"] for one in told]):
         memory = told[first]["memory_by_component_bytes"]
         stage = str(first) if first == last else f"{first}-{last}"

@@ -2,13 +2,21 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from traincast.report import heading, paragraphs, table_of
 from traincast.units import quantity
+
+FAR: Final = 0.3  # mean error that says that something else is wrong
+MORE: Final = "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
+STILL_FAR: Final = (
+    "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "
+    "and those of runs of whole steps?"
+)
 
 if TYPE_CHECKING:
     from traincast.calibrate import Calibration
@@ -43,6 +51,30 @@ def print_validation(report: "Report", out: Console) -> None:
 def print_calibration(found: "Calibration", output: Path, out: Console) -> None:
     """Constants before and after, errors, and what the data do not determine."""
     out.print(Text(f"{found.system}, calibrated to {found.measured.counts()}: {output}", style="bold"))
+    some = bool(found.fitted.solution.determined.any())
+    if some:
+        out.print(_constants(found))
+    else:
+        paragraphs([f"They determine no constant, and the file holds {found.system} as it was. {MORE}"], out)
+    errors = found.errors
+    if errors["before"] is not None and errors["after"] is not None:
+        told = f"Mean error of the runs: {errors['before']:.1%} before, {errors['after']:.1%} after"
+        held = errors["held out"]
+        paragraphs([told + ("." if held is None else f"; {held:.1%} where each run is predicted without itself.")], out)
+    for kind, one in found.others.items():
+        paragraphs([f"Mean error of the {kind}: {one['before']:.1%} before, {one['after']:.1%} after."], out)
+    if any((one["after"] or 0) > FAR for one in (errors, *found.others.values())):
+        paragraphs([STILL_FAR], out)
+    if some and found.undetermined:
+        names = ", ".join(map(_named, found.undetermined))
+        paragraphs([f"Not determined by these data, and left as they were: {names}."], out)
+    if found.measured.left_out:
+        out.print(heading("Left out"))
+        paragraphs(found.measured.left_out, out)
+
+
+def _constants(found: "Calibration") -> Table:
+    """What the data determine."""
     table = table_of(gap=2)
     for name in ("constant", "before", "after", "90 % interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
@@ -52,18 +84,7 @@ def print_calibration(found: "Calibration", output: Path, out: Console) -> None:
         if determined:
             low, high = (_shown(end, one.unit) for end in ends)
             table.add_row(_named(one), _shown(one.prior, one.unit), _shown(value, one.unit), f"{low} to {high}")
-    out.print(table)
-    errors = found.errors
-    if errors["before"] is not None and errors["after"] is not None:
-        told = f"Mean error of the runs: {errors['before']:.1%} before, {errors['after']:.1%} after"
-        held = errors["held out"]
-        paragraphs([told + ("." if held is None else f"; {held:.1%} where each run is predicted without itself.")], out)
-    if found.undetermined:
-        names = ", ".join(map(_named, found.undetermined))
-        paragraphs([f"Not determined by these data, and left as they were: {names}."], out)
-    if found.measured.left_out:
-        out.print(heading("Left out"))
-        paragraphs(found.measured.left_out, out)
+    return table
 
 
 def _named(one: "Parameter") -> str:

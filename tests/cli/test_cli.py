@@ -161,11 +161,29 @@ def test_every_key_of_json_outputs_is_documented(command, run):
 
 
 def test_utilisation_above_all_is_explained(run):
-    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1")
+    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1 --assumptions paper")
     assert "above 100%: the convention counts attention in full" in out
+    assert "times are those of an idealised machine" in out
     _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --top 1")
     assert "above 100%" not in out
-    assert "times are those of an idealised machine" in out
+    assert "idealised" not in out
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("plan llama-3-70b --gpus 256 --top 1", 512),  # 4M tokens of 8192
+        ("plan llama-3-70b --gpus 256 --top 1 --seq 3000", 1024),  # the power of two nearest to 4M
+        ("estimate llama-3-8b --seq 8388608 --dp 1 --cp 64 --cp-kind ring", 1),
+        ("memory llama-3-8b --dp 8", 16),  # what fills a pipeline
+    ],
+)
+def test_without_a_batch_of_the_model_the_usual_one_is_taken(command, expected, run):
+    _, out, _ = run(f"{command} --system dgx-h100")
+    assert f"step: {expected:,} sequence" in out
+    assert "has no global batch of its own" in out
+    _, out, _ = run(f"{command} --system dgx-h100 --gbs {expected}")
+    assert "has no global batch of its own" not in out
 
 
 def test_one_is_not_many(run):
@@ -223,7 +241,6 @@ WRONG = {
     "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus", "int"),
     "plan gpt3-1t --system h200-nvs8": ("--gpus", ""),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("gbs = 0", "at least 1"),
-    "plan gpt-13b --system h200-nvs8 --gpus 8": ("global batch", "give one"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --strategy 3d": ("unknown strategy '3d'", "1d"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --assumptions papper": ("unknown assumptions 'papper'", "paper"),
@@ -250,7 +267,7 @@ WRONG = {
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --vp 0": ("vp = 0", "at least 1"),
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
-    "catalog wibble": ("unknown model, system or accelerator 'wibble'", ""),
+    "catalog wibble": ("unknown model, system, accelerator or software stack 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),
     "plan gpt3-1t --system h200-nvs8 --gpus 99999999999999999999": ("gpus", "at most 4,194,304"),

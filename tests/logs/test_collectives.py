@@ -24,7 +24,7 @@ def test_nccl_example():
     assert len(found.rows) == 18
     first, last = found.rows[0], found.rows[-1]
     assert (first.op, first.nodes, first.gpus_per_node, first.ranks, first.size_bytes) == ("allreduce", 2, 8, 16, 65536)
-    assert (first.time_us, last.time_us) == (32.6, 45399.9)  # out of place, off the file by eye
+    assert (first.time_us, last.time_us) == (43.01, 46339.6)  # out of place, off the file by eye
     assert (last.size_bytes, last.gpu) == (2.0**33, "NVIDIA H100 80GB HBM3")
 
 

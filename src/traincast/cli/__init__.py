@@ -1,4 +1,4 @@
-"""The command line: `traincast plan | estimate | memory | catalog | reproduce | study | merge | plot | validate`, with `--json`.
+"""The command line, `traincast COMMAND`; each command takes `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
 cannot be written, 130 when interrupted.

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, print_json
-from traincast.errors import InputError
+from traincast.errors import InputError, Mistakes
 
 
 @app.command
@@ -60,11 +60,15 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
     """
-    from traincast.calibrate import calibrate
+    from traincast.calibrate import fitted_to
+    from traincast.collected import read
     from traincast.written import check_output
 
-    check_output(output, force, (".yaml", ".yml"))
-    found = calibrate(system, runs=runs or (), logs=log or (), nccl=nccl or (), gemm=gemm or (), config=config, **_given(given))
+    mistakes = Mistakes("calibrate")
+    mistakes.of(check_output, output, force, (".yaml", ".yml"))
+    more = mistakes.of(_given, given)
+    measured = mistakes.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
+    found = fitted_to(system, mistakes.settled(measured))
     found.write(output, force)
     if json:
         print_json(found.to_dict() | {"output": str(output)})

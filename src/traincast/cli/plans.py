@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
+from math import log2
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
@@ -36,7 +37,8 @@ class Asked:
 
     seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
     global_batch: Annotated[
-        int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own.")
+        int | None,
+        Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own, or 4M tokens."),
     ] = None
     tokens_per_batch: Annotated[
         str | None, Parameter(help="Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192.")
@@ -56,7 +58,7 @@ class Asked:
     ) -> "tuple[Model | None, System | None, int | None]":
         """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
 
-        Without a batch of the model or on the command line, it is the `usual` one.
+        Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
         from traincast.load import load_model, load_system
         from traincast.metrics import check_given
@@ -92,9 +94,13 @@ class Asked:
         from traincast.estimate import check_gbs
 
         batch = self._given_batch(model)
-        if batch is None and model is not None and model.global_batch is None:
-            batch = usual
+        if model is not None and self.leaves_batch(model):
+            batch = usual or _usual_batch(model.seq)
         return check_gbs(batch, model)
+
+    def leaves_batch(self, model: "Model") -> bool:
+        """Whether neither the command line nor the model says what the global batch is."""
+        return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
 
     def _given_batch(self, model: "Model | None") -> int | None:
         """The global batch [sequences], where one is given."""
@@ -111,6 +117,14 @@ class Asked:
             wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
             raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
         return tokens // model.seq
+
+
+def _usual_batch(seq: int) -> int:
+    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
+
+    It is a power of two, which degrees divide.
+    """
+    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
 
 
 def _locks() -> Any:
@@ -172,9 +186,11 @@ def plan(
     if json:
         print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()})
     elif best is not None:
-        from traincast.report import console, print_found
+        from traincast.report import console, header, print_found
 
-        print_found(found, explanation, elapsed, asked.metrics(best[1]), console())
+        out = console()
+        header(found, found.gpus, out, asked.leaves_batch(found.model))
+        print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
     if best is None:
         raise NothingFits(str(explanation))
 
@@ -203,7 +219,7 @@ def estimate(
         from traincast.report import console, header, print_breakdowns, print_metrics, print_operations
 
         out = console()
-        header(est, int(est.plan.gpus), out)
+        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
         print_breakdowns(est, out)
         print_metrics(asked.metrics(est), out)
         if operations:
@@ -236,7 +252,7 @@ def memory(
         from traincast.report import console, header, print_devices
 
         out = console()
-        header(est, int(est.plan.gpus), out, timed=False)
+        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model), timed=False)
         print_devices(est, out)
     _require_fit(est)
 

@@ -28,12 +28,12 @@ def catalog(
     out = console()
     if name is None:
         names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
-        names["software stacks"] = stack_names()
+        names["software_stacks"] = stack_names()
         if json:
             print_json(names)
             return
         for kind, known in names.items():
-            print_names(kind.capitalize(), known, out)
+            print_names(kind.replace("_", " ").capitalize(), known, out)
         return
     found = figures(name)
     if json:

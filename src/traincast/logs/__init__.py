@@ -9,6 +9,8 @@
 Formats are described in docs/calibration.md; every reader gives rows, or an `InputError` that says all that is missing.
 """
 
+from traincast.logs.reader import Kind as Kind
+from traincast.logs.reader import holds as holds
 from traincast.logs.reader import read as read
 from traincast.logs.tables import Collective as Collective
 from traincast.logs.tables import CollectiveRows as CollectiveRows
@@ -16,4 +18,4 @@ from traincast.logs.tables import Gemm as Gemm
 from traincast.logs.tables import GemmRows as GemmRows
 from traincast.logs.tables import TrainingRows as TrainingRows
 
-__all__ = ["Collective", "CollectiveRows", "Gemm", "GemmRows", "TrainingRows", "read"]
+__all__ = ["Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "TrainingRows", "holds", "read"]

@@ -4,7 +4,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from traincast import measurements
 from traincast.errors import InputError, close_to
@@ -23,6 +23,7 @@ BUS: Final = {
     "reducescatter": 1.0,
     "all2all": 1.0,
 }  # times (n - 1)/n: bus over algorithm bandwidth
+Kind: TypeAlias = Literal["runs", "collectives", "products"]
 KNOWN: Final = (
     "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed, output of nccl-tests (text or JSON), "
     "and CSV tables of runs, of collectives or of matrix products"
@@ -58,24 +59,64 @@ def read(
     """
     path = Path(path)
     text, given = content(path), {name: value for name, value in given.items() if value is not None}
-    if re.match(r"\s*\{", text) and re.search(r'"(?:out_of_place|in_place|nccl_version)"', text):
-        return nccl.read_json(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
-    table = _table(text)
-    return _of_table(path, table, given) if table else _of_log(path, text, given, config, warm_up)
+    if table := _table(text):
+        return _of_table(path, table, given)
+    if reader := _training(text):
+        check(given)
+        found: TrainingRows = reader.read(path.name, text, given, settings.config_file(config) if config else {}, warm_up)
+        return found
+    if _is_nccl_json(text) or re.search(nccl.SIGNS, text):
+        form = nccl.read_json if _is_nccl_json(text) else nccl.read
+        return form(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
+    raise _unknown(path, text)
 
 
-def _of_log(
-    path: Path, text: str, given: Mapping[str, Any], config: str | Path | None, warm_up: int
-) -> TrainingRows | CollectiveRows:
-    """Measurements of a log."""
-    for reader in TRAINING:
-        if re.search(reader.SIGNS, text):
-            check(given)
-            found: TrainingRows = reader.read(path.name, text, given, settings.config_file(config) if config else {}, warm_up)
-            return found
-    if re.search(nccl.SIGNS, text):
-        return nccl.read(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
-    raise InputError(str(path), [f"cannot tell what this is; known are {KNOWN}"])
+def holds(path: str | Path) -> Kind:
+    """What kind of measurements is in a file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, or is none of what is known.
+    """
+    text = content(Path(path))
+    if table := _table(text):
+        header = [name.strip() for name in table[0]]
+        return "products" if gemm.columns(header) else "collectives" if _are_collectives(header) else "runs"
+    if _training(text):
+        return "runs"
+    if _is_nccl_json(text) or re.search(nccl.SIGNS, text):
+        return "collectives"
+    raise _unknown(Path(path), text)
+
+
+def _is_nccl_json(text: str) -> bool:
+    """Whether a text is the JSON output of nccl-tests."""
+    return bool(re.match(r"\s*\{", text) and re.search(r'"(?:out_of_place|in_place|nccl_version)"', text))
+
+
+def _training(text: str) -> Any:
+    """The reader of a log of training; None if it is none."""
+    return None if _is_nccl_json(text) else next((reader for reader in TRAINING if re.search(reader.SIGNS, text)), None)
+
+
+def _unknown(path: Path, text: str) -> InputError:
+    """What to say of a file that is none of what is known: which columns it lacks, where it is nearly a table."""
+    header = [name.lower() for name in _header(text)]
+    kinds = {"runs": measurements.NEEDED, "collectives": COLLECTIVE, "matrix products": ("m", "n", "k")}
+    near = {kind: sum(name in header for name in needed) / len(needed) for kind, needed in kinds.items()}
+    kind = max(near, key=lambda one: near[one])
+    if len(header) < 3 or near[kind] < 0.3:
+        return InputError(str(path), [f"cannot tell what this is; known are {KNOWN}"])
+    missing = [name for name in kinds[kind] if name not in header]
+    if kind == "collectives" and set(TIMES).isdisjoint(header):
+        missing.append(f"one of {', '.join(TIMES)}")
+    return InputError(str(path), [f"as a table of {kind} it lacks the columns {', '.join(missing)}"])
 
 
 def _allowed(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -89,18 +130,30 @@ def _allowed(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
 
 def _table(text: str) -> list[list[str]]:
     """Cells of a text that is a table of runs, of collectives or of products; empty if it is none of them."""
-    rows = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not rows:
-        return []
-    mark = max(",;\t", key=rows[0].count)
-    header = [name.strip().strip('"') for name in rows[0].split(mark)]
+    rows, header = _lines(text), _header(text)
     kinds = (gemm.columns(header), _are_collectives(header), {"id", "step_seconds"} <= set(header))
     if not any(kinds):
         return []
     try:
-        return list(csv.reader("\n".join(rows).splitlines(keepends=True), delimiter=mark, skipinitialspace=True))
+        return list(csv.reader("\n".join(rows).splitlines(keepends=True), delimiter=_mark(rows[0]), skipinitialspace=True))
     except csv.Error:
         return []
+
+
+def _lines(text: str) -> list[str]:
+    """Lines of a table, without blank ones and comments."""
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _header(text: str) -> list[str]:
+    """Names of the columns of a text, if it is a table."""
+    first = next(iter(_lines(text)), "")
+    return [name.strip().strip('"') for name in first.split(_mark(first))]
+
+
+def _mark(line: str) -> str:
+    """What parts the cells of a line."""
+    return max(",;\t", key=line.count)
 
 
 def _of_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:

@@ -84,7 +84,9 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     file = files("traincast").joinpath("catalog", "measured", "training_runs.csv") if path is None else Path(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
-            found = list(csv.DictReader(opened, restval=""))
+            first = opened.readline()
+            opened.seek(0)
+            found = list(csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [name for name in NEEDED if not found or name not in found[0]]

@@ -87,5 +87,5 @@ def machine(cells: Cells) -> System | None:
             if not network or re.search("not stated", network):
                 cells.assume("interconnect")
             return _system(name)
-    cells.problem(f"accelerator {gpu or 'not known'}")
+    cells.problem(f"accelerator {gpu!r} is not known" if gpu else "accelerator is not known")
     return None

@@ -275,11 +275,8 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
 def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
     """Time of an all-to-all: what leaves a domain crosses the network, and everything finds its rank inside a domain.
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through all
-    tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
-
-    Where copies of a token are sent once, a domain gets one of those for its ranks, and a rank one of those for its experts: each
-    goes to D (1 - (1 - 1/D)^K) of D domains (or ranks) on average.
+    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through
+    all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
 
     Parameters
     ----------
@@ -292,7 +289,7 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
     launch_share : float
         Share of the start-up that is paid.
     copies : Column, optional
-        How many experts each part goes to, where copies for one domain cross the network to it once.
+        How many experts each part goes to, where those of a domain, and of a rank, get one copy together.
 
     Returns
     -------
@@ -315,20 +312,7 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
 
 
 def distinct(copies: Column, domains: Column) -> Column:
-    """Domains that the copies of a token go to, where each is as likely: D (1 - (1 - 1/D)^K), on average.
-
-    Parameters
-    ----------
-    copies : Column
-        Copies of a token, K, at least 1.
-    domains : Column
-        Domains of the group, D.
-
-    Returns
-    -------
-    Column
-        Between 1 and the smaller of both, a column over plans.
-    """
+    """Domains that K copies of a token go to, each of D as likely for every copy: D (1 - (1 - 1/D)^K), on average."""
     return domains * (1 - (1 - 1 / domains) ** copies)
 
 
