@@ -12,7 +12,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint bench docs clean distclean
+.PHONY: help demo test lint bench scoreboard refit docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,12 @@ lint: .venv/.dev  ## Check style, types and the layering of imports
 
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
+
+scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and docs hold the code to
+	$(BIN)/python calibration/scoreboard.py
+
+refit: .venv/.dev  ## Fit the catalogue to the published runs again (half an hour), and renew the scoreboard
+	$(BIN)/python calibration/refit.py
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python docs/generate.py

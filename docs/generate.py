@@ -1,9 +1,10 @@
-"""Write the pages that are printed from the code itself: formulas, nomenclature, errata.
+"""Write the pages that are printed from the code itself: formulas, nomenclature, errata, catalogue, scoreboard.
 
 Run `python docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
 """
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -447,12 +448,23 @@ def pages() -> dict[str, str]:
     }
 
 
+def scoreboard() -> str:
+    """The page of scoreboard_page.py, which stands beside this file."""
+    sys.path.insert(0, str(DOCS))
+    from scoreboard_page import scoreboard as page
+
+    return page()
+
+
 def draw() -> None:
-    """The figures of the gallery, which are not kept in the repository."""
+    """The figures of the gallery and the scoreboard, which are not kept in the repository."""
     from traincast.paper import paper_figures
     from traincast.plots import save
+    from traincast.report_accuracy import accuracy_figure
+    from traincast.validate import validate
 
     (DOCS / "figures").mkdir(exist_ok=True)
+    save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
     for stem, figure in paper_figures():
         save(figure, DOCS / "figures" / f"{stem}.svg")
 

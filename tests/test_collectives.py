@@ -19,7 +19,7 @@ from traincast.hardware import Tier
 from traincast.microbenchmarks import BANDS, check_collectives, rows
 from traincast.times.collectives import Line, collective, line
 from traincast.times.placement import Group
-from traincast.times.protocols import message, protocols
+from traincast.times.protocols import message, protocols, torus_axes
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 SYSTEMS = {
@@ -254,6 +254,17 @@ def test_figures_of_a_network_may_be_columns(case, kind, V):
     )
     one = collective(kind, V, members, system, CALIBRATED)
     assert np.broadcast_to(many, (2, 1))[0, 0] == float(one)
+
+
+@pytest.mark.parametrize(("members", "axes"), [(2, 1), (8, 1), (16, 4 / 3), (64, 2), (256, 8 / 3), (512, 3), (4096, 3)])
+def test_rings_along_several_axes_of_a_torus(members, axes):
+    """Sides of 8: 8 members lie along one axis, 8 x 8 along two; bandwidths of axes add up (How to Scale Your Model)."""
+    torus = replace(FAST, size=4096, axes=3, side=8)
+    at, plain = Group(float(members), (float(members),)), replace(FAST, size=4096)
+    long, ring = ((protocols("all-gather", at, (tier, SLOW), 0.0, False).seconds(1e13)) for tier in (torus, plain))
+    assert torus_axes(torus, float(members)) == pytest.approx(axes)
+    assert ring / long == pytest.approx(axes, rel=1e-2)
+    assert torus_axes(plain, float(members)) == 1
 
 
 def test_a_step_pays_a_share_of_the_start_up():

@@ -178,6 +178,26 @@ def test_a_window_and_a_causal_mask():
     assert unmasked.forward.flops("matrix") == pytest.approx(16 * 2 * 2 * 256 * l * l, rel=3e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "recompute", "left_out"),
+    [
+        ("llama-3-8b", "full", {"mlp.fc2", "mlp.residual"}),
+        ("llama-3-8b", "attention+mlp+norms", set()),  # `mlp` is its first product
+        ("llama-3-8b", "selective", set()),
+        ("gemma-2-9b", "full", set()),  # a norm follows the block, which needs its result
+    ],
+)
+def test_the_last_product_is_not_made_again(name, recompute, left_out):
+    """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays the same."""
+    model, plan = tc.load_model(name), Plans(recompute=recompute)
+    before, after = (layer(model, plan, replace(EXACT, remakes_last=remade)) for remade in (True, False))
+    assert not any(op.unread for op in before)
+    assert {op.name for op in after if op.unread} == left_out
+    assert [(op.recompute, op.saved_bytes, op.dropped_bytes) for op in before] == [
+        (op.recompute, op.saved_bytes, op.dropped_bytes) for op in after
+    ]
+
+
 @pytest.mark.parametrize(("name", "layers"), [("deepseek-v3", 1), ("llama-3-8b", 0)])
 def test_multi_token_prediction_and_ties(name, layers):
     """DeepSeek-V3: the module adds a layer, 2 e² and three norms, no head and no embedding (arXiv 2412.19437, section 2.2)."""

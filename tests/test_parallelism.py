@@ -18,7 +18,7 @@ SLOW = replace(  # a network so slow, and without latency, that time is traffic
     DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
 )
 EXPOSED = replace(  # all communication is seen, and in proportion to its volume
-    CALIBRATED, protocols=False, dp_contention=0, exposed_transfers_only=False, tp_exposed=1, ep_exposed=1
+    CALIBRATED, protocols=False, dp_contention=0, pp_exposed=1, tp_exposed=1, ep_exposed=1
 )
 
 

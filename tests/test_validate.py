@@ -10,7 +10,8 @@ import traincast as tc
 from traincast.cli import main
 from traincast.measurements import NEEDED, read, readable, rows
 from traincast.memory import reported
-from traincast.validate import Prediction, _spearman, validate
+from traincast.scores import Prediction, spearman
+from traincast.validate import validate
 
 TABLE = rows()
 BY_ID = {row["id"]: row for row in TABLE}
@@ -108,7 +109,7 @@ def test_regret_of_a_group_by_hand(tmp_path):
 
 @pytest.mark.parametrize(("a", "b", "rank"), [([1, 2, 3], [10, 20, 30], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 1, 1], [1, 2, 3], 0)])
 def test_rank_correlation(a, b, rank):
-    assert _spearman(a, b) == pytest.approx(rank)
+    assert spearman(a, b) == pytest.approx(rank)
 
 
 def test_the_error_of_a_row_that_is_skipped_is_none():

@@ -106,6 +106,8 @@ class Assumptions:
     keeps_elementwise : bool
         Whether results that fused kernels make in passing are kept as well: the activated gate of a gated MLP, queries and keys
         before their rotary positions.
+    remakes_last : bool
+        Whether a layer that is made again for backward makes its last product again, too, whose result backward does not need.
     residuals : bool
         Whether residual additions are counted as memory traffic of their own.
     accumulation_passes : float
@@ -118,8 +120,14 @@ class Assumptions:
         Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
     node_copies : bool
         Whether a token that goes to several experts in one domain crosses the network to it once only.
-    exposed_transfers_only : bool
-        Whether a step pays only for the transfers between stages that are on its critical path, not for every micro-batch's.
+    pp_exposed : float
+        Share of a transfer between stages that holds up the stages at both ends, for every micro-batch. The rest runs beside their
+        work, and a step pays for it only on its critical path.
+    slowest_link_paces : bool
+        Whether what holds up stages is a transfer over the slowest link of the pipeline, not over the average one.
+    transfers_scattered : float
+        Share of the transfers between stages, without sequence parallelism, of which each tensor rank sends its part only; the
+        next stage gathers them.
     optimizer_passes : float
         How often a step moves every byte the optimizer works on; 0 leaves the optimizer's time out.
     vocab_multiple : int
@@ -180,6 +188,10 @@ class Assumptions:
     collective_launch : float
         With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
         which issues collectives ahead of time.
+    unfused_softmax_launches : float
+        Operations more that the host issues in each direction where Megatron-LM's fused softmax does not work.
+    microbatch_seconds : float
+        What the host takes for a micro-batch beside issuing its operations: data, the schedule, transfers [s].
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
     """
@@ -231,6 +243,7 @@ class Assumptions:
     keeps_gathered: bool = True
     gathers_operands: bool = False
     keeps_elementwise: bool = False
+    remakes_last: bool = True
     residuals: bool = False
     accumulation_passes: float = 1
     tp_exposed: float = 1
@@ -239,7 +252,9 @@ class Assumptions:
     ep_overlapped: float = 1
     dp_contention: float = 0
     node_copies: bool = False
-    exposed_transfers_only: bool = False
+    pp_exposed: float = 1
+    slowest_link_paces: bool = False
+    transfers_scattered: float = 0
     optimizer_passes: float = 0
     vocab_multiple: int = 128
     host_memory_bandwidth: float = 50e9
@@ -266,6 +281,8 @@ class Assumptions:
     straggling: float = 0
     protocols: bool = False
     collective_launch: float = 1
+    unfused_softmax_launches: float = 0
+    microbatch_seconds: float = 0
     step_seconds: float = 0
 
 
@@ -313,6 +330,7 @@ CALIBRATED: Final = Assumptions(
     fuses_additions=True,  # Megatron-LM's options bias-gelu-fusion and bias-dropout-fusion, epilogues of products
     softmax_passes=1.2,  # of unfused attention, in fits: 1.15 to 1.23
     unfused_softmax_passes=4.3,  # 3.6 times that, 2.5 to 3.6: masks, scales and casts to fp32 one by one
+    unfused_softmax_launches=9,  # 1.5 ms in three passes of a layer, in fits: scale, mask made and applied, casts and back
     keeps_attention_output=0,  # the output projection's input is the same tensor
     keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
     residuals=True,
@@ -323,7 +341,9 @@ CALIBRATED: Final = Assumptions(
     ep_overlapped=0.3,  # 0.2 to 0.5 in fits: it takes multiprocessors and memory bandwidth, and fills and drains a pipeline alone
     dp_contention=0.2,  # 0.20 (FSDP2) and 0.39 (FSDP1) of hidden traffic in fits
     node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
-    exposed_transfers_only=True,  # assumed: sends run beside the work (docs/schedules.md)
+    pp_exposed=0,  # assumed: sends run beside the work (docs/schedules.md)
+    slowest_link_paces=True,  # every micro-batch passes it
+    transfers_scattered=1,  # Megatron-LM (arXiv 2104.04473, section 4.1)
     optimizer_passes=1,  # assumed: a fused optimizer moves every byte once
     vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by
     loss_bytes=13,  # [byte/logit] in fits

@@ -10,7 +10,7 @@ TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
 Attention = Literal["flash", "unfused", "summa"]
 Zero = Literal[0, 1, 2, 3]
-ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
+ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and what that makes again
     "selective": frozenset({"attention"}),

@@ -197,11 +197,11 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 
 
 def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the host to issue a pass: one launch for its kernels, one for each collective of a group of several [s]."""
+    """Time of the host to issue a pass: its kernels' launches, one for each collective of a group of several [s]."""
     if not assumed.dispatch_seconds:
         return 0.0
     told = total(several(group(plan, one.over, system.tiers).members) for one in work.collectives)
-    return assumed.dispatch_seconds * (bool(work.kernels) + told)
+    return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + told)
 
 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
@@ -224,7 +224,9 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     again = forward
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
         again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-    return TimedOperation(op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute else None)
+    return TimedOperation(
+        op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.unread else None
+    )
 
 
 def _products(work: Pass) -> Column:
@@ -295,12 +297,20 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
-        saved=total(t.operation.saved_bytes for t in timed) if "activations" in words(plan.offload) else 0.0,
+        saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
         dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)
         + total(t.again.dispatch for t in timed if t.again is not None) / plan.recompute_every,
     )
+
+
+def _offloaded(operations: list[Operation], plan: Plans) -> Column:
+    """Activations that go to the host: all that is kept, which is the input of a layer that is made again in full [byte]."""
+    saved = total(op.saved_bytes for op in operations)
+    if "full" not in plan.recomputed:
+        return saved
+    return saved - total(op.saved_bytes for op in operations if op.recompute and not op.passed_on) / plan.recompute_every
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:

@@ -14,9 +14,10 @@ from traincast.errors import InputError
 from traincast.fitting import Data
 from traincast.measurements import Run, readable, rows
 from traincast.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.validate import source_of
+from traincast.scores import source_of
 
-NOISE: Final = {"dense": 0.05, "moe": 0.10}  # relative error expected of a row
+ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
+NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row
 MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
 NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
 
@@ -71,10 +72,10 @@ class MeasuredRuns:
 
     @cached_property
     def data(self) -> Data:
-        """Weights and noise: a group of n runs counts as √n, and no source as more than it measured."""
+        """Weights and noise: a group of n runs counts as n^0.65, and no source as more than it measured."""
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
         size, source = Counter(groups), Counter(one[0] for one in groups)
-        weights = [min(MEASUREMENTS[one[0]] / source[one[0]], 1) if one[0] in MEASUREMENTS else size[one] ** -0.5 for one in groups]
+        weights = [min(MEASUREMENTS[one[0]] / source[one[0]], 1) if one[0] in MEASUREMENTS else size[one] ** ALIKE for one in groups]
         scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
         usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
         return Data(np.where(usable, weights, 0.0), np.array(scales), groups)
@@ -165,7 +166,7 @@ class Samples:
     def data(self) -> Data:
         """Weights and noise: a group of n rows counts as √n."""
         size = Counter(self.groups)
-        weights = np.array([size[one] ** -0.5 for one in self.groups])
+        weights = np.array([size[one] ** ALIKE for one in self.groups])
         return Data(weights, np.full(len(weights), self.noise), self.groups)
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:

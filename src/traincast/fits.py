@@ -61,20 +61,22 @@ class Fitted:
             lines.append(f"{one.name:58s} {one.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{told}")
         return "\n".join(lines)
 
-    def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0) -> Floats:
+    def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0, told: Callable[[str], Any] | None = None) -> Floats:
         """Residuals of every run, predicted with parameters fitted without its group, shape (runs,); nan if not estimated.
 
         Parameters
         ----------
         groups : sequence of hashable, optional
-            What is left out together, for each run; source x model x accelerator without it.
+            What is left out together, for each run, and None for runs that never are; source x model x accelerator without it.
         seed : int
             Of the perturbed starts.
+        told : callable, optional
+            Called with a line of text after every group.
         """
         names = self.evidence.data.groups if groups is None else groups
         found = np.full(len(self.evidence.runs), np.nan)
         others = [None] * (len(self.solution.residuals) - len(names))  # what is no run stays
-        thetas = left_out(self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed)
+        thetas = left_out(self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, told)
         for name, theta in thetas.items():
             own = [i for i, one in enumerate(names) if one == name]
             values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
@@ -96,6 +98,7 @@ def fit(
     steps: int = 20,
     more: Sequence[Evidence] = (),
     equal: bool = False,
+    settle: bool = True,
 ) -> Fitted:
     """Fit parameters to runs.
 
@@ -114,12 +117,14 @@ def fit(
     more : sequence of Evidence
         Other measurements.
     equal : bool
-        Whether every run counts alike, as runs of one's own; else a group of n as √n.
+        Whether every run counts alike, as runs of one's own; else a group of n rows as n^0.65.
+    settle : bool
+        Whether what the data do not determine is set to its prior at the end, and the rest fitted again.
 
     Returns
     -------
     Fitted
-        Values with intervals. What the data do not determine keeps its prior.
+        Values with intervals.
     """
     evidence = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     whole = Together((evidence, *more)) if more else evidence
@@ -133,6 +138,6 @@ def fit(
 
     before, _ = whole.residuals(np.zeros(n))
     solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
-    if not solution.determined.all():
+    if settle and not solution.determined.all():
         solution = replace(solve(model, data, solution.theta, limits, steps, solution.determined), determined=solution.determined)
     return Fitted(tuple(parameters), evidence, whole, solution, before)

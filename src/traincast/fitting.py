@@ -58,7 +58,9 @@ class Solution:
     information : array, shape (parameters,)
         Standard deviation from the curvature alone: near 1 where the data say nothing.
     determined : array of bool, shape (parameters,)
-        Which parameters the data determine: those whose uncertainty they reduce. Others stay at their prior.
+        Which parameters the data determine: those whose uncertainty they reduce.
+    free : array of bool, shape (parameters,)
+        Which were fitted; others stay at their prior.
     """
 
     theta: Floats
@@ -67,6 +69,7 @@ class Solution:
     deviation: Floats
     information: Floats
     determined: Bools
+    free: Bools
 
 
 def solve(
@@ -122,7 +125,7 @@ def solve(
     )
     y, slopes = at(found.x)
     robust, curvature = deviations(y, slopes * fitted, data)
-    return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED)
+    return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
 
 
 def _least_squares() -> Any:
@@ -190,7 +193,12 @@ def linearised(solution: Solution) -> Model:
 
 
 def left_out(
-    solution: Solution, data: Data, bounds: tuple[Floats, Floats], groups: Sequence[Hashable], seed: int = 0
+    solution: Solution,
+    data: Data,
+    bounds: tuple[Floats, Floats],
+    groups: Sequence[Hashable],
+    seed: int = 0,
+    told: Callable[[str], Any] | None = None,
 ) -> dict[Hashable, Floats]:
     """Parameters fitted without each group of the data, one after the other, from perturbed starts on the plane of the full fit.
 
@@ -206,6 +214,8 @@ def left_out(
         What is left out together; None for what never is.
     seed : int
         Of the perturbations.
+    told : callable, optional
+        Called with a line of text after every group.
 
     Returns
     -------
@@ -216,9 +226,12 @@ def left_out(
     plane = linearised(solution)
     names = np.empty(len(groups), object)
     names[:] = list(groups)
-    found = {}
-    for name in dict.fromkeys(one for one in groups if one is not None):
+    found: dict[Hashable, Floats] = {}
+    different = list(dict.fromkeys(one for one in groups if one is not None))
+    for name in different:
         gone = np.array([one == name for one in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
-        found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.determined).theta
+        found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.free).theta
+        if told:
+            told(f"{len(found)} of {len(different)} groups left out")
     return found

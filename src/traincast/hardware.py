@@ -10,7 +10,7 @@ from traincast.errors import InputError, is_whole
 from traincast.recipes import Rate
 
 OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
-NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh")  # no columns over machines
+NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh", ".axes", ".side")  # no columns over machines
 MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, each but the first a successor
 
@@ -170,6 +170,9 @@ class Tier:
     mesh : bool
         Whether the accelerators of a domain are linked one to one rather than by switches: a group that leaves some of them out
         does not use their links.
+    axes, side : int
+        Axes of a torus, and accelerators along one of them: `bandwidth` is that of the two links of an accelerator along one axis.
+        1 axis for links that all collectives use.
     launch : Column, optional
         Start-up of a collective that crosses the tier, in benchmarks; outside the innermost what it takes more [s].
     simple_latency : Column, optional
@@ -193,6 +196,8 @@ class Tier:
     ports: Column = 1.0
     size: int | None = None
     mesh: bool = False
+    axes: int = 1
+    side: int = 1
     launch: Column | None = None
     simple_latency: Column | None = None
     ll_bandwidth: Column | None = None

@@ -91,6 +91,17 @@ PRECISIONS: Final = {
         Precision(
             name="fp8-current", rate="fp8", operand=0.5, copies=1.0, casts=1.5, about="fp8 products, current scaling: one more read"
         ),
+        # A scale for every row of one operand and every column of the other (torchao): kernels of their own for either layout, each
+        # of which reads twice; products of 2025's CUTLASS kernels gain a third on those of 16 bits (torchtitan issue 1207).
+        Precision(
+            name="fp8-rowwise",
+            rate="fp8",
+            operand=0.5,
+            copies=1.0,
+            casts=4.0,
+            reduced_rate=0.65,
+            about="fp8 products, a scale for every row and column",
+        ),
         # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 with fp32 scales, (1 + 4/128)/2 of 16 bits. Scaling inside
         # the product is taken to cost the 7 % it costs mxfp8 (assumed).
         Precision(

@@ -1,6 +1,5 @@
 """Predictions against measurements, and calibrations, for people."""
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.budget import budgets
 from traincast.report import heading, paragraphs, table_of
+from traincast.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.units import quantity
 
 FAR: Final = 0.3  # mean error that says that something else is wrong
@@ -19,33 +20,78 @@ STILL_FAR: Final = (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from traincast.calibrate import Calibration
     from traincast.parameters import Parameter
+    from traincast.scores import Summary
     from traincast.validate import Report
 
 
+COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
+
+
 def print_validation(report: "Report", out: Console) -> None:
-    """Errors of predictions by source, and why rows were skipped."""
+    """Errors of predictions by source and in all, and why rows were skipped."""
     done = [one for one in report.predictions if one.skipped is None]
-    out.print(
-        Text(
-            f"{len(done):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}", style="bold"
-        )
-    )
+    told = f"{len(done):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
+    out.print(Text(told, style="bold"))
     table = table_of(gap=1)
-    for name in ("source", "n", "skipped", "MAPE", "median", "bias", "worst", "Spearman", "regret", "memory"):
+    for name in COLUMNS:
         table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
-    for one in report.summaries:
-        formats = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"))
-        shares = ("" if value is None else format(value, shown) for value, shown in formats)
-        rank = "" if one.spearman is None else f"{one.spearman:.2f}"
-        rest = ("" if value is None else f"{value:.1%}" for value in (one.regret, one.memory))
-        table.add_row(one.source, str(one.n), str(one.skipped), *shares, rank, *rest)
+    for one in (*report.summaries, *report.totals):
+        if one is report.totals[0]:
+            table.add_section()
+        total = one in report.totals
+        style = "bold" if total else None
+        table.add_row(f"all {one.source}" if total else one.source, *_cells(one), style=style)
     out.print(table)
-    reasons = Counter(one.skipped for one in report.predictions if one.skipped is not None)
-    if reasons:
-        out.print(heading("Skipped"))
-        paragraphs([f"{count:>4}: {reason}" for reason, count in reasons.most_common()], out)
+    _explained(report, out)
+
+
+def _cells(one: "Summary") -> list[str]:
+    """A summary's cells: errors of the step time, of ranking, of memory."""
+    figures = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"), (one.spearman, ".2f"))
+    rest = ((one.regret, ".1%"), (one.best_of_three, ".1%"), (one.memory, ".1%"))
+    return [str(one.n), *("" if value is None else format(value, shown) for value, shown in (*figures, *rest))]
+
+
+def _explained(report: "Report", out: Console) -> None:
+    """What stands in the table, and why rows were skipped."""
+    lines = [
+        "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
+        "slower the one ranked first really is (regret), and the best of the three ranked first."
+    ]
+    fewer = [(one, INDEPENDENT[one.source]) for one in report.summaries if one.weight < one.n]
+    lines += [f"The {one.n} rows of {one.source} are composed of {n} numbers and count as so many in all." for one, n in fewer]
+    out.print()
+    paragraphs(lines, out)
+    skipped = reasons(report.predictions)
+    if skipped:
+        out.print(heading(f"Skipped: {sum(one.skipped is not None for one in report.predictions)} rows, each for all its reasons"))
+        paragraphs([f"{count:>4}: {reason}" for reason, count in skipped.most_common()], out)
+
+
+def accuracy_figure(report: "Report") -> "Figure":
+    """Predicted against measured step times, beside what the errors go with.
+
+    Parameters
+    ----------
+    report : Report
+        Predictions that know their parts (``validate(..., parts=True)``).
+    """
+    import numpy as np
+
+    from traincast.plots import accuracy
+
+    timed = [one for one in report.predictions if one.skipped is None and one.measured_step_seconds is not None]
+    moe = np.array([one.id in report.moe for one in timed], bool)
+    measured, predicted = (
+        np.array([getattr(one, f"{which}_step_seconds") for one in timed]) for which in ("measured", "predicted")
+    )
+    families = [family_of(source_of(one.id, False)) for one in timed]
+    causes = [(one.source, one.n, one.causes, one.unexplained) for one in budgets(timed, report.moe)]
+    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} published runs, assumptions: {report.assumptions}")
 
 
 def print_calibration(found: "Calibration", output: Path, out: Console) -> None:

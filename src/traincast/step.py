@@ -14,9 +14,8 @@ from traincast.overheads import data_parallel, host, update
 from traincast.plan import Plans
 from traincast.stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
-from traincast.times.pipelines import SCHEDULES
-from traincast.times.placement import group
-from traincast.times.transfers import transfer
+from traincast.times.pipelines import SCHEDULES, Schedule
+from traincast.times.transfers import of_slowest, passed_on
 
 NODE: Final = 8  # GPUs that rarely wait for each other
 
@@ -91,18 +90,18 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         Columns over plans.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
-    pace = _pace(costs, stages, assumed)
+    pace = _pace(costs, stages, plan.pp, assumed)
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    hop = transfer(_message(costs), group(plan, "pp", system.tiers), system, assumed)
-    each: Column = 0.0
-    if assumed.exposed_transfers_only:
-        pp_comm = hop * schedule.exposed_transfers(plan.pp, nm, plan.vp)
-    else:
-        each = 2 * schedule.transfers(plan.vp) * hop  # of a micro-batch, forward and backward
-        pp_comm = nm * each
+    message = _message(costs)
+    hop = passed_on(message, plan, system, assumed)
+    paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
+    each = 2 * schedule.transfers(plan.vp) * assumed.pp_exposed * paced  # of a micro-batch, forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * each)
+    pp_comm = nm * each
+    if assumed.pp_exposed < 1:
+        pp_comm = pp_comm + _beside(schedule, (1 - assumed.pp_exposed) * hop, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
@@ -122,16 +121,25 @@ class _Pace(NamedTuple):
     others: Column  # forward and backward of the other stages, waits included [s]
 
 
-def _pace(costs: Costs, stages: Stages, assumed: Assumptions) -> _Pace:
+def _pace(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
     """Which device is the slowest, and what a micro-batch takes on it and elsewhere."""
     *busy, whole = (sum_of(costs, one, "forward") + sum_of(costs, one, "backward") for one in (*stages.work, stages.whole))
     if not assumed.dispatch_seconds:
         most, slowest = largest(busy)
         return _Pace(slowest, most, 0.0, excess(whole - most))
     *issued, all_issued = (sum_of(costs, one, "dispatch") for one in (*stages.work, stages.whole))
+    issued = [one + assumed.microbatch_seconds for one in issued]
+    all_issued = all_issued + pp * assumed.microbatch_seconds
     most, slowest = largest([paced_by(*both) for both in zip(issued, busy, strict=True)])
     own = total((slowest == i) * seconds for i, seconds in enumerate(busy))
     return _Pace(slowest, own, most - own, excess(paced_by(all_issued, whole) - most))
+
+
+def _beside(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
+    """Transfers that run beside the work, as far as the step waits for them: what faster stages have to spare hides round trips."""
+    spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
+    trips = schedule.round_trips(plan.pp, nm, plan.vp)
+    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * excess(2 * hop - spare)
 
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:

@@ -18,22 +18,36 @@ def validate(
     assumptions: Annotated[
         str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
     ] = "calibrated",
+    output: Annotated[
+        Path | None, Parameter(help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.")
+    ] = None,
+    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.
 
-    Example: traincast validate
+    Example: traincast validate --output parity.svg
     """
     from traincast.validate import validate
+    from traincast.written import check_output
 
-    report = validate(runs, assumptions)
+    if output is not None:
+        check_output(output, force, (".svg", ".pdf", ".png"))
+    report = validate(runs, assumptions, parts=output is not None)
+    if output is not None:
+        from traincast.plots import save
+        from traincast.report_accuracy import accuracy_figure
+
+        save(accuracy_figure(report), output)
     if json:
-        print_json(report.to_dict())
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}))
     else:
         from traincast.report import console
         from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
+        if output is not None:
+            print(output)
 
 
 Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]

@@ -1,9 +1,9 @@
 """What a row of measured runs leaves open and its machine's memory decides: micro-batch and recomputation.
 
 A pipeline of the Megatron family works on one sequence at a time; JAX does not accumulate gradients, and torchtitan cuts the batch
-of a replica into as many micro-batches as there are stages. Elsewhere people take what fits: the largest power of two as batch
-that needs no recomputation; and where something must be recomputed, the cheapest kind that fits. What fits says the model's own
-estimate of memory, which may be a tenth above what there is: it is no more exact than that.
+of a replica into as many micro-batches as a pipeline has devices (pipeline_parallel_degree, in 2024). Elsewhere people take what
+fits: the largest power of two as batch that needs no recomputation; and where something must be recomputed, the cheapest kind that
+fits. What fits says the model's own estimate of memory, which may be a tenth above what there is: it is no more exact than that.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from traincast.plan import Plan
 SLACK: Final = 1.1  # estimates of memory are off by so much
 MOST_MBS: Final = 1024  # sequences
 NO_ACCUMULATION: Final = ("maxtext", "pax")
-AS_MANY_AS_STAGES: Final = ("torchtitan",)
+AS_MANY_AS_DEVICES: Final = ("torchtitan",)
 
 
 def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int, stack: str) -> Plan:
@@ -38,6 +38,8 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     stack : str
         Software that ran it.
     """
+    if stack.startswith(NO_ACCUMULATION) and arguments["pp"] == 1:  # a row may tell the batch of a chip: tp of them share theirs
+        arguments["mbs"] = max(gbs // arguments["dp"], 1)
     if "mbs" in arguments and "recompute" in arguments:
         return Plan(**arguments)
     for name in ("mbs", "recompute"):
@@ -66,7 +68,7 @@ def _batches(arguments: dict[str, Any], gbs: int, stack: str) -> Iterator[int]:
     if stack.startswith(NO_ACCUMULATION):
         yield share
     elif arguments["pp"] > 1:
-        many = arguments["pp"] * arguments["vp"] if stack.startswith(AS_MANY_AS_STAGES) else share
+        many = arguments["pp"] if stack.startswith(AS_MANY_AS_DEVICES) else share
         yield max(share // many, 1)
     else:
         power = 1 << (min(share, MOST_MBS).bit_length() - 1)

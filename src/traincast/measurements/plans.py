@@ -10,11 +10,14 @@ from traincast.measurements.recomputed import recomputed
 
 PRECISION: Final = {  # what a row calls its precision, with a detail that tells more
     "16-bit": ((r"", "fp16"),),
-    "fp8": ((r"row.?wise", "fp8-current"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
-    **{name: ((r"", name),) for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-block", "mxfp8", "nvfp4")},
+    "fp8": ((r"row.?wise", "fp8-rowwise"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
+    **{
+        name: ((r"", name),)
+        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+    },
     "int8": ((r"", "fp8"),),
 }
-SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-h2"}  # as Zero Bubble's tables call them
+SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-2p"}  # as Zero Bubble's tables call them
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
 GATHERED_ONCE: Final = ("torchtitan", "automodel")  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
 OVERLAPPING: Final = (  # stacks whose dense runs overlap tensor-parallel communication where nothing else is told
@@ -36,6 +39,7 @@ SIXTEEN_BITS: Final = (
 EP_OVERLAP: Final = r"a2a overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe of Megatron-Bridge that is told
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
+CUT_BETWEEN: Final = ("maxtext",)  # XLA cuts activations between blocks over tp by their width: the same traffic (activation_embed)
 BEFORE_SP: Final = ("megatron-lm-2021", "megatron-deepspeed-2022")
 
 
@@ -171,6 +175,8 @@ def _cp_kind(cells: Cells) -> str:
 
 def _sequence_parallel(cells: Cells, stack: str) -> bool:
     """Whether tokens are cut over tp between blocks; where it is not told, as the stack does."""
+    if stack.startswith(CUT_BETWEEN):
+        return True
     told = cells.text("sp").lower()
     if told in ("true", "false"):
         return told == "true"

@@ -45,6 +45,7 @@ STACKS: Final = (  # framework of a row, what its source, notes or model say, so
     (r"InternEvo", r"", "internevo-2024"),
     (r"MaxText", r"nemo", "nemo-2024"),
     (r"MaxText|Pax", r"maxtext", "maxtext-2025"),
+    (r"Pax", r"README @62799732", "pax-2023"),  # of 2023; the later revision of the same table is of 2024
     (r"Pax", r"", "pax-2024"),
     (r"nanotron", r"", "nanotron-2025"),
     (r"various", r"MT-NLG|GLM-130B|Gaudi|DeepSpeed", "megatron-deepspeed-2022"),

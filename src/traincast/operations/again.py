@@ -1,11 +1,15 @@
 """What backward makes again instead of keeping it: modules, or every second product (torchtitan, selective checkpointing)."""
 
 from dataclasses import replace
+from typing import Final
 
 from traincast.columns import Column
 from traincast.model import Model
 from traincast.operations.base import Operation
 from traincast.operations.sharding import Sharding
+
+PRE_NORMS: Final = 2  # norms of a layer that has none after its blocks
+LAST: Final = ("mlp.fc2", "mlp.fc2_bias", "mlp.residual")  # what a layer ends with: backward needs its operands, not its result
 
 
 def made_again(op: Operation, model: Model, rank: Sharding, modules: frozenset[str]) -> Operation:
@@ -30,8 +34,18 @@ def made_again(op: Operation, model: Model, rank: Sharding, modules: frozenset[s
     if "per-op" in modules and "full" not in modules:
         return _every_second(op, model, rank)
     if op.module in modules or "full" in modules:  # it may be one of them, and what it saves may be made by one
-        op = replace(op, recompute=1.0)
+        op = replace(op, recompute=1.0, unread=_unread(op, model, rank))
     return replace(op, saved_bytes=0 * op.saved_bytes, dropped_bytes=op.saved_bytes) if op.saved_by in modules else op
+
+
+def _unread(op: Operation, model: Model, rank: Sharding) -> bool:
+    """Whether software leaves out what only makes the layer's result, which the next layer keeps as its input.
+
+    XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once all that backward needs is there
+    (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a
+    layer's products. A norm after the block needs its result.
+    """
+    return not rank.assumptions.remakes_last and op.name in LAST and model.norms == PRE_NORMS
 
 
 def _every_second(op: Operation, model: Model, rank: Sharding) -> Operation:

@@ -9,7 +9,7 @@ From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from traincast.columns import Column
 from traincast.operations.base import Axis, Collective, Fused, Gemm, Operation, Pass, Vector
@@ -150,6 +150,7 @@ def unfused(
     recompute: bool,
     dropped: bool = True,
     passes: tuple[Column, Column] = (1, 1),
+    launches: Column = 0,
 ) -> Iterator[Operation]:
     """Attention as separate kernels (arXiv 2410.00273, operations of a layer).
 
@@ -168,6 +169,8 @@ def unfused(
     passes : pair of Column
         Traffic of softmax and dropout relative to what they must move, where the matrices of scores are a multiple of 4 and the
         fused kernel works (Megatron-LM), and where they are not.
+    launches : Column
+        Operations more of softmax in each direction where they are not.
 
     Yields
     ------
@@ -176,9 +179,15 @@ def unfused(
     """
     (r, rk), lq, l = at.rows, at.lq, at.l
     moves, beside = passes
+    softmax = _softmax(E, r, l, recompute)
     if moves != beside:
         matrices = at.b * at.h
-        moves = moves + (beside - moves) * -(-(matrices - matrices // 4 * 4) // 4)  # the last factor: 1 where 4 leaves a rest
+        rest = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where 4 leaves a rest, else 0
+        moves = moves + (beside - moves) * rest
+        issued = 1 + launches * rest
+        softmax = replace(
+            softmax, forward=replace(softmax.forward, launches=issued), backward=replace(softmax.backward, launches=issued)
+        )
     n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # elements of scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
@@ -191,7 +200,7 @@ def unfused(
         saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
         recompute=recompute,
     )
-    yield with_traffic(_softmax(E, r, l, recompute), moves)
+    yield with_traffic(softmax, moves)
     if dropped:
         yield with_traffic(dropout("attention.dropout", E, mask, n, recompute), moves)
     yield Operation(

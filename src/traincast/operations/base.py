@@ -156,6 +156,8 @@ class Pass:
         The part of the traffic that is casts to lower precision; a column over plans [byte].
     fused : Fused, optional
         What it takes to time all kernels as one, where they are one.
+    launches : Column
+        Operations the host issues for the kernels; a column over plans.
     """
 
     kernels: tuple[Kernel, ...]
@@ -166,6 +168,7 @@ class Pass:
     written: Column = 0.0
     cast: Column = 0.0
     fused: Fused | None = None
+    launches: Column = 1.0
 
     def __add__(self, other: "Pass") -> "Pass":
         """Both as one piece of work."""
@@ -178,6 +181,7 @@ class Pass:
             self.written + other.written,
             self.cast + other.cast,
             self.fused,
+            self.launches,
         )
 
     def flops(self, unit: Unit) -> Column:
@@ -216,6 +220,8 @@ class Operation:
         Activations kept for backward; a column over plans [byte].
     recompute : float
         Share of the forward pass that backward makes again first.
+    unread : bool
+        Whether backward has no use for its result, so that it is left out where the layer is made again.
     passed_on : bool
         Whether what it saves is also what pipeline stages pass on.
     module : str
@@ -238,6 +244,7 @@ class Operation:
     experts: bool = False
     saved_bytes: Column = 0.0
     recompute: float = 0.0
+    unread: bool = False
     passed_on: bool = False
     module: str = ""
     saved_by: str = ""

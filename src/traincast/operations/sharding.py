@@ -215,7 +215,8 @@ class Sharding(ABC):
             yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
         else:
             passes = assumed.softmax_passes, assumed.unfused_softmax_passes
-            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, self.model.dropout, passes)
+            launches, dropped = assumed.unfused_softmax_launches, self.model.dropout
+            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, dropped, passes, launches)
 
     def _rounds(self) -> Column | None:
         """Rounds of ring attention beyond the first, if it is a ring."""

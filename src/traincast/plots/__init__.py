@@ -1,5 +1,6 @@
 """Figures of studies, plans and searches: each function returns a matplotlib Figure, `save` writes it."""
 
+from traincast.plots.accuracy import accuracy
 from traincast.plots.contours import contour
 from traincast.plots.designs import design_space
 from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
@@ -7,6 +8,7 @@ from traincast.plots.studies import optima, strong_scaling
 from traincast.plots.style import save
 
 __all__ = [
+    "accuracy",
     "contour",
     "design_space",
     "memory_waterfall",

@@ -98,6 +98,8 @@ class InnerTier(DomainTier):
     }
 
     mesh: StrictBool = False
+    axes: Count | None = None
+    side: Count | None = None
     switch_reduction: ByteRate | None = None
 
 
@@ -107,6 +109,8 @@ class OuterTier(TierPart):
     elsewhere: ClassVar = {
         "size": "the outermost tier joins everything and has none; leave it out, or add a tier outside",
         "mesh": "only the innermost tier can be a mesh",
+        "axes": "only the innermost tier can be a torus",
+        "side": "only the innermost tier can be a torus",
         "switch_reduction": "only switches of the innermost tier are modelled to reduce",
     }
 

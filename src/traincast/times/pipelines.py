@@ -120,6 +120,18 @@ class Schedule(ABC):
             Hops.
         """
 
+    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """How many of them, in pairs, are waited for because the last stages have few micro-batches, not to fill and drain.
+
+        A stage that is faster than the slowest one waits for it in any case, so what it has to spare hides them.
+
+        Returns
+        -------
+        Column
+            Pairs of hops, forward and backward.
+        """
+        return 0.0 * pp
+
     def transfers(self, v: Column) -> Column:
         """How often a micro-batch crosses each link between neighbours, per direction: forward and backward, each this often."""
         return v
@@ -169,8 +181,11 @@ class OneForwardOneBackward(Schedule):
         A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip of 2k transfers. Of
         nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 - ceil((nm - 1)/pp)).
         """
-        loops = microbatches - 1 - np.ceil((microbatches - 1) / pp)
-        return 2 * (pp * v - 1 + (1 - several(v)) * loops)
+        return 2 * (pp * v - 1 + self.round_trips(pp, microbatches, v))
+
+    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+        """Nearly one for every micro-batch, unless interleaved."""
+        return (1 - several(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
 
 
 @dataclass(frozen=True)
@@ -235,6 +250,25 @@ class ZeroBubbleH2(Schedule):
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Those of fill and drain: loops of twice the micro-batches have time for more."""
         return 2 * (pp - 1)
+
+
+@dataclass(frozen=True)
+class ZeroBubble2p(ZeroBubbleH2):
+    """ZB-2p: ZB-H2's memory, and every device takes what is ready: B, else F, else W (arXiv 2401.10241, sections 3 and 5)."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Micro-batches to fill the pipeline with."""
+        rule = "zb-2p needs at least 2 pp - 1 micro-batches"
+        return (_one_chunk(self.name), Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
+
+    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """What a B longer than F keeps the first device waiting, with as many F ahead as memory allows; with a barrier at least F.
+
+        No order can do better. The one simulated takes up to a pass of each device more.
+        """
+        left = np.maximum(backward - forward, forward if barrier else 0.0)
+        return left / (forward + backward + weight)
 
 
 @dataclass(frozen=True)
@@ -313,6 +347,7 @@ SCHEDULES: Final[dict[str, Schedule]] = {
         OneForwardOneBackward("1f1b"),
         ZeroBubbleH1("zb-h1"),
         ZeroBubbleH2("zb-h2"),
+        ZeroBubble2p("zb-2p"),
         ZeroBubbleV("zb-v"),
         DualPipe("dualpipe"),
     )

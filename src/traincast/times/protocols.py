@@ -250,8 +250,32 @@ def _ll(tier: Tier) -> Column:
 def _inside(tier: Tier, members: Column) -> Column:
     """Bandwidth of an accelerator to others of its fast domain: over switches all links, in a mesh those to its group [byte/s]."""
     if not tier.mesh:
-        return effective(tier)
+        return effective(tier) * torus_axes(tier, members)
     return effective(tier) * (np.maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
+
+
+def torus_axes(tier: Tier, members: Column) -> Column:
+    """Axes of a torus that the rings of a group run along at once: log n / log s of them, at least one and at most all.
+
+    A group of as many members as a side s of the torus lies along one axis; one of s x s has rings along two, each with half of the
+    data (How to Scale Your Model, "Sharded matrices": collectives over several axes add up their bandwidths).
+
+    Parameters
+    ----------
+    tier : Tier
+        The network.
+    members : Column
+        Members of the group, n.
+
+    Returns
+    -------
+    Column
+        Axes; 1 where the network is no torus.
+    """
+    if tier.axes == 1:
+        return 1.0
+    axes: Column = np.clip(np.log(np.maximum(members, 1)) / np.log(tier.side), 1, tier.axes)
+    return axes
 
 
 def _ll_inside(tier: Tier, members: Column) -> Column:

@@ -13,6 +13,7 @@ import numpy as np
 
 from traincast.columns import Floats
 from traincast.errors import InputError, is_whole, unknown
+from traincast.times.automatic import AUTOMATIC, automatic
 from traincast.times.orders import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipelines import SCHEDULES
 
@@ -142,6 +143,8 @@ def simulate(
     pp = len(forward) // v
     whole = [b + w for b, w in zip(backward, weight, strict=True)]
     durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": whole}
+    if schedule == AUTOMATIC:
+        return Timeline(schedule, pp, v, tuple(Pass(*one) for one in automatic(durations, pp, microbatches, transfer)))
     orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
 
     def arrival(key: Key, device: int, end: float) -> float:

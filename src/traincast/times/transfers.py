@@ -1,12 +1,16 @@
 """Traffic between pipeline stages (arXiv 2410.00273, one training step: pipeline); arguments may be columns over plans."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from traincast.assumptions import Assumptions
 from traincast.columns import Column
 from traincast.hardware import System
-from traincast.times.collectives import point_to_point, several
-from traincast.times.placement import Group
+from traincast.operations.base import total
+from traincast.plan import Plans
+from traincast.times.collectives import collective, point_to_point, several
+from traincast.times.placement import Group, group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
@@ -30,9 +34,55 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     Column
         Time; 0 for one stage [s].
     """
+    links = _links(message, stages, system, assumed)
+    return total(count * seconds for count, seconds in links) / np.maximum(stages.members - 1, 1)
+
+
+def of_slowest(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
+    """Mean of the two links of the stage whose are the slowest; a pipeline keeps its pace. Arguments and result as of `transfer`."""
+    (inner, within), *outer = _links(message, stages, system, assumed)
+    slowest: Column = within * np.minimum(inner, 1)
+    for count, seconds in outer:
+        slowest = np.maximum(slowest, seconds * np.minimum(count, 1))
+    beside = several(stages.near[0])  # 1 where the stage on its other side is in the same domain, else 0
+    return ((1 + (1 - beside)) * slowest + beside * within) / 2 * several(stages.members)
+
+
+def _links(message: Column, stages: Group, system: System, assumed: Assumptions) -> list[tuple[Column, Column]]:
+    """How many links cross each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
     priced = 1 - (1 - assumed.slow_pipeline_links) * several(near[0])  # erratum 2: the published model left some out
-    links = (pp - pp // near[0]) * point_to_point(message, system.fast, assumed, inner=True)
+    links = [(pp - pp // near[0], point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links = links + (pp // within - pp // beyond) * point_to_point(message, tier, assumed) * priced
-    return links / np.maximum(pp - 1, 1)
+        links.append((pp // within - pp // beyond, point_to_point(message, tier, assumed) * priced))
+    return links
+
+
+def passed_on(message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer) -> Column:
+    """Time of what a stage passes to the next, whole or in parts of the tensor ranks (arXiv 2104.04473, section 4.1).
+
+    Parameters
+    ----------
+    message : Column
+        Activation of one micro-batch on a rank [byte].
+    plan : Plans
+        Plans.
+    system : System
+        The machine.
+    assumed : Assumptions
+        Share of the transfers that are scattered over the tensor ranks where each of them has all of it.
+    of : callable
+        Which link: the average one (`transfer`) or those of the slowest stage (`of_slowest`).
+
+    Returns
+    -------
+    Column
+        Time, of both directions the mean; 0 for one stage [s].
+    """
+    stages = group(plan, "pp", system.tiers)
+    whole = of(message, stages, system, assumed)
+    if not assumed.transfers_scattered or plan.sp or plan.strategy != "1d":
+        return whole
+    gathered = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
+    parts = of(message / plan.tp, stages, system, assumed) + gathered * several(plan.pp)
+    return whole + assumed.transfers_scattered * (np.minimum(parts, whole) - whole)

@@ -1,0 +1,149 @@
+"""Fit the constants of published.yaml to the bundled runs, write them into the catalogue, and predict each run without itself.
+
+    python calibration/refit.py                  # some twenty minutes on one core; needs traincast[calibration]
+    python calibration/refit.py --dry-run        # the table of constants and the errors only
+    python calibration/refit.py --keep-values    # no fit: errors left out, around the values the catalogue has now
+
+The fit begins at the priors, which do not depend on what the catalogue says of these constants: fitting twice gives the same.
+Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
+`CALIBRATED` (assumptions.py). A constant that the data do not determine is written with its prior, as assumed. Then every run is
+predicted with constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py); the
+table goes to the package. At last scoreboard.py renews what depends on the values.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from left_out import residuals, write
+from published import in_catalogue, parameters
+from rich.console import Console
+
+from traincast.columns import Floats
+from traincast.evidence import MeasuredRuns, bundled_runs
+from traincast.fits import Fitted, bounds, fit
+from traincast.fitting import DETERMINED, Solution, deviations
+from traincast.measurements import Run
+from traincast.parameters import Parameter
+from traincast.recorded import Found, write_catalogue
+from traincast.scores import source_of
+from traincast.written import beside
+
+ROOT: Final = Path(__file__).parents[1]
+PACKAGE: Final = ROOT / "src" / "traincast"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    asked = _parser().parse_args(arguments)
+    start, console = time.monotonic(), Console(stderr=True, highlight=False)
+
+    def told(line: str) -> None:
+        console.print(f"{time.monotonic() - start:6.0f} s  {line}")
+
+    constants, runs = parameters(), [run for run in bundled_runs() if run.step_seconds]
+    told(f"{len(constants)} constants, {len(runs)} runs")
+    done = kept(constants, runs) if asked.keep_values else fit(constants, runs, told=told, steps=asked.steps)
+    print(done.table())
+    errors = {} if asked.no_left_out else residuals(done, told)
+    print(sources(runs, errors or {"fitted": done.solution.residuals}))
+    if asked.dry_run:
+        return
+    if not (asked.keep_values or asked.no_values):
+        for path in write_values(done):
+            told(f"wrote {path.relative_to(ROOT)}")
+    if errors:
+        write(runs, errors)
+    subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Options."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    parser.add_argument("--no-values", action="store_true", help="leave the catalogue as it is")
+    parser.add_argument("--no-left-out", action="store_true", help="leave the table of runs left out as it is")
+    parser.add_argument("--keep-values", action="store_true", help="no fit: take the values of the catalogue as fitted")
+    parser.add_argument("--steps", type=int, default=25, help="most steps of the fit (25)")
+    return parser
+
+
+def kept(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
+    """What the catalogue says now as if it had just been fitted."""
+    evidence = MeasuredRuns(runs, tuple(constants))
+    theta = np.clip([one.theta(in_catalogue(one)) for one in constants], *bounds(constants))
+    y, slopes = evidence.residuals(theta)
+    robust, curvature = deviations(y, slopes, evidence.data)
+    solution = Solution(theta, y, slopes, robust, curvature, curvature < DETERMINED)
+    return Fitted(tuple(constants), evidence, evidence, solution, y)
+
+
+def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
+    """Mean absolute relative error by source, a column for each kind of residual."""
+    by: dict[str, list[int]] = defaultdict(list)
+    for i, run in enumerate(runs):
+        by[source_of(run.id, run.model.experts is not None)].append(i)
+    lines = [f"{'source':14s}{'n':>6s}" + "".join(f"{name:>18s}" for name in errors)]
+    for source, rows in sorted(by.items()):
+        known = {name: y[rows][~np.isnan(y[rows])] for name, y in errors.items()}
+        cells = (f"{100 * np.mean(np.abs(np.expm1(y))):16.2f} %" if len(y) else f"{'':18s}" for y in known.values())
+        lines.append(f"{source:14s}{len(rows):6d}" + "".join(cells))
+    return "\n".join(lines)
+
+
+def found(done: Fitted) -> list[Found]:
+    """What was fitted, with where it comes from; priors where the data determine nothing."""
+    today = date.today().isoformat()
+    every = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
+    return [
+        Found(one, value, *ends, f"fitted to {n} published runs, {today}")
+        if determined
+        else Found(one, one.prior, *ends, f"believed: {one.meaning}", "assumed")
+        for one, value, ends, n, determined in every
+    ]
+
+
+def write_values(done: Fitted) -> list[Path]:
+    """Write what was fitted to where it lives."""
+    values = found(done)
+    assumptions = PACKAGE / "assumptions.py"
+    text = assumptions.read_text(encoding="utf-8")
+    for one in values:
+        if one.parameter.home == "universal":
+            text = with_universal(text, one)
+    with beside(assumptions) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+    return [assumptions, *write_catalogue([one for one in values if one.parameter.of], PACKAGE / "catalog")]
+
+
+def with_universal(text: str, one: Found) -> str:
+    """The source of `CALIBRATED` with another value of a field, its interval and date at the end of the comment beside it."""
+    head, rest = text.split("CALIBRATED: Final = Assumptions(", 1)
+    line = re.compile(rf"^    {one.parameter.field}=[^,\n]+,(  # .*)?$", re.MULTILINE)
+    if not line.search(rest):
+        raise SystemExit(f"{one.parameter.field}: no line of its own in CALIBRATED")
+    say: Callable[[Any], str] = lambda match: _line(one, match[1] or "  # ")  # noqa: E731
+    return head + "CALIBRATED: Final = Assumptions(" + line.sub(say, rest, count=1)
+
+
+def _line(one: Found, comment: str) -> str:
+    """A field's line; what the comment said of earlier fits is replaced."""
+    before = re.sub(r"(; |  # )(fitted to \d+ published runs|not determined by published runs).*$", "", comment).removeprefix(
+        "  # "
+    )
+    told = one.source if one.basis == "fitted" else "not determined by published runs"
+    interval = f": {one.low:.3g} to {one.high:.3g}" if one.basis == "fitted" else ""
+    words = "; ".join(part for part in (before.strip(), f"{told}{interval}") if part)
+    return f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},  # {words}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""ZB-2p: no fixed order, every device takes what is ready when it is free (arXiv 2401.10241, sections 3 and 5)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
+from typing import Final, NamedTuple
+
+from traincast.times.orders import Kind
+
+AUTOMATIC: Final = "zb-2p"
+KEPT: Final = 0.5  # M_W of M_B: what W needs of a micro-batch's activations (arXiv 2401.10241, section 2.3: 32/34 and less with scores)
+
+
+class _Choice(NamedTuple):
+    """What a device would do next, and when."""
+
+    start: float
+    device: int
+    kind: Kind
+
+
+class _Devices:
+    """Devices in a row, with what each has done."""
+
+    def __init__(self, durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float) -> None:
+        self.durations, self.pp, self.microbatches, self.transfer = durations, pp, microbatches, transfer
+        self.ends: dict[Kind, list[list[float]]] = {kind: [[] for _ in range(pp)] for kind in ("F", "B", "W")}
+        self.free = [0.0] * pp
+
+    def arrival(self, kind: Kind, device: int) -> float:
+        """When what the next pass of a kind needs has arrived; infinite if it has not been sent."""
+        k = len(self.ends[kind][device])
+        if k == self.microbatches:
+            return inf
+        if kind == "F":
+            return 0.0 if device == 0 else self._sent("F", device - 1, k)
+        if kind == "B" and device < self.pp - 1:
+            return self._sent("B", device + 1, k)
+        return _at(self.ends["F" if kind == "B" else "B"][device], k)
+
+    def _sent(self, kind: Kind, device: int, k: int) -> float:
+        return _at(self.ends[kind][device], k) + self.transfer
+
+    def choice(self, device: int) -> _Choice:
+        """The gradient that others wait for first, then more work for them while memory lasts, then gradients of weights."""
+        forward, backward, weight = (len(self.ends[kind][device]) for kind in ("F", "B", "W"))
+        held = forward - backward + KEPT * (backward - weight)
+        ahead = forward - backward < 2 * (self.pp - device) - 1 and held < 2 * self.pp - 1
+        kinds: tuple[Kind, ...] = ("B", "F", "W") if ahead else ("B", "W")
+        starts = [_Choice(max(self.free[device], self.arrival(kind, device)), device, kind) for kind in kinds]
+        return min(starts, key=lambda one: one.start)  # the first of those that start at once
+
+    def take(self, one: _Choice) -> tuple[int, int, int, Kind, float, float]:
+        """Run a pass."""
+        done = self.ends[one.kind][one.device]
+        end = one.start + self.durations[one.kind][one.device]
+        done.append(end)
+        self.free[one.device] = end
+        return one.device, one.device, len(done) - 1, one.kind, one.start, end
+
+
+def _at(ends: Sequence[float], k: int) -> float:
+    return ends[k] if k < len(ends) else inf
+
+
+def automatic(
+    durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
+) -> Iterator[tuple[int, int, int, Kind, float, float]]:
+    """Passes of a step, by device, each device's in its order.
+
+    Parameters
+    ----------
+    durations : mapping of str to sequence of float
+        Time of F, B and W on each device [s].
+    pp, microbatches : int
+        Devices, and micro-batches.
+    transfer : float
+        From one device to the next [s].
+
+    Yields
+    ------
+    tuple
+        Device, chunk, micro-batch, kind, start and end [s].
+    """
+    devices = _Devices(durations, pp, microbatches, transfer)
+    passes = [devices.take(min(map(devices.choice, range(pp)))) for _ in range(3 * pp * microbatches)]
+    yield from sorted(passes, key=lambda one: one[0])

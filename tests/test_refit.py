@@ -1,0 +1,143 @@
+"""The refit of the catalogue to published runs: what it reads, what it writes, and the gate on the errors of every source."""
+
+import csv
+import importlib.util
+import math
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from traincast.assumptions import CALIBRATED
+from traincast.errors import InputError
+from traincast.evidence import bundled_runs, group_of
+from traincast.parameters import Parameter
+from traincast.recorded import Found
+from traincast.validate import validate
+
+ROOT = Path(__file__).parents[1]
+BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'
+SEVEN = (*(f"{rate}_sustained" for rate in ("matrix", "fp8", "fp4", "hbm")), *(f"attention_fa{i}" for i in (1, 2, 3)))
+FITTED = "fitted to 9 published runs, 2026-01-02"
+RUNS = {run.id: run for run in bundled_runs() if run.step_seconds}
+
+
+def script(name):
+    """A module of the folder calibration/, whose scripts import each other by name."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "calibration" / f"{name}.py")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+published, left_out, refit, scoreboard = map(script, ("published", "left_out", "refit", "scoreboard"))
+
+
+def test_what_is_fitted_is_little_and_has_reasons():
+    constants = published.parameters()
+    assert all(one.meaning for one in constants)
+    assert len(constants) < 120
+    stacks = Counter(name for one in constants if one.home == "stack" for name in one.of)
+    assert max(stacks.values()) <= 6
+
+
+@pytest.mark.parametrize(
+    ("lines", "wrong"),
+    [
+        ("stacks:\n  - {path: dispatch_seconds, of: [nemo-2024], prior: 1.0e-5, sigma: 0.1}\n", "why"),
+        ("universal:\n" + 2 * '  - {path: loss_bytes, prior: 12, sigma: 0.1, why: "x"}\n', "listed 2 times"),
+        (
+            "accelerators:\n" + "".join(BLACKWELL.format(field, name) for name in ("b200-180", "gb300-288") for field in SEVEN),
+            "generation blackwell: 14 constants, at most 12",
+        ),
+    ],
+)
+def test_lists_that_are_refused(tmp_path, lines, wrong):
+    path = tmp_path / "published.yaml"
+    path.write_text("generations: {blackwell: [b200-180, gb300-288]}\n" + lines)
+    with pytest.raises(InputError, match=wrong):
+        published.parameters(path)
+
+
+def test_the_catalogue_is_read_where_constants_live():
+    values = {
+        one.name: published.in_catalogue(replace(one, of=one.of[:1]) if one.of else one)
+        for one in (
+            Parameter(path="accelerator.matrix_sustained", of=("a100-sxm-80",), prior=0.8, sigma=0.1),
+            Parameter(path="network.1.bandwidth", of=("jean-zay-a100",), prior=1e10, sigma=0.1),
+            Parameter(path="stack.loss_bytes", of=("nemo-2024",), prior=1.0, sigma=0.1),
+            Parameter(path="universal.loss_bytes", prior=1.0, sigma=0.1),
+        )
+    }
+    assert 0.7 < values["a100-sxm-80:accelerator.matrix_sustained"] < 0.9
+    assert values["jean-zay-a100:network.1.bandwidth"] == 12.5e9  # Omni-Path, 100 Gb/s
+    assert values["nemo-2024:stack.loss_bytes"] == values["universal.loss_bytes"] == CALIBRATED.loss_bytes
+
+
+def test_universal_values_go_into_the_source_of_calibrated():
+    text = "loss_bytes=1,\nCALIBRATED: Final = Assumptions(\n    loss_bytes=13,  # [byte/logit] in fits\n    straggling=0.1,\n)\n"
+    loss = Found(
+        Parameter(path="universal.loss_bytes", prior=12, sigma=0.2), 14.20004, 12.0, 16.0, "fitted to 9 published runs, 2026-01-02"
+    )
+    once = refit.with_universal(text, loss)
+    assert f"\n    loss_bytes=14.2,  # [byte/logit] in fits; {FITTED}: 12 to 16\n" in once
+    assert once.startswith("loss_bytes=1,\n")
+    again = refit.with_universal(once, replace(loss, value=15.0))
+    assert f"\n    loss_bytes=15,  # [byte/logit] in fits; {FITTED}: 12 to 16\n" in again
+    slow = Found(Parameter(path="universal.straggling", prior=0.003, sigma=0.2), 0.003, 0.0, 1.0, "believed", "assumed")
+    assert "    straggling=0.003,  # not determined by published runs\n" in refit.with_universal(again, slow)
+    with pytest.raises(SystemExit, match="tile"):
+        refit.with_universal(text, replace(loss, parameter=Parameter(path="universal.tile", prior=12, sigma=0.2)))
+
+
+def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
+    with left_out.TABLE.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "source", "group", "fitted", *left_out.WITHOUT]
+    assert len(rows) > 1890
+    for row in rows:
+        assert row["group"] == " / ".join(group_of(RUNS[row["id"]]))
+        assert abs(float(row["fitted"])) < 3
+        assert math.isfinite(float(row["left_out"]))
+        assert math.isfinite(float(row["without_stack"]))
+        assert bool(row["without_size"]) == (row["source"] == "vtrain-s")
+        assert bool(row["without_strategy"]) == (row["source"] == "internevo")
+
+
+def test_strategies_of_internevo():
+    """Four of its tables' five: ZeRO-1 over all ranks or in groups, for tensor degrees of 1 and 2; one node is one group."""
+    groups = Counter(left_out.WITHOUT["without_strategy"](run) for name, run in RUNS.items() if name.startswith("internevo"))
+    assert set(groups) == {(1, False), (1, True), (2, False), (2, True)}
+    assert left_out.WITHOUT["without_strategy"](RUNS["korth-001"]) is None
+
+
+def test_no_source_gets_worse_without_a_word():
+    """The gate: see calibration/scoreboard.py for how growth is explained, and how the file is renewed."""
+    wrong = scoreboard.worse(scoreboard.read(), scoreboard.scores(validate()), scoreboard.explained())
+    assert not wrong, "say why in changelog.d/, then `make scoreboard`"
+
+
+def test_growth_is_told_apart_from_noise(tmp_path):
+    before = {"mpt": {"n": 10, "mape": 4.0}, "zb": {"n": 5, "mape": 3.0}, "papers": {"n": 7, "mape": 9.0}}
+    now = {
+        "mpt": {"n": 10, "mape": 4.6},
+        "zb": {"n": 5, "mape": 3.3},
+        "papers": {"n": 5, "mape": 8.0},
+        "new": {"n": 1, "mape": 99.0},
+    }
+    wrong = scoreboard.worse(before, now, {})
+    assert set(wrong) == {"mpt", "papers"}
+    assert "grew by 0.60 points" in wrong["mpt"]
+    assert "2 of 7 rows" in wrong["papers"]
+    assert scoreboard.renewed(before, now, wrong) == now | {name: before[name] for name in wrong}
+    (tmp_path / "1.changed.md").write_text(
+        "A term.\n\naccuracy: mpt +0.6: it was hidden before\naccuracy: papers -2 rows: refused\n"
+    )
+    (tmp_path / "README.md").write_text("accuracy: zb +9: an example is no explanation\n")
+    told = scoreboard.explained(tmp_path)
+    assert told == {("mpt", "mape"): 0.6, ("papers", "n"): 2.0}
+    assert scoreboard.worse(before, now, told) == {}
+    assert set(scoreboard.worse(before, now | {"mpt": {"n": 10, "mape": 4.7}}, told)) == {"mpt"}
+    assert set(scoreboard.worse(before, {}, {})) == {"mpt", "zb", "papers"}
