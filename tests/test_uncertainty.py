@@ -267,6 +267,22 @@ def test_validation_tells_intervals():
     assert all(one.low is None for one in validate(RUNS, assumptions="paper").predictions)
 
 
+def test_an_accelerator_that_is_varied_is_none_that_was_measured():
+    own, capacity, varied = (
+        tc.estimate("llama-3-70b", system, plans, 512)
+        for plans in [tc.Plans(tp=4.0, pp=4.0, dp=8.0, vp=5.0, fast_tp=4.0)]
+        for base in [tc.load_system("dgx-h100")]
+        for system in (
+            base,
+            base.with_figures({"accelerator.hbm_bytes": np.array([40e9, 80e9])}),
+            base.with_figures({"accelerator.matrix_flops": np.array([989.4e12, 2e15])}),
+        )
+    )
+    assert capacity.interval[1] == pytest.approx(own.interval[1])
+    assert capacity.fits_probability[0] < capacity.fits_probability[1]
+    assert deviation(varied.case, KNOWN)[0] == pytest.approx(math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator))
+
+
 def test_studies_tell_intervals():
     pytest.importorskip("polars")
     told = tc.study(
