@@ -88,9 +88,9 @@ def _virtual(cells: Cells, layers: int, pp: int) -> int:
     told = cells.positive("vp", 1)
     if pp == 1 or cells.text("vp"):
         return told if pp > 1 else 1
-    if cells.says(r"interleaved", "notes", "source"):
+    if cells.says(r"interleaved|PP/DP comm overlap", "notes", "source"):  # Megatron overlaps transfers only where it interleaves
         cells.assume("vp")
-        return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5) if layers % (pp * v) == 0), 1)
+        return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5, 7) if layers % (pp * v) == 0), 1)
     return 1
 
 
