@@ -13,9 +13,8 @@ PRECISION: Final = {  # what a row calls its precision, with a detail that tells
     "fp8": ((r"row.?wise", "fp8-rowwise"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
     **{
         name: ((r"", name),)
-        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8")
     },
-    "int8": ((r"", "fp8"),),
 }
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-2p"}  # as Zero Bubble's tables call them
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
@@ -28,6 +27,7 @@ OWN: Final = (
     "cp_kind",
     "schedule",
     "tp_overlap",
+    "ep_overlap",
     "offload",
     "grad_dtype",
     "optimizer_kind",
@@ -35,6 +35,8 @@ OWN: Final = (
 SIXTEEN_BITS: Final = (
     r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
 )
+EP_OVERLAP: Final = r"a2a overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe of Megatron-Bridge that is told
+INTERLEAVED: Final = r"interleav(ed|ing)|PP/DP comm overlap"  # Megatron-Core overlaps pipeline traffic where it interleaves, only
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
 CUT_BETWEEN: Final = ("maxtext",)  # XLA cuts activations between blocks over tp by their width: the same traffic (activation_embed)
@@ -88,9 +90,14 @@ def _virtual(cells: Cells, layers: int, pp: int) -> int:
     told = cells.positive("vp", 1)
     if pp == 1 or cells.text("vp"):
         return told if pp > 1 else 1
-    if cells.says(r"interleaved|PP/DP comm overlap", "notes", "source"):  # Megatron overlaps transfers only where it interleaves
+    if cells.says(INTERLEAVED, "notes", "source"):
         cells.assume("vp")
-        return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5, 7) if layers % (pp * v) == 0), 1)
+        heard = cells.says(r"\bVP (\d+) per", "notes")  # of others
+        if heard and layers % (pp * int(heard[1])) == 0:
+            return int(heard[1])
+        return (
+            2 if cells.says("torchtitan", "stack") else next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
+        )
     return 1
 
 
@@ -126,6 +133,7 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     }
     schedule = cells.says(r"schedule=([\w-]+)", "notes")
     found["schedule"] = "dualpipe" if cells.says("DualPipe") else SCHEDULES.get(schedule[1], "1f1b") if schedule else "1f1b"
+    found["ep_overlap"] = cut.ep > 1 and (stack == "megatron-bridge-2026" or bool(cells.says(EP_OVERLAP, "notes")))
     found["tp_overlap"] = cut.tp > 1 and _overlaps(cells, stack, found["sp"], moe)
     if cells.says(r"fp32 (grad|reduce)", "precision_detail"):
         found["grad_dtype"] = "fp32"
@@ -139,7 +147,7 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     if cells.text("mbs"):
         found["mbs"] = cells.positive("mbs")
     own = {name: cells.text(name).lower() for name in OWN if cells.text(name)}
-    return found | own | ({"tp_overlap": own["tp_overlap"] == "true"} if "tp_overlap" in own else {})
+    return found | own | {name: own[name] == "true" for name in ("tp_overlap", "ep_overlap") if name in own}
 
 
 def _offloads(cells: Cells, layers: int) -> bool:
@@ -191,16 +199,14 @@ def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
 
 
 def _precision(cells: Cells) -> str:
-    """The precision recipe; on TPUs fp8, which their matrix units do not have, and int8, which no recipe has, run at 16 bits."""
+    """The precision recipe; on TPUs fp8, which their matrix units do not have, runs at 16 bits unless it is int8."""
     told, detail = cells.text("precision").lower(), cells.text("precision_detail")
     if told not in PRECISION:
         cells.problem(f"precision {told or 'not known'}")
         return "bf16"
-    if told in ("fp8", "int8") and cells.text("gpu").lower().startswith("tpu"):
+    if told == "fp8" and cells.text("gpu").lower().startswith("tpu"):
         cells.assume("precision")
-        return "bf16"
-    if told == "int8":
-        cells.problem("precision int8")
+        return "int8" if "int8" in detail else "bf16"
     if told == "fp8" and cells.says("DeepSeek-V3", "source"):  # arXiv 2412.19437, section 3.3
         return "fp8-block"
     return next(name for pattern, name in PRECISION[told] if re.search(pattern, detail, re.IGNORECASE))
