@@ -13,6 +13,7 @@ import traincast as tc
 from traincast.assumptions import CALIBRATED
 from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS, KNOBS
+from traincast.errors import InputError
 from traincast.plan import AXES
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -40,6 +41,19 @@ def test_layers_made_again_without_their_last_product_take_less():
     )
     assert float(whole.step_seconds - less.step_seconds) == pytest.approx(float(spared), rel=1e-6)
     assert float(whole.memory_bytes) == float(less.memory_bytes)
+
+
+def test_products_of_integers_have_a_peak_of_their_own():
+    """TPU v5p: int8 at 918 TFLOP/s, twice bf16, less what quantising costs; a GPU whose figure is not given refuses."""
+    model = tc.load_model("llama-3-8b")
+    tpu, gpu = tc.load_system("tpu-v5p-pod"), tc.load_system("dgx-h100")
+    plans = [tc.Plan(dp=8, zero=3, precision=precision) for precision in ("bf16", "int8")]
+    whole, less = ({row["operation"]: row for row in tc.estimate(model, tpu, plan, 8).operations()} for plan in plans)
+    product = [rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.launch_seconds for rows in (whole, less)]
+    assert product[0] / product[1] == pytest.approx(2 * 0.75, rel=1e-6)
+    assert whole["head.projection"]["forward_seconds"] == less["head.projection"]["forward_seconds"]
+    with pytest.raises(InputError, match="int8"):
+        tc.estimate(model, gpu, plans[1], 8)
 
 
 def test_only_inputs_of_layers_made_again_are_offloaded():

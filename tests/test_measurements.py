@@ -46,6 +46,8 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ("titan-019", {"tp": 8, "zero": 3, "tp_overlap": False}),  # vanilla TP
         ("titan-002", {"recompute": "per-op", "zero": 3, "grad_dtype": "fp32"}),
         ("titan-003", {"precision": "fp8-current"}),  # torchao tensorwise
+        ("google-053", {"precision": "int8"}),  # int8/fp8 quantized (config says int8)
+        ("google-069", {"precision": "int8"}),
         ("titan-023", {"precision": "fp8-rowwise"}),
         ("google-010", {"tp": 8, "mbs": 8, "sp": True, "zero": 3}),  # a TP group of 8 chips processes 8 sequences
         ("google-040", {"tp": 16, "mbs": 16, "replicas": 1}),
@@ -205,7 +207,7 @@ def test_what_a_row_tells_is_not_assumed():
 
 def test_precision_that_a_tpu_does_not_have():
     run = READ["google-053"]
-    assert (run.plan.precision, run.assumed) == ("bf16", ("precision",))
+    assert (run.plan.precision, run.assumed) == ("int8", ("precision",))  # "fp8", in detail "config says int8"
 
 
 @pytest.mark.parametrize(

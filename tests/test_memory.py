@@ -172,7 +172,8 @@ def test_experts_made_again_keep_the_input_of_the_block():
     assert (saved(model).saved - saved(model, recompute="experts").saved) / model.seq == 2 * (6 * 14336 + 2 * 4096)
 
 
-WEIGHTS = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16-pure": 2, "fp8": 3, "fp8-current": 3, "fp8-block": 3.03, "mxfp8": 2 + 33 / 32}
+WEIGHTS = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16-pure": 2, "fp8": 3, "fp8-current": 3, "fp8-rowwise": 3, "fp8-block": 3.03}
+WEIGHTS |= {"mxfp8": 2 + 33 / 32, "int8": 2}
 MASTER = {"fp32": 0, "bf16-pure": 0}  # else a copy of 4 bytes
 MOMENTS = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4, "adafactor": 4, "muon": 4}
 

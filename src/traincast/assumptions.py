@@ -190,6 +190,8 @@ class Assumptions:
         What the host takes for a micro-batch beside issuing its operations: data, the schedule, transfers [s].
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
+    errors_known : bool
+        Whether errors of predictions are known from measured runs, so that estimates carry intervals (`traincast.uncertainty`).
     """
 
     name: str = "custom"
@@ -277,6 +279,7 @@ class Assumptions:
     unfused_softmax_launches: float = 0
     microbatch_seconds: float = 0
     step_seconds: float = 0
+    errors_known: bool = False
 
 
 PAPER: Final = Assumptions(name="paper")
@@ -348,6 +351,7 @@ CALIBRATED: Final = Assumptions(
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     protocols=True,
     collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
+    errors_known=True,  # catalog/errors.yaml
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )
 

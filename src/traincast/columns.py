@@ -15,7 +15,7 @@ else:
     Column = Floats = Ints = Bools = float  # names for annotations only: numpy is not imported for them
 
 
-Kind: TypeAlias = Literal["model", "knob", "choice", "result", "time", "memory", "point", "figure"]
+Kind: TypeAlias = Literal["model", "knob", "choice", "result", "interval", "time", "memory", "point", "figure"]
 _Row: TypeAlias = tuple[str, str, str, Kind, str]
 
 
@@ -131,6 +131,9 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),
     ("tokens_per_second_per_gpu", "", "token/s", "result", "training throughput of one GPU"),
     ("training_days", "", "day", "result", "length of the whole training run"),
+    ("step_seconds_low", "", "s", "interval", "time that measured steps are above with 95 % probability"),
+    ("step_seconds_high", "", "s", "interval", "time that measured steps are below with 95 % probability"),
+    ("fits_probability", "", "", "interval", "probability that the plan fits in memory"),
     ("model", "", "", "point", "model"),
     ("system", "", "", "point", "system"),
     ("strategy", "", "", "point", "how a layer is cut: 1d, summa, context, ring, ulysses or hybrid"),
@@ -144,6 +147,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("accelerator.vector_fp32_flops", "", "FLOP/s", "figure", "peak of the vector units in single precision"),
     ("accelerator.fp32_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 32-bit numbers"),
     ("accelerator.fp8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit numbers"),
+    ("accelerator.int8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit integers"),
     ("accelerator.fp4_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 4-bit numbers"),
     ("accelerator.matrix_sustained", "", "", "figure", "share of the peak at 16 bits that large products sustain"),
     ("accelerator.fp8_sustained", "", "", "figure", "share of the peak at 8 bits that large products sustain"),
@@ -206,6 +210,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
 KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})
+INTERVALS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "interval")
 CHOICES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "choice")
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from traincast.assumptions import CALIBRATED, Assumptions
-from traincast.columns import Column, plain
+from traincast.columns import INTERVALS, Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, Mistakes, not_a, not_whole
 from traincast.fills import placements
@@ -25,6 +25,7 @@ from traincast.rules import require
 from traincast.stacks import on, resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
+from traincast.uncertainty import Case, fits_probability, interval, outside
 from traincast.units import GIB
 
 
@@ -66,6 +67,28 @@ class Estimate:
     def fits(self) -> Any:
         """Whether it fits in the accelerator's memory."""
         return self.memory_bytes <= self.system.accelerator.hbm_bytes
+
+    @cached_property
+    def case(self) -> Case:
+        """What the error of its time depends on."""
+        accelerator, stack = self.system.accelerator.name, self.assumptions.name
+        return Case.of(self.model, accelerator, stack, self.plan.gpus, self.breakdown, self.step_seconds)
+
+    @cached_property
+    def interval(self) -> tuple[Column, Column] | None:
+        """Where measured step times lie with 90 % probability: low and high [s]; None where errors are not known."""
+        return interval(self.step_seconds, self.case) if self.assumptions.errors_known else None
+
+    @property
+    def fits_probability(self) -> Column | None:
+        """Probability that it fits in the accelerator's memory; None where errors are not known."""
+        capacity = self.system.accelerator.hbm_bytes
+        return fits_probability(self.memory_bytes, capacity, self.assumptions.name) if self.assumptions.errors_known else None
+
+    @property
+    def outside(self) -> list[str]:
+        """In which respects one plan lies outside of measured runs, in words; empty where errors are not known at all."""
+        return outside(self.case) if self.assumptions.errors_known else []
 
     @cached_property
     def breakdown(self) -> dict[str, Column]:
@@ -131,9 +154,16 @@ class Estimate:
             "fits": bool(self.fits),
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
             "training_days": self.training_days,
+            **self.uncertainty(),
+            **({"outside_measured": self.outside} if self.interval else {}),
             "breakdown_seconds": self.breakdown,
             "memory_by_component_bytes": self.memory,
         }
+
+    def uncertainty(self) -> dict[str, Column]:
+        """Ends of the interval of its time [s] and the probability that it fits, by name; empty where errors are not known."""
+        low_high, fits = self.interval, self.fits_probability
+        return {} if low_high is None or fits is None else dict(zip(INTERVALS, (*low_high, fits), strict=True))
 
     def devices(self) -> list[dict[str, Any]]:
         """What every device of the pipeline holds: its parts of the model, and its memory by component [byte], first to last.

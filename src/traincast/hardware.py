@@ -33,8 +33,8 @@ class Accelerator:
         Memory capacity [byte].
     vector_fp32_flops : Column, optional
         Peak of the vector units in single precision [FLOP/s].
-    fp32_flops, fp8_flops, fp4_flops : Column, optional
-        Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit and 4-bit numbers [FLOP/s].
+    fp32_flops, fp8_flops, int8_flops, fp4_flops : Column, optional
+        Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit (integers apart) and 4-bit numbers [FLOP/s].
     matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
         Shares of the peaks at 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
     matrix_burst : Column, optional
@@ -65,6 +65,7 @@ class Accelerator:
     vector_fp32_flops: Column | None = None
     fp32_flops: Column | None = None
     fp8_flops: Column | None = None
+    int8_flops: Column | None = None
     fp4_flops: Column | None = None
     matrix_sustained: Column | None = None
     fp8_sustained: Column | None = None
@@ -87,7 +88,7 @@ class Accelerator:
 
         Parameters
         ----------
-        rate : {"fp32", "16-bit", "fp8", "fp4"}
+        rate : {"fp32", "16-bit", "fp8", "int8", "fp4"}
             The rate.
         usual : Column
             Share for accelerators of which it is not known.
@@ -97,7 +98,12 @@ class Accelerator:
         Column
             The share.
         """
-        shares = {"16-bit": self.matrix_sustained, "fp8": self.fp8_sustained, "fp4": self.fp4_sustained}
+        shares = {
+            "16-bit": self.matrix_sustained,
+            "fp8": self.fp8_sustained,
+            "int8": self.matrix_sustained,
+            "fp4": self.fp4_sustained,
+        }
         share = shares.get(rate)
         return usual if share is None else share
 
@@ -128,7 +134,13 @@ class Accelerator:
         InputError
             If the accelerator has no such rate.
         """
-        peaks = {"fp32": self.fp32_flops, "16-bit": self.matrix_flops, "fp8": self.fp8_flops, "fp4": self.fp4_flops}
+        peaks = {
+            "fp32": self.fp32_flops,
+            "16-bit": self.matrix_flops,
+            "fp8": self.fp8_flops,
+            "int8": self.int8_flops,
+            "fp4": self.fp4_flops,
+        }
         peak = peaks[rate]
         if peak is None:
             known = ", ".join(name for name, value in peaks.items() if value is not None)

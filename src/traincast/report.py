@@ -19,7 +19,7 @@ from traincast.metrics import Metrics
 from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
-from traincast.units import GIB, gib, many, rate, seconds
+from traincast.units import GIB, gib, many, rate, seconds, within
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar
@@ -54,6 +54,11 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
     if found.best is not None:
         out.print(ranking(found.plans, _price(found, measures)))
         out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}\n", style="dim"))
+        if found.within_3_percent is not None:
+            first, any_of = map(_percent, found.within_3_percent)
+            more = f", {any_of} for one of these {len(found.plans)}" if len(found.plans) > 1 else ""
+            paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
+            out.print()
         print_breakdowns(found.best[1], out)
         print_metrics(measures, out)
         out.print(heading("Why"))
@@ -70,7 +75,9 @@ def header(est: Found | Estimate, gpus: int, out: Console, usual_batch: bool = F
     out.print(f"a step: {batch}; assumptions: {est.assumptions.name}")
     if usual_batch:
         out.print(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
-    if timed and not est.assumptions.sustained_rates:
+    if timed and est.assumptions.errors_known:
+        out.print("times are calibrated to published runs; 90 % of others lie within the limits")
+    elif timed and not est.assumptions.sustained_rates:
         out.print("times are those of an idealised machine, not calibrated to a real one")
 
 
@@ -89,12 +96,13 @@ def _price(found: Found, measures: Metrics) -> float | None:
 def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
     """The best plans, one a row, with the knobs and choices that any of them uses.
 
-    `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast domain. With a price [$/h of a GPU] it shows the cost
-    of a million tokens.
+    `90 %` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
+    domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
     table = table_of(gap=1)
     shown = [name for name in RANKED if name in ALWAYS or any(_cell(plan, name) for plan, _ in plans)]
-    for name in ("#", "step", "memory", "strategy"):
+    limits = plans[0][1].interval is not None
+    for name in ("#", *(("step", "90 %", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
     for name in shown:
         table.add_column(SHORT.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
@@ -103,10 +111,24 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
         cells = (_cell(plan, name) for name in shown)
-        told = (str(rank), seconds(float(est.step_seconds)), gib(float(est.memory_bytes)), plan.strategy, *cells, _fast(plan))
+        told = (str(rank), *_figures(est), plan.strategy, *cells, _fast(plan))
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
         table.add_row(*told, *cost)
     return table
+
+
+def _figures(est: Estimate) -> tuple[str, ...]:
+    """Time and memory of a plan, with its limits and the probability that it fits where errors are known."""
+    time, held = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
+    if est.interval is None or est.fits_probability is None:
+        return time, held
+    high = float(est.interval[1])
+    return time, f"±{high / float(est.step_seconds) - 1:.0%}", held.removesuffix(" GiB"), _percent(est.fits_probability)
+
+
+def _percent(share: Column) -> str:
+    """A probability for people; never certain."""
+    return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
 def _cell(plan: Plan, name: str) -> str:
@@ -127,10 +149,14 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     """Where the step's time and the rank's memory go."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
-    title = f"Time of a step: {seconds(float(est.step_seconds))}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+    time = float(est.step_seconds)
+    shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90 %)"
+    title = f"Time of a step: {shown}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     days = est.training_days
     out.print(heading(title if days is None else f"{title}, {_days(days)} in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
+    if est.outside:
+        paragraphs([f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}."], out)
     print_memory(est, out)
 
 
@@ -138,7 +164,8 @@ def print_memory(est: Estimate, out: Console) -> None:
     """Memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}"))
+    sure = "" if est.fits_probability is None else f" (probability {_percent(est.fits_probability)})"
+    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
     out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
 
 

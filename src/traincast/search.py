@@ -25,6 +25,7 @@ from traincast.hardware import System
 from traincast.load import as_model, as_system, load_model
 from traincast.model import Model
 from traincast.plan import Plan
+from traincast.ranking import near_the_best
 from traincast.space import enumerate_space
 
 Objective = Literal["time", "throughput", "cost", "memory"]
@@ -101,6 +102,15 @@ class Found:
         """The best plan, or None where nothing fits."""
         return self.plans[0] if self.plans else None
 
+    @cached_property
+    def within_3_percent(self) -> tuple[float, float] | None:
+        """Probability that the first plan, and that any of `plans`, is really within 3 % of the fastest candidate's time.
+
+        None where errors are not known, memory ranks, or nothing fits.
+        """
+        listed = [plan for plan, _ in self.plans]
+        return near_the_best(self.outcomes, listed) if listed and self.objective != "memory" else None
+
     def pareto(self) -> list[Answer]:
         """Plans that no other beats in both time and memory, fastest first."""
         rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, layout
@@ -117,7 +127,7 @@ class Found:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
             {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
-            | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.breakdown}
+            | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.uncertainty(), **est.breakdown}
             for rank, (plan, est) in enumerate(self.plans, 1)
         ]
 

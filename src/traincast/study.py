@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.assumptions import Assumptions
-from traincast.columns import COLUMNS, KNOBS, Bools, Floats, Ints
+from traincast.columns import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
@@ -160,7 +160,7 @@ class Chunk:
     def _what(self, outcomes: list[Outcome], of: Ints, plans: Any, at: Ints, found: Bools) -> Table:
         """Columns of the plans and their estimates; nan where nothing fits."""
         if not found.any():
-            return {name: np.full(len(found), np.nan) for name in RESULTS}
+            return {name: np.full(len(found), np.nan) for name in self._results()}
         machine = np.array([outcome.machine for outcome in outcomes])[of]
         est = estimate(self.model, self.system.take(machine), plans, self.gbs, self.assumptions)
         days = np.nan if est.training_days is None else est.training_days
@@ -169,10 +169,15 @@ class Chunk:
             "memory_bytes": est.memory_bytes,
             "tokens_per_second_per_gpu": est.tokens_per_second_per_gpu,
             "training_days": days,
+            **est.uncertainty(),
             **est.breakdown,
             **est.memory,
         }
-        return {name: np.where(found, np.broadcast_to(columns[name], len(of))[at], np.nan) for name in RESULTS}
+        return {name: np.where(found, np.broadcast_to(columns[name], len(of))[at], np.nan) for name in self._results()}
+
+    def _results(self) -> tuple[str, ...]:
+        """Columns of plans and estimates; with intervals where errors are known."""
+        return (*RESULTS, *(INTERVALS if self.assumptions.errors_known else ()))
 
 
 RESULTS: Final = tuple(name for name, info in COLUMNS.items() if info.kind in {"result", "time", "memory"} or name in KNOBS)

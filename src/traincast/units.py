@@ -110,6 +110,17 @@ def seconds(value: float) -> str:
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
 
 
+def within(value: float, low: float, high: float) -> str:
+    """A duration for people with the ends of an interval in its unit: ``"14.1 s (12.9 to 15.4"``, less the closing bracket."""
+    size = next((one for one in (1.0, 1e-3, 1e-6) if value >= one), 1e-9)
+    return f"{seconds(value)} ({_three(low / size)} to {_three(high / size)}"
+
+
+def _three(value: float) -> str:
+    """A number in three digits, more where they stand before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def gib(value: float) -> str:
     """Memory for people, in GiB (in MiB below a tenth of one)."""
     if value == 0:

@@ -128,7 +128,8 @@ def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool)
         yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
     kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
-    seconds, *memory = (np.broadcast_to(np.asarray(value), len(runs)) for value in (est.step_seconds, *kinds))
+    ends = est.interval or (np.nan, np.nan)
+    seconds, low, high, *memory = (np.broadcast_to(np.asarray(one), len(runs)) for one in (est.step_seconds, *ends, *kinds))
     spent = {part: np.broadcast_to(np.asarray(value), len(runs)) for part, value in (est.breakdown if parts else {}).items()}
     for i, run in enumerate(runs):
         held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
@@ -136,6 +137,8 @@ def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool)
             run.id,
             run.step_seconds,
             float(seconds[i]),
+            low=float(low[i]) if est.interval else None,
+            high=float(high[i]) if est.interval else None,
             measured_memory_bytes=run.memory_bytes,
             predicted_memory_bytes=float(held[i]),
             parts={part: float(value[i]) for part, value in spent.items()},

@@ -299,6 +299,8 @@ def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
     def told(est: "Estimate") -> Mapping[str, Any]:
         return est.summary() | {"metrics": vars(asked.metrics(est))}
 
+    sure = found.within_3_percent
+    within = {} if sure is None else {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
     return _case(found) | {
         "framework": found.framework.name,
         "objective": found.objective,
@@ -306,6 +308,7 @@ def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
         "candidates": found.candidates,
         "feasible": found.feasible,
         "rejected": found.rejected,
+        **within,
         "plans": [told(est) for _, est in found.plans],
         "pareto": [{key: est.summary()[key] for key in _PARETO} for _, est in found.pareto()],
     }

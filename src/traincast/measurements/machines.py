@@ -23,7 +23,7 @@ MACHINES: Final = (  # accelerator, what its network is called, system of the ca
     ("h100-sxm-80", r"EFA|p5", "aws-p5"),
     ("h100-sxm-80", r"Arista", "llama3-h100"),
     ("h100-sxm-80", r"ND H100 v5", "azure-nd-h100-v5"),
-    ("h100-sxm-80", r"Eos", "eos"),
+    ("h100-sxm-80", r"Eos(?!-class)", "eos"),
     ("h100-sxm-80", r"TCPX|A3 Mega", "gcp-a3-mega"),
     ("h100-sxm-80", r"800Gb/s per node", "hgx-h100-roce-8x100"),
     ("h100-sxm-80", r"", "dgx-h100"),

@@ -13,9 +13,8 @@ PRECISION: Final = {  # what a row calls its precision, with a detail that tells
     "fp8": ((r"row.?wise", "fp8-rowwise"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
     **{
         name: ((r"", name),)
-        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4")
+        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8")
     },
-    "int8": ((r"", "fp8"),),
 }
 SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-2p"}  # as Zero Bubble's tables call them
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
@@ -35,6 +34,7 @@ OWN: Final = (
 SIXTEEN_BITS: Final = (
     r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
 )
+INTERLEAVED: Final = r"interleav(ed|ing)|PP/DP comm overlap"  # Megatron-Core overlaps pipeline traffic where it interleaves, only
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
 CUT_BETWEEN: Final = ("maxtext",)  # XLA cuts activations between blocks over tp by their width: the same traffic (activation_embed)
@@ -88,9 +88,14 @@ def _virtual(cells: Cells, layers: int, pp: int) -> int:
     told = cells.positive("vp", 1)
     if pp == 1 or cells.text("vp"):
         return told if pp > 1 else 1
-    if cells.says(r"interleaved", "notes", "source"):
+    if cells.says(INTERLEAVED, "notes", "source"):
         cells.assume("vp")
-        return 2 if cells.says("torchtitan", "stack") else next((v for v in (2, 3, 5) if layers % (pp * v) == 0), 1)
+        heard = cells.says(r"\bVP (\d+) per", "notes")  # of others
+        if heard and layers % (pp * int(heard[1])) == 0:
+            return int(heard[1])
+        return (
+            2 if cells.says("torchtitan", "stack") else next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
+        )
     return 1
 
 
@@ -191,16 +196,14 @@ def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
 
 
 def _precision(cells: Cells) -> str:
-    """The precision recipe; on TPUs fp8, which their matrix units do not have, and int8, which no recipe has, run at 16 bits."""
+    """The precision recipe; on TPUs fp8, which their matrix units do not have, runs at 16 bits unless it is int8."""
     told, detail = cells.text("precision").lower(), cells.text("precision_detail")
     if told not in PRECISION:
         cells.problem(f"precision {told or 'not known'}")
         return "bf16"
-    if told in ("fp8", "int8") and cells.text("gpu").lower().startswith("tpu"):
+    if told == "fp8" and cells.text("gpu").lower().startswith("tpu"):
         cells.assume("precision")
-        return "bf16"
-    if told == "int8":
-        cells.problem("precision int8")
+        return "int8" if "int8" in detail else "bf16"
     if told == "fp8" and cells.says("DeepSeek-V3", "source"):  # arXiv 2412.19437, section 3.3
         return "fp8-block"
     return next(name for pattern, name in PRECISION[told] if re.search(pattern, detail, re.IGNORECASE))

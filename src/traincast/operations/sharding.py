@@ -62,7 +62,7 @@ class Sharding(ABC):
         """Sizes of what a linear layer moves, at the rate of the precision recipe or at 16 bits."""
         recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
         accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
-        if not (low and recipe.rate in ("fp8", "fp4")):
+        if not (low and recipe.rate in ("fp8", "int8", "fp4")):
             return Sizes(self.E, 1, accumulated)
         casts, weight_casts = recipe.casts * assumed.cast_passes, recipe.casts * assumed.weight_cast_passes
         kept = recipe.operand if assumed.keeps_casts else 1

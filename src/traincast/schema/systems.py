@@ -41,6 +41,7 @@ class AcceleratorPart(Part):
     vector_fp32_flops: FlopRate | None = None
     fp32_flops: FlopRate | None = None
     fp8_flops: FlopRate | None = None
+    int8_flops: FlopRate | None = None
     fp4_flops: FlopRate | None = None
     matrix_sustained: Share | None = None
     fp8_sustained: Share | None = None

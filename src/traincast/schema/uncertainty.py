@@ -1,0 +1,56 @@
+"""What the file of the errors of predictions holds; written by `traincast.residuals`, read by `traincast.uncertainty`."""
+
+from traincast.schema.entries import Amount, Count, File, Number, Part, Text
+
+
+class SpanPart(Part):
+    """From where to where runs were measured, and by how much an error drifts beyond, for each factor of e."""
+
+    least: Amount
+    most: Amount
+    drift: Number
+
+
+class SpansPart(Part):
+    """What runs of one kind of model cover."""
+
+    gpus: SpanPart
+    hidden: SpanPart
+    layers: SpanPart
+    seq: SpanPart
+
+
+class TimePart(Part):
+    """Standard deviations of the logarithm of predicted over measured time, and of the components they come from."""
+
+    common: Number
+    own: Number
+    experts: Number
+    communication: Number
+    bubble: Number
+    host: Number
+    new_stack: Number
+    new_accelerator: Number
+    other_stacks: Amount
+    quantile: Amount
+    apart: Amount
+    reach: Amount
+
+
+class MemoryPart(Part):
+    """How far predicted memory is off, and software whose memory was measured."""
+
+    ninety: Amount
+    new_stack: Number
+    stacks: dict[Text, Count]
+
+
+class ErrorsFile(File):
+    """Errors of predictions, as runs that were left out of the fits show them."""
+
+    time: TimePart
+    memory: MemoryPart
+    stacks: dict[Text, Amount]
+    accelerators: dict[Text, Count]
+    dense: SpansPart
+    moe: SpansPart

@@ -1,0 +1,315 @@
+"""How far a prediction may be off: 90 % intervals of step times, whether a plan fits, whether the first of a ranking is the best.
+
+The error is that of the logarithm of predicted over measured time. Its variance is a sum of what runs have in common and what is
+a plan's own, of the errors of the step's components (communication, bubble, host), each as far as the step consists of it, and of
+what is not known from runs: software, accelerators, sizes beyond those measured. The constants stand in ``catalog/errors.yaml``,
+estimated (`traincast.residuals`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
+
+Two plans of one model on one machine share most of their error. What is left between them is the error of the components in which
+they differ, and their own, which plans share as far as they are alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.assumptions import CALIBRATED
+from traincast.columns import Bools, Column, Floats, plain
+from traincast.model import Model
+from traincast.plan import Plan
+from traincast.stacks import USUAL
+
+NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
+WITHIN: Final = 0.03  # how much slower than the best a plan may be that counts as good
+DRAWS: Final = 4096
+COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {  # parts of a step with an error of their own, by what they add up
+    "communication": ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm"),
+    "bubble": ("bubble",),
+    "host": ("host", "stragglers"),
+}
+DEGREES: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "vp", "mbs", "replicas", "recompute_every")
+KINDS: Final = ("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout")
+SIZES: Final[Mapping[str, tuple[str, str, str]]] = {  # what can be beyond measured runs: more, fewer, in words
+    "gpus": ("more GPUs", "fewer GPUs", ""),
+    "hidden": ("a wider model", "a narrower model", "hidden size "),
+    "layers": ("more layers", "fewer layers", ""),
+    "seq": ("longer sequences", "shorter sequences", "tokens "),
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """From where to where something was measured, and the drift of the error beyond, for each factor of e."""
+
+    least: float
+    most: float
+    drift: float
+
+    def beyond(self, value: Column) -> Column:
+        """By how many factors of e a value lies outside."""
+        return np.maximum(np.maximum(np.log(value / self.most), np.log(self.least / value)), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """What is known of the errors of predictions; standard deviations of the logarithm of predicted over measured.
+
+    Parameters
+    ----------
+    common, own : float
+        Of what runs of a model on a machine have in common, and of a plan's own.
+    experts : float
+        What mixtures of experts add.
+    communication, bubble, host : float
+        Relative error of these components of a step.
+    stacks : mapping of str to float
+        How uncertain predictions of a software stack are, relative to all.
+    other_stacks, new_stack : float
+        That of software without runs, and what it adds.
+    accelerators : frozenset of str
+        Accelerators with runs, by name.
+    new_accelerator : float
+        What others add.
+    quantile, apart : float
+        What 90 % of errors are within, and of the differences between two plans, in standard deviations.
+    reach : float
+        How unlike two plans are (`unlike`) that share 1/e of the variance of their own errors.
+    dense, moe : mapping of str to Span
+        Sizes of measured runs, by kind of model.
+    memory : float
+        What 90 % of the errors of memory are within.
+    memory_stacks : frozenset of str
+        Software whose memory was measured.
+    memory_new_stack : float
+        What others add to `memory`.
+    """
+
+    common: float
+    own: float
+    experts: float
+    communication: float
+    bubble: float
+    host: float
+    stacks: Mapping[str, float]
+    other_stacks: float
+    new_stack: float
+    accelerators: frozenset[str]
+    new_accelerator: float
+    quantile: float
+    apart: float
+    reach: float
+    dense: Mapping[str, Span]
+    moe: Mapping[str, Span]
+    memory: float
+    memory_stacks: frozenset[str]
+    memory_new_stack: float
+
+
+@cache
+def errors() -> Errors:
+    """What the catalogue knows of errors."""
+    from importlib.resources import files
+
+    from traincast.documents import read
+    from traincast.mistakes import check
+    from traincast.schema.uncertainty import ErrorsFile, SpansPart
+
+    file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
+
+    def spans(part: SpansPart) -> dict[str, Span]:
+        told = {name: getattr(part, name) for name in SIZES}
+        return {name: Span(one.least.value, one.most.value, one.drift.value) for name, one in told.items()}
+
+    figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
+    return Errors(
+        **figures,
+        stacks={name: one.value for name, one in file.stacks.items()},
+        accelerators=frozenset(file.accelerators),
+        dense=spans(file.dense),
+        moe=spans(file.moe),
+        memory=file.memory.ninety.value,
+        memory_stacks=frozenset(file.memory.stacks),
+        memory_new_stack=file.memory.new_stack.value,
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the error of a prediction depends on; numbers, or columns over plans.
+
+    Parameters
+    ----------
+    stack, accelerator : str
+        Names of the software stack and of the accelerator.
+    moe : bool
+        Whether the model has experts.
+    sizes : mapping of str to Column
+        What `SIZES` names.
+    shares : mapping of str to Column
+        Share of the step that is spent on each of `COMPONENTS`.
+    """
+
+    stack: str
+    accelerator: str
+    moe: bool
+    sizes: Mapping[str, Column]
+    shares: Mapping[str, Column]
+
+    @classmethod
+    def of(
+        cls, model: Model, accelerator: str, stack: str, gpus: Column, breakdown: Mapping[str, Column], seconds: Column
+    ) -> "Case":
+        """The case of an estimate: its model, accelerator, software, GPUs, and what its time consists of [s]."""
+        sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
+        shares = {name: sum(breakdown[one] for one in parts) / seconds for name, parts in COMPONENTS.items()}
+        return cls(USUAL if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
+
+    def spans(self, known: Errors) -> Mapping[str, Span]:
+        """Sizes of measured runs of models of this kind."""
+        return known.moe if self.moe else known.dense
+
+    def factor(self, known: Errors) -> float:
+        """How uncertain predictions of this software are, relative to all."""
+        return known.stacks.get(self.stack, known.other_stacks)
+
+
+def deviation(case: Case, known: Errors) -> Column:
+    """Standard deviation of the logarithm of predicted over measured time."""
+    variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
+    for name in COMPONENTS:
+        variance = variance + (getattr(known, name) * case.shares[name]) ** 2
+    variance = case.factor(known) ** 2 * variance
+    variance = variance + (known.new_stack * (case.stack not in known.stacks)) ** 2
+    variance = variance + (known.new_accelerator * (case.accelerator not in known.accelerators)) ** 2
+    for name, span in case.spans(known).items():
+        variance = variance + (span.drift * span.beyond(case.sizes[name])) ** 2
+    return variance**0.5
+
+
+def interval(seconds: Column, case: Case, known: Errors | None = None) -> tuple[Column, Column]:
+    """Where 90 % of measured times of such a prediction lie [s].
+
+    Parameters
+    ----------
+    seconds : Column
+        Predicted times [s].
+    case : Case
+        What they are of.
+    known : Errors, optional
+        What is known of errors; the catalogue's if left out.
+
+    Returns
+    -------
+    low, high : Column
+        Ends of the interval [s].
+    """
+    known = known or errors()
+    reach = np.exp(known.quantile * deviation(case, known))
+    return plain(seconds / reach), plain(seconds * reach)
+
+
+def outside(case: Case, known: Errors | None = None) -> list[str]:
+    """In which respects a case of one plan lies outside of measured runs, in words; empty where it does in none."""
+    known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
+    told = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
+    told += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
+    for name, span in case.spans(known).items():
+        value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
+        if not span.least <= value <= span.most:
+            which, end = (more, span.most) if value > span.most else (fewer, span.least)
+            told.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
+    return told
+
+
+def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors | None = None) -> Column:
+    """Probability that a plan fits: that of a logistic distribution of the logarithm of memory around the prediction.
+
+    Parameters
+    ----------
+    nbytes, capacity : Column
+        Predicted memory, and that of the accelerator [byte].
+    stack : str
+        Name of the software.
+    known : Errors, optional
+        What is known of errors; the catalogue's if left out.
+    """
+    known = known or errors()
+    new = (USUAL if stack == CALIBRATED.name else stack) not in known.memory_stacks
+    ninety = np.hypot(known.memory, known.memory_new_stack * new)
+    spread = np.log(19) * np.log(capacity / nbytes) / ninety  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
+    return plain(0.5 + 0.5 * np.tanh(spread / 2))
+
+
+def cuts(plans: Sequence[Plan]) -> Floats:
+    """How plans are cut, in numbers that `unlike` compares: logarithms of the degrees to base 2, and numbers of what is chosen."""
+    places: dict[Any, int] = {}
+    degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
+    kinds = [[places.setdefault((name, getattr(plan, name)), len(places)) for name in KINDS] for plan in plans]
+    return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
+
+
+def unlike(one: Floats, other: Floats) -> Floats:
+    """Distance of plans: 1 for each degree that is doubled or halved, and for each choice that is another.
+
+    Parameters
+    ----------
+    one, other : array, shape (..., degrees and choices)
+        Plans as `cuts` gives them.
+    """
+    off = np.abs(one - other)
+    chosen = np.arange(off.shape[-1]) >= len(DEGREES)
+    return np.asarray(np.where(chosen, off > 0, off).sum(axis=-1))
+
+
+def chances(
+    seconds: Floats,
+    shares: Mapping[str, Floats],
+    cut: Floats,
+    factor: float = 1.0,
+    within: float = WITHIN,
+    known: Errors | None = None,
+) -> Bools:
+    """Which plans are really within some share of the best, in 4,096 draws with a fixed seed, shape (draws, plans).
+
+    Only what differs between the plans counts: errors of components of which their steps have different shares, and the plans' own.
+
+    Parameters
+    ----------
+    seconds : array, shape (plans,)
+        Predicted times [s].
+    shares : mapping of str to array, shape (plans,)
+        Share of each step spent on each of `COMPONENTS`.
+    cut : array, shape (plans, degrees and choices)
+        The plans as `cuts` gives them.
+    factor : float
+        How uncertain predictions of the software are, relative to all.
+    within : float
+        The share.
+    known : Errors, optional
+        What is known of errors; the catalogue's if left out.
+    """
+    known = known or errors()
+    scale = factor * known.apart / NINETY
+    rng = np.random.default_rng(0)
+    off = np.zeros((DRAWS, len(seconds)))
+    for name in COMPONENTS:
+        off += getattr(known, name) * scale * rng.standard_normal((DRAWS, 1)) * shares[name]
+    alike = np.exp(-unlike(cut[:, None], cut[None]) / known.reach) + 1e-9 * np.eye(len(cut))
+    off += known.own * scale * rng.standard_normal(off.shape) @ np.linalg.cholesky(alike).T
+    real = np.log(seconds) - off
+    return np.asarray(real <= real.min(axis=1, keepdims=True) + np.log1p(within))
+
+
+def first_within(
+    seconds: Floats,
+    shares: Mapping[str, Floats],
+    cut: Floats,
+    factor: float = 1.0,
+    within: float = WITHIN,
+    known: Errors | None = None,
+) -> float:
+    """Probability that the first of a ranking is really within some share of the best; arguments as for `chances`."""
+    return float(np.mean(chances(seconds, shares, cut, factor, within, known)[:, 0]))
