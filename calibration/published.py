@@ -1,18 +1,21 @@
 """What is fitted to the published runs, read from published.yaml, and what the catalogue says of it now."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from traincast.assumptions import CALIBRATED
-from traincast.documents import read
+from traincast.documents import catalogue, read
 from traincast.errors import InputError
 from traincast.load import load_accelerator, load_system
 from traincast.parameters import Home, Parameter
+from traincast.recorded import FOLDERS
 from traincast.stacks import resolve
 
 FILE: Final = Path(__file__).with_name("published.yaml")
+RUNS: Final = re.compile(r"published (training )?runs|published vTrain runs|fits of BLOOM")
 HOMES: Final[dict[str, Home]] = {
     "accelerators": "accelerator",
     "networks": "network",
@@ -65,6 +68,30 @@ def _counted(found: Sequence[Parameter], generations: dict[str, str]) -> Iterabl
             yield from (("generation", kind) for kind in {generations.get(name, name) for name in one.of})
         else:
             yield from ((one.home, name) for name in one.of or ("",))
+
+
+def unlisted(path: Path = FILE) -> list[str]:
+    """What the catalogue calls fitted to published runs and the file neither fits nor sets apart, by path and file."""
+    known = set(_named(parameters(path))) | {
+        f"{name}:{line['path']}" for line in read(path).get("apart") or () for name in line["of"] if line["why"]
+    }
+    found = []
+    for home, folder in FOLDERS.items():
+        for name, file in catalogue(folder).items():
+            for field, entry in _entries(read(file)):
+                told = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
+                if entry.get("basis") == "fitted" and RUNS.search(entry.get("source", "")) and told not in known:
+                    found.append(told)
+    return found
+
+
+def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
+    """Figures of a file that say where they come from, by path; those of a network's tier by its number and name."""
+    if isinstance(document, dict) and "value" in document:
+        yield path.removeprefix("network."), document
+    elif isinstance(document, dict | list):
+        for key, part in document.items() if isinstance(document, dict) else enumerate(document):
+            yield from _entries(part, f"{path}.{key}" if path else str(key))
 
 
 def in_catalogue(one: Parameter) -> float:

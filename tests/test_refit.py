@@ -43,6 +43,14 @@ def test_what_is_fitted_is_little_and_has_reasons():
     assert max(stacks.values()) <= 6
 
 
+def test_nothing_is_fitted_to_published_runs_beside_the_fit(tmp_path):
+    """Else a run left out would be predicted with constants that have seen it."""
+    assert published.unlisted() == []
+    (tmp_path / "nothing.yaml").write_text("generations: {}\n")
+    missing = published.unlisted(tmp_path / "nothing.yaml")
+    assert {"hgx-a100-hdr-4x200:network.1.dp_alone", "pax-2024:stack.dp_contention"} <= set(missing)
+
+
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [

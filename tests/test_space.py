@@ -316,6 +316,7 @@ NOT_ASKED = {
     "replicas do not divide the ranks that hold the same experts",
     # of models without experts, of plans without replicas, and of 1F1B that is not interleaved
     "tp_overlap has nothing to overlap",
+    "ep_overlap has nothing to overlap",
     "ep does not divide the experts (it is 1 without experts)",
     "etp does not divide the width of an expert, or tp that of the shared experts",
     "ep and etp do not divide the ranks of a stage, tp × cp × dp",

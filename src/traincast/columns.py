@@ -105,6 +105,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ),
     ("sp", "", "", "choice", "sequence parallelism: tokens cut over tp between blocks"),
     ("tp_overlap", "", "", "choice", "tensor-parallel communication overlapped with products (asynchronous TP)"),
+    ("ep_overlap", "", "", "choice", "all-to-all of experts overlapped with the work of another micro-batch"),
     ("attention", "", "", "choice", "attention kernel: flash (fused), unfused, or summa (2-D products)"),
     (
         "recompute",

@@ -1,8 +1,9 @@
 """Constants that a calibration may fit: where each lives, what is believed of it beforehand, and how values are put in place."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from math import exp, log
 from typing import Any, Final, Literal, TypeAlias
 
@@ -67,12 +68,12 @@ class Parameter:
         if problems:
             raise InputError(f"parameter {self.path}", problems)
 
-    @property
+    @cached_property
     def home(self) -> Home:
         """What it is a constant of."""
         return self.path.split(".", 1)[0]  # type: ignore[return-value]  # checked with the path
 
-    @property
+    @cached_property
     def field(self) -> str:
         """Name of the figure."""
         return self.path.rsplit(".", 1)[-1]
@@ -141,12 +142,21 @@ def touching_stack(parameters: Sequence[Parameter], stack: str) -> tuple[int, ..
 
     A value of a stack holds for those based on it unless they say something else, in their file or by a parameter of their own.
     """
+    return _touching_stack(tuple(parameters), stack)
+
+
+@cache
+def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
+    """The same, worked out once."""
     chain = _chain(stack)
+    speakers: dict[str, set[str]] = defaultdict(set)
+    for one in parameters:
+        if one.home == "stack":
+            speakers[one.field].update(one.of)
     found = []
     for i, one in enumerate(parameters):
         if one.home in ("stack", "universal"):
-            speakers = {name for other in parameters if other.home == "stack" and other.field == one.field for name in other.of}
-            owner = next((name for name, said in chain if name in speakers or one.field in said), None)
+            owner = next((name for name, said in chain if name in speakers[one.field] or one.field in said), None)
             if (owner in one.of) if one.home == "stack" else owner is None:
                 found.append(i)
     return tuple(found)

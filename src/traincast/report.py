@@ -26,9 +26,9 @@ BAR: Final = 32  # characters of the longest bar
 ALWAYS: Final = ("tp", "pp", "dp", "mbs")
 RANKED: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
-    *("zero", "schedule", "recompute", "offload", "tp_overlap", "order"),
+    *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
 )
-SHORT: Final = {"tp_overlap": "overlap", "ulysses": "uly", "replicas": "repl"}
+SHORT: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
 NARROW: Final = {  # components of memory as columns
     "gradients": "grads",
     "optimizer": "optim.",

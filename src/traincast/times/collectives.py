@@ -131,7 +131,7 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if i and assumed.node_copies:
-            sent = sent * np.minimum(copies, domains) / copies
+            sent = sent * protocols.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
         seconds.append(sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
     return total(seconds)

@@ -301,9 +301,10 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
 
 
 def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
-    """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
+    """Time of an all-to-all: what leaves a domain crosses the network, and everything finds its rank inside a domain.
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
+    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through
+    all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
 
     Parameters
     ----------
@@ -316,25 +317,31 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
     launch_share : float
         Share of the start-up that is paid.
     copies : Column, optional
-        How many members each part goes to, where copies for one domain cross the network to it once.
+        How many experts each part goes to, where those of a domain, and of a rank, get one copy together.
 
     Returns
     -------
     Column
-        Tier after tier; 0 for a group of one [s].
+        Latencies, and the longest stream; 0 for a group of one [s].
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds = launch_share * _path(members, tiers, False).launch * np.sign(V)
+    seconds, streams = launch_share * _path(members, tiers, False).launch * np.sign(V), []
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
-        if i and copies is not None:
-            sent = sent * np.minimum(copies, n / within) / copies
+        if copies is not None:
+            sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_AT_ONCE
         latency = (2 * several(domains(beyond, within)) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
         stream = sent / (_between(tier, 1.0, False) if i else _inside(tier, beyond))
-        seconds = seconds + latency + stream + 0.5 * np.sqrt(latency * stream)
-    return seconds
+        seconds = seconds + latency
+        streams.append(stream + 0.5 * np.sqrt(latency * stream))
+    return seconds + reduce(np.maximum, streams)
+
+
+def distinct(copies: Column, domains: Column) -> Column:
+    """Domains that K copies of a token go to, each of D as likely for every copy: D (1 - (1 - 1/D)^K), on average."""
+    return domains * (1 - (1 - 1 / domains) ** copies)
 
 
 def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Column:
