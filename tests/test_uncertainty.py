@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.assumptions import CALIBRATED, PAPER
 from traincast.cli import main
-from traincast.error_estimates import coverage, estimate_errors, rankings, weighted_quantile
+from traincast.error_estimates import coverage, estimate_errors, memory_errors, rankings, weighted_quantile
 from traincast.error_file import document
 from traincast.errors import InputError
 from traincast.plan import Plan
@@ -211,11 +211,24 @@ def test_probability_that_a_plan_fits(nbytes, capacity, more):
     assert some + fits_probability(capacity, nbytes, "torchtitan-2025") == pytest.approx(1)
 
 
-def test_memory_ten_percent_off_the_edge():
+def test_memory_at_the_ends_of_its_interval():
     """By definition 5 % of errors are beyond each end of the interval of memory."""
-    edge = math.exp(KNOWN.memory)
-    assert fits_probability(1.0, edge, sorted(KNOWN.memory_stacks)[0]) == pytest.approx(0.95)
-    assert 0.5 < fits_probability(1.0, edge, "mine") < 0.95
+    for stack, ninety in KNOWN.memory_stacks.items():
+        assert fits_probability(1.0, math.exp(ninety), stack) == pytest.approx(0.95)
+    assert 0.5 < fits_probability(1.0, math.exp(KNOWN.memory), "mine") < 0.95
+
+
+def test_coverage_of_memory():
+    """Each group in turn is left out of the estimate of the errors of memory: 90 % lie within."""
+    told = np.flatnonzero(~np.isnan(DATA.memory))
+    inside = []
+    for group in set(DATA.groups[told].tolist()):
+        others, stacks = memory_errors(DATA, DATA.groups != group)
+        rows = [i for i in told.tolist() if DATA.groups[i] == group]
+        ninety = [stacks.get(DATA.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
+        inside += [abs(DATA.memory[i]) <= one for i, one in zip(rows, ninety, strict=True)]
+    assert len(inside) > 90
+    assert 0.85 <= np.mean(inside) <= 0.97
 
 
 def spent(n):
