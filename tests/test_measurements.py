@@ -125,7 +125,12 @@ def test_experts_of_rows():
         ("mbridge-077", "megatron-bridge-26.02", "gb300-nvl72"),  # "cuda graphs none:full_iteration": none
         ("mbridge-024", "megatron-bridge-2026", "gb300-nvl72"),
         ("mbridge-004", "megatron-bridge-2026", "gb200-nvl72"),  # container 26.08
-        ("nvmoe-008", "megatron-core-2025", "dgx-h100"),
+        ("mbridge-067", "megatron-bridge-26.02", "gb200-nvl72"),  # HybridEP
+        ("mbridge-107", "megatron-bridge-2025", "dgx-h100"),  # container 26.04, no dispatcher told: NCCL's all-to-all
+        ("mbridge-037", "megatron-bridge-26.02", "gb300-nvl72"),  # container 26.06 without graphs of whole iterations
+        ("mbridge-178", "megatron-bridge-26.02", "gb300-nvl72"),  # container 25.11 in an NVL72
+        ("nvmoe-008", "megatron-core-deepep", "dgx-h100"),
+        ("papers-023", "megatron-core-deepep", "hgx-h800"),
         ("titan-001", "torchtitan-eager", "grand-teton-h100-96"),
         ("titan-002", "torchtitan-2025", "grand-teton-h100-96"),
         ("ibm-001", "fms-fsdp-2024", "hgx-a100-roce"),
@@ -138,6 +143,29 @@ def test_experts_of_rows():
 def test_software_and_machine_of_rows(row_id, stack, system):
     run = READ[row_id]
     assert (run.stack, run.system.name) == (stack, system)
+
+
+@pytest.mark.parametrize(
+    ("row_id", "overlapped"),
+    [
+        ("mbridge-095", True),  # "a2a overlap"
+        ("mbridge-107", True),  # its recipe sets it
+        ("mbridge-074", False),
+        ("mbridge-004", True),  # container 26.08
+        ("papers-023", True),  # DualPipe
+        ("dgxc-122", False),
+        ("mbridge-077", False),  # dense
+    ],
+)
+def test_exchanges_that_runs_overlap(row_id, overlapped):
+    assert READ[row_id].plan.ep_overlap == overlapped
+
+
+def test_recipes_say_what_rows_do_not():
+    """NeMo's recipe of DeepSeek-V3 recomputes mla_up_proj, layernorm, moe and mlp; its row does not say."""
+    run = READ["dgxc-292"]
+    assert set(run.plan.recompute.split("+")) == {"mla_up_proj", "norms", "experts", "mlp"}
+    assert "recompute" in run.assumed
 
 
 def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
@@ -201,7 +229,7 @@ def test_what_a_row_tells_is_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
-        "interconnect", "mbs", "offload", "precision", "recompute", "sp", "stack", "step_seconds", "vocab", "vp", "zero",
+        "interconnect", "mbs", "offload", "precision", "recompute", "sp", "step_seconds", "vocab", "vp", "zero",
     }  # fmt: skip
 
 

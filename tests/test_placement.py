@@ -13,6 +13,7 @@ from traincast.hardware import Tier
 from traincast.plan import Plans
 from traincast.times.collectives import collective
 from traincast.times.placement import ORDERS, Group, group
+from traincast.times.protocols import distinct
 from traincast.times.transfers import transfer
 
 SYSTEMS = {name: tc.load_system(name) for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")}
@@ -150,13 +151,40 @@ def test_all_to_all_by_hand():
 
 @pytest.mark.parametrize(("nodes", "topk"), [(2, 8), (4, 8), (8, 8), (16, 8), (4, 2), (4, 1)])
 def test_a_token_crosses_once_to_each_node(nodes, topk):
-    """min(K, nodes) copies instead of K leave (arXiv 2412.19437, section 3.2.2; limited there to 4 nodes)."""
+    """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
     at, quick = Group(float(n), (8.0, float(n))), replace(RINGS, node_copies=False)
     every, once = (collective("all-to-all", V, at, system, one, copies=topk) for one in (quick, RINGS))
     rate = system.tiers[1].bandwidth * system.tiers[1].efficiency
-    spared = V * (1 - 1 / nodes) * (1 - min(topk, nodes) / topk) / rate
+    met = sum([1 - ((nodes - 1) / nodes) ** topk] * nodes)  # nodes that get a copy, each with its probability
+    spared = V * (1 - 1 / nodes) * (1 - met / topk) / rate
     assert every - once == pytest.approx(spared, rel=1e-9, abs=1e-12)
+
+
+@given(st.integers(1, 16), st.integers(1, 64))
+def test_copies_reach_no_more_domains_than_there_are(topk, domains):
+    met = float(distinct(float(topk), float(domains)))
+    assert 1 - 1e-12 <= met <= min(topk, domains) + 1e-12
+    if topk == 1 or domains == 1:
+        assert met == pytest.approx(1, rel=1e-12)
+    assert met <= float(distinct(topk + 1.0, float(domains))) + 1e-12
+
+
+def test_two_copies_in_two_nodes():
+    """Both in one node half of the time."""
+    assert float(distinct(2.0, 2.0)) == pytest.approx(1.5, rel=1e-15)
+
+
+@pytest.mark.parametrize(("once", "inside"), [(True, 8 * (1 - (7 / 8) ** 8) / 8), (False, 1.0)])
+def test_an_all_to_all_streams_through_all_tiers_at_once(once, inside):
+    """8 experts of a token on 8 H100 of a node, and on 64 of 8 nodes, where the network decides. A rank gets one copy."""
+    system, V = SYSTEMS["dgx-h100"], 1e13  # so much that latencies do not count
+    assumed = replace(CALIBRATED, node_copies=once)
+    fast, leaf, _ = system.tiers
+    near = float(collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, assumed, copies=8.0))
+    assert near == pytest.approx(7 / 8 * V * inside / (fast.bandwidth * fast.efficiency), rel=1e-3)
+    far = float(collective("all-to-all", V, Group(64.0, (8.0, 64.0)), system, assumed, copies=8.0))
+    assert far == pytest.approx(7 / 8 * V * inside / (leaf.bandwidth * leaf.efficiency), rel=1e-3)
 
 
 def test_a_ring_of_blocks_waits_for_its_slowest_link():

@@ -316,6 +316,7 @@ NOT_ASKED = {
     "replicas do not divide the ranks that hold the same experts",
     # of models without experts, of plans without replicas, and of 1F1B that is not interleaved
     "tp_overlap has nothing to overlap",
+    "ep_overlap has nothing to overlap",
     "ep does not divide the experts (it is 1 without experts)",
     "etp does not divide the width of an expert, or tp that of the shared experts",
     "ep and etp do not divide the ranks of a stage, tp × cp × dp",
@@ -327,6 +328,8 @@ NOT_ASKED = {
     "zb-h1 has one stage on a device, vp = 1",
     "zb-h1 needs at least pp micro-batches",
     "zb-h2 has one stage on a device, vp = 1",
+    "zb-2p has one stage on a device, vp = 1",
+    "zb-2p needs at least 2 pp - 1 micro-batches",
     "zb-h2 needs at least 2 pp - 1 micro-batches",
     "zb-v has two chunks on each of several devices, vp = 2",
     "zb-v needs at least 2 pp - 1 micro-batches",

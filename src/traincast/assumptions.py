@@ -59,6 +59,8 @@ class Assumptions:
         Queries that a multiprocessor works on at once.
     attention_softmax : float
         Width of heads whose products take as long as the exponentials of their scores.
+    attention_low : float
+        Rate of the kernel where products run at 8 bits or less, relative to 16 bits: above 1 where it multiplies at 8 bits, too.
     attention_wide_backward : float
         How much slower it is backward on heads wider than 128, whose tiles do not fit beside each other.
     all_reduce_passes_in_domain : {2, 1}
@@ -112,8 +114,8 @@ class Assumptions:
         How often a weight gradient's element is moved when it is added to those of earlier micro-batches.
     tp_exposed, tp_overlapped : float
         Share of tensor-parallel communication that is waited for, without and with overlapped products.
-    ep_exposed : float
-        Share of expert-parallel communication that is waited for.
+    ep_exposed, ep_overlapped : float
+        The same of expert-parallel communication; overlapped with another micro-batch's work, if that is long enough for the rest.
     dp_contention : float
         Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
     node_copies : bool
@@ -169,6 +171,8 @@ class Assumptions:
         broadcast their weights one after the other; 0 where weights are gathered [s].
     expert_passes : float
         How often the fused minimum of traffic is moved where tokens are permuted and experts' activations are made.
+    expert_bias_passes : float
+        The same where biases of experts are added: expert by expert, weighed by the router in fp32, the activation apart.
     sync_seconds : float
         What a layer of experts waits for the host to learn how many tokens each expert gets [s].
     dp_window : float
@@ -217,6 +221,7 @@ class Assumptions:
     attention_tail: float = 0
     attention_tile: float = 128
     attention_softmax: float = 0
+    attention_low: float = 1
     attention_wide_backward: float = 1
     all_reduce_passes_in_domain: float = 2.0
     slow_pipeline_links: float = 1.0
@@ -246,6 +251,7 @@ class Assumptions:
     tp_exposed: float = 1
     tp_overlapped: float = 1
     ep_exposed: float = 1
+    ep_overlapped: float = 1
     dp_contention: float = 0
     node_copies: bool = False
     pp_exposed: float = 1
@@ -270,6 +276,7 @@ class Assumptions:
     collective_seconds: float = 0
     broadcast_seconds: float = 0
     expert_passes: float = 1
+    expert_bias_passes: float = 1
     sync_seconds: float = 0
     dp_window: float = 1
     interleaved_window: float = 0
@@ -330,10 +337,13 @@ CALIBRATED: Final = Assumptions(
     keeps_attention_output=0,  # the output projection's input is the same tensor
     keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
     residuals=True,
+    cast_passes=1,  # each element read and written once
+    weight_cast_passes=0.5,  # assumed: for every micro-batch, or once in a step
     accumulation_passes=2,  # an fp32 gradient's 4 bytes are read and written
     tp_exposed=0.9,  # 0.91 in fits
     tp_overlapped=0.5,  # 0.39 (user buffers) and 0.61 (asynchronous) in fits
-    ep_exposed=0.65,  # 0.66 in fits, 0.44 with fused dispatchers
+    ep_exposed=1,  # nothing runs beside it
+    ep_overlapped=0.3,  # 0.2 to 0.5 in fits: it takes multiprocessors and memory bandwidth, and fills and drains a pipeline alone
     dp_contention=0.2,  # 0.20 (FSDP2) and 0.39 (FSDP1) of hidden traffic in fits
     node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
     pp_exposed=0,  # assumed: sends run beside the work (docs/schedules.md)
@@ -351,6 +361,7 @@ CALIBRATED: Final = Assumptions(
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     protocols=True,
     collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
+    step_seconds=0.015,  # [s] assumed: order of data, logging, launches of the optimizer
     errors_known=True,  # catalog/errors.yaml
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )

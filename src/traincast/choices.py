@@ -28,6 +28,7 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
     "cp_kind": get_args(CpKind),
     "sp": (True, False),
     "tp_overlap": (True, False),
+    "ep_overlap": (True, False),
     "attention": get_args(Attention),
     "recompute": ("none", "full", *MODULES),
     "zero": get_args(Zero),

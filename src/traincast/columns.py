@@ -105,6 +105,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ),
     ("sp", "", "", "choice", "sequence parallelism: tokens cut over tp between blocks"),
     ("tp_overlap", "", "", "choice", "tensor-parallel communication overlapped with products (asynchronous TP)"),
+    ("ep_overlap", "", "", "choice", "all-to-all of experts overlapped with the work of another micro-batch"),
     ("attention", "", "", "choice", "attention kernel: flash (fused), unfused, or summa (2-D products)"),
     (
         "recompute",
@@ -114,7 +115,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "activations made again in backward: none, selective (core attention), full, or modules joined by +",
     ),
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
-    ("schedule", "", "", "choice", "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-2p, zb-v, dualpipe"),
+    (
+        "schedule",
+        "",
+        "",
+        "choice",
+        "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-2p, zb-v, dualpipe",
+    ),
     ("precision", "", "", "choice", "precision recipe, such as bf16, fp8-block or mxfp8"),
     ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
     ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),

@@ -190,7 +190,9 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
         comm = excess(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
     else:
         comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
-    exchange = assumed.ep_exposed * total(told(one) for one in work.collectives if one.over in TO_EXPERTS)
+    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * total(
+        told(one) for one in work.collectives if one.over in TO_EXPERTS
+    )
     return Seconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
 
 
@@ -234,7 +236,42 @@ def _products(work: Pass) -> Column:
 
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
     """Time of every operation of a part of the model; arguments and units as for `time_pass`."""
-    return tuple(time_operation(op, plan, system, assumed) for op in part)
+    timed = tuple(time_operation(op, plan, system, assumed) for op in part)
+    exchanges = plan.ep_overlap and any(one.over in TO_EXPERTS for op in part for one in op.forward.collectives)
+    return overlapped(timed, assumed) if exchanges else timed
+
+
+def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
+    """A part whose exchange with experts runs beside the work of another micro-batch: a share is paid, and what is longer than it.
+
+    Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv 2412.19437, section
+    3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other work w of both directions together
+    max(x - w, ep_overlapped x) is waited for.
+
+    Parameters
+    ----------
+    timed : tuple of TimedOperation
+        The part with its times, the exchange in full.
+    assumed : Assumptions
+        The share that is paid.
+
+    Returns
+    -------
+    tuple of TimedOperation
+        The same with the exchange that is waited for, spread evenly.
+    """
+    passes = [seconds for one in timed for seconds in (one.forward, one.backward, one.again) if seconds is not None]
+    sent = total(one.exchange for one in passes)
+    waited = np.maximum(sent - total(one.compute + one.memory + one.comm for one in passes), assumed.ep_overlapped * sent)
+    share = np.where(sent > 0, waited / np.where(sent > 0, sent, 1.0), 1.0)
+
+    def late(one: Seconds) -> Seconds:
+        return replace(one, exchange=share * one.exchange)
+
+    return tuple(
+        replace(one, forward=late(one.forward), backward=late(one.backward), again=None if one.again is None else late(one.again))
+        for one in timed
+    )
 
 
 def cost_part(timed: Timed, plan: Plans) -> PartCosts:

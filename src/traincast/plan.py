@@ -70,6 +70,7 @@ class Plan:
     cp_kind: CpKind = _knob("cp_kind", "none")
     sp: bool = _knob("sp", True)
     tp_overlap: bool = _knob("tp_overlap", False)
+    ep_overlap: bool = _knob("ep_overlap", False)
     attention: Attention = _knob("attention", "flash")
     recompute: str = _knob("recompute", "none")
     zero: Zero = _knob("zero", 1)
@@ -181,6 +182,7 @@ class Plans:
     cp_kind: CpKind = "none"
     sp: bool = True
     tp_overlap: bool = False
+    ep_overlap: bool = False
     attention: Attention = "flash"
     recompute: str = "none"
     zero: Zero = 1

@@ -122,7 +122,7 @@ def print_calibration(found: "Calibration", output: Path, out: Console) -> None:
 def _constants(found: "Calibration") -> Table:
     """What the data determine."""
     table = table_of(gap=2)
-    for name in ("constant", "before", "after", "90 % interval"):
+    for name in ("constant", "before", "after", "90% interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
     fitted = found.fitted
     rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)

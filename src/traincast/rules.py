@@ -124,6 +124,12 @@ RULES: Final = (
         search_only=True,
     ),
     Rule(
+        "ep_overlap has nothing to overlap",
+        ("ep",),
+        lambda model, plan, gbs: (not plan.ep_overlap) | (plan.ep > 1),
+        search_only=True,
+    ),
+    Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
         lambda model, plan, gbs: (plan.layout != "") | (plan.pp * plan.vp <= model.layers),

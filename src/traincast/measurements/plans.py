@@ -27,6 +27,7 @@ OWN: Final = (
     "cp_kind",
     "schedule",
     "tp_overlap",
+    "ep_overlap",
     "offload",
     "grad_dtype",
     "optimizer_kind",
@@ -34,6 +35,7 @@ OWN: Final = (
 SIXTEEN_BITS: Final = (
     r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
 )
+EP_OVERLAP: Final = r"a2a overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe of Megatron-Bridge that is told
 INTERLEAVED: Final = r"interleav(ed|ing)|PP/DP comm overlap"  # Megatron-Core overlaps pipeline traffic where it interleaves, only
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
@@ -131,6 +133,7 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     }
     schedule = cells.says(r"schedule=([\w-]+)", "notes")
     found["schedule"] = "dualpipe" if cells.says("DualPipe") else SCHEDULES.get(schedule[1], "1f1b") if schedule else "1f1b"
+    found["ep_overlap"] = cut.ep > 1 and (stack == "megatron-bridge-2026" or bool(cells.says(EP_OVERLAP, "notes")))
     found["tp_overlap"] = cut.tp > 1 and _overlaps(cells, stack, found["sp"], moe)
     if cells.says(r"fp32 (grad|reduce)", "precision_detail"):
         found["grad_dtype"] = "fp32"
@@ -144,7 +147,7 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     if cells.text("mbs"):
         found["mbs"] = cells.positive("mbs")
     own = {name: cells.text(name).lower() for name in OWN if cells.text(name)}
-    return found | own | ({"tp_overlap": own["tp_overlap"] == "true"} if "tp_overlap" in own else {})
+    return found | own | {name: own[name] == "true" for name in ("tp_overlap", "ep_overlap") if name in own}
 
 
 def _offloads(cells: Cells, layers: int) -> bool:

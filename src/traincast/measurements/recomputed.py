@@ -28,6 +28,9 @@ NAMES: Final = {  # Megatron-Core's names of modules
     "mlp": "mlp",
     "moe": "experts",
 }
+RECIPES: Final = (  # framework, model, what its recipe makes again
+    (r"^NeMo/", r"DeepSeek-?V3", "experts+mla_up_proj+mlp+norms"),  # nemo/collections/llm/recipes/deepseek_v3.py, spring of 2025
+)
 SHARE_OF_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 
 
@@ -60,11 +63,20 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
     if kind in ("selective", "full"):
         return {"recompute": kind}
     if not kind:
-        return _remat(cells)
+        return _remat(cells) or _recipe(cells)
     if not not_allowed("recompute", kind):  # a plan's own words
         return {"recompute": kind}
     cells.problem(f"recompute {kind}: {detail or 'not told how'}")
     return {"recompute": "none"}
+
+
+def _recipe(cells: Cells) -> dict[str, Any] | None:
+    """What the public recipe of a model recomputes, where the row does not say."""
+    for framework, model, modules in RECIPES:
+        if cells.says(framework, "stack") and cells.says(model, "model"):
+            cells.assume("recompute")
+            return {"recompute": modules}
+    return None
 
 
 def _every(found: re.Match[str], layers_of_stage: float) -> int:

@@ -22,11 +22,14 @@ STACKS: Final = (  # framework of a row, what its source, notes or model say, so
     (r"NeMo/Megatron-Core", r"maxtext", "maxtext-2025"),
     (r"NeMo/Megatron-Core", r"v24\.", "megatron-core-2024"),
     (r"NeMo/Megatron-Core", r"", "megatron-core-2025"),
+    (r"AutoModel", r"ModelZoo.*dispatcher DeepEP", "megatron-core-deepep"),
     (r"AutoModel", r"ModelZoo", "megatron-core-2025"),
     (r"AutoModel", r"", "automodel-2025"),
     (r"Megatron-Bridge", CUDA_GRAPHS, "megatron-bridge-2026"),
+    (r"Megatron-Bridge", r"dispatcher (hybridep|deepep).*\| experts", "megatron-bridge-26.02"),
+    (r"Megatron-Bridge", r"taken from \w+ at git tag.*\| experts", "megatron-bridge-2025"),
     (r"Megatron-Bridge", r"container 2(6\.(0[6-9]|1)|[7-9])|2(6\.(0[6-9]|1)|[7-9])[.\d]* container", "megatron-bridge-2026"),
-    (r"Megatron-Bridge", r"dispatcher (hybridep|deepep)", "megatron-bridge-26.02"),
+    (r"Megatron-Bridge", r"25\.11 container.*GB[23]00.*\| experts", "megatron-bridge-26.02"),
     (r"Megatron-Bridge", r"container 25\.|25\.[.\d]* container", "megatron-bridge-2025"),
     (r"Megatron-Bridge", r"container 26\.|26\.[.\d]* container", "megatron-bridge-26.02"),
     (r"Megatron-Bridge", r"", "megatron-bridge-2026"),
@@ -50,6 +53,7 @@ STACKS: Final = (  # framework of a row, what its source, notes or model say, so
     (r"various", r"llm-foundry", "composer-fsdp-2023"),
     (r"various", r"TinyLlama|TransformerEngine issue|ColossalAI", "fms-fsdp-eager"),
     (r"various", r"PaLM", "pax-2024"),
+    (r"various", r"DeepSeek-V3", "megatron-core-deepep"),  # its own framework, whose dispatcher is DeepEP
 )
 
 
@@ -64,7 +68,7 @@ def software(cells: Cells) -> str:
     told = cells.text("stack")
     if told.lower() in stack_names():
         return told.lower()
-    context = f"{cells.text('source')} | {cells.text('notes')}"
+    context = f"{cells.text('source')} | {cells.text('notes')}{' | experts' if cells.text('experts') else ''}"
     for framework, era, name in STACKS:
         if re.search(framework, told, re.IGNORECASE) and re.search(era, context, re.IGNORECASE):
             return name

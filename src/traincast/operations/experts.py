@@ -38,7 +38,8 @@ def experts(model: Model, rank: Sharding) -> Iterator[Operation]:
     n, width = rank.boundary
     router = _router(model, one, rank, n)
     yield replace(router, saved_bytes=0 * router.saved_bytes) if one.shared_ffn else router  # shared experts keep the same input
-    yield _sent("experts.permute", rank, n * one.topk, width, one.topk, 2, 3)
+    static = one.capacity is not None  # experts' inputs are padded to their capacity, so the host need not know how many come
+    yield _sent("experts.permute", rank, n * one.topk, width, one.topk, 2, 3, static)
     yield from _products(model, one, rank, n * one.topk * rank.plan.etp * rank.plan.load)
     yield replace(_sent("experts.unpermute", rank, n * one.topk, width, one.topk, 3, 3), module="")  # as fc2, it ends the block
     if one.shared_ffn:
@@ -54,7 +55,9 @@ def _router(model: Model, one: Experts, rank: Sharding, n: Column) -> Operation:
     return replace(scores, weights=scores.weights + (one.experts if one.router_bias else 0), module="experts", saved_by="norms")
 
 
-def _sent(name: str, rank: Sharding, rows: Column, width: Column, topk: int, forward: int, backward: int) -> Operation:
+def _sent(
+    name: str, rank: Sharding, rows: Column, width: Column, topk: int, forward: int, backward: int, static: bool = False
+) -> Operation:
     """Rows put in the order of their experts and sent to them, or the way back: so many elements are moved for each of a row's.
 
     The fullest rank receives more than its share, and all wait for it.
@@ -69,7 +72,7 @@ def _sent(name: str, rank: Sharding, rows: Column, width: Column, topk: int, for
     moved = dense.moved(name, rank.E, forward * elements, backward * elements, module="experts")
     return replace(
         moved,
-        synchronises=name.endswith(".permute"),
+        synchronises=name.endswith(".permute") and not static,
         forward=Pass(moved.forward.kernels, moved.forward.nbytes, comms),
         backward=Pass(moved.backward.kernels, moved.backward.nbytes, back),
     )
@@ -95,4 +98,4 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
 
 def _bias(name: str, rank: Sharding, rows: Column, width: Column, local: Column) -> Operation:
     """Bias of every local expert, of a width on the rank, added to all rows."""
-    return replace(dense.bias(name, rank.E, rows, width), weights=local * width, experts=True)
+    return replace(dense.bias(name, rank.E * rank.assumptions.expert_bias_passes, rows, width), weights=local * width, experts=True)

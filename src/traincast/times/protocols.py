@@ -24,7 +24,7 @@ import numpy as np
 from traincast.columns import Column
 from traincast.hardware import Tier
 from traincast.operations.base import CollectiveKind
-from traincast.times.placement import Group
+from traincast.times.placement import Group, domains
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
 LAUNCH: Final = (9.2e-6, 18.4e-6)  # [s] what a collective takes to start, and what it takes more between domains
@@ -202,7 +202,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     """What a group crosses: hops of a ring tier by tier, levels of a tree, and the slowest link."""
     n, near = members
     fast, *outer = tiers
-    inside, inner_hops = several(near[0]), n - n // near[0]
+    inside, inner_hops = several(near[0]), n - domains(n, near[0])
     per_byte = inside / _inside(fast, near[0])
     slow = inside / _ll_inside(fast, near[0])
     tree_bytes = 2 * slow
@@ -211,7 +211,11 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
     ll_tree, simple_tree, more = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
-        crossed, hops, levels = several(beyond // within), n // within - n // beyond, 2 * np.log2(beyond / within)
+        crossed, hops, levels = (
+            several(domains(beyond, within)),
+            domains(n, within) - domains(n, beyond),
+            2 * np.log2(beyond / within),
+        )
         wide = _between(tier, within, data_parallel)
         narrow = np.minimum(_ll(tier) * np.sqrt(within), wide / 2)
         per_byte = np.maximum(per_byte, crossed / wide)
@@ -223,7 +227,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
         tree_bytes = tree_bytes + levels / narrow
         more = np.maximum(more, crossed * _launch(tier, True))
     launch = several(n) * _launch(fast, False) + more
-    across = several(n // near[0])
+    across = several(domains(n, near[0]))
     return _Path(
         inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
     )
@@ -297,9 +301,10 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
 
 
 def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
-    """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
+    """Time of an all-to-all: what leaves a domain crosses the network, and everything finds its rank inside a domain.
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
+    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through
+    all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
 
     Parameters
     ----------
@@ -312,25 +317,31 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
     launch_share : float
         Share of the start-up that is paid.
     copies : Column, optional
-        How many members each part goes to, where copies for one domain cross the network to it once.
+        How many experts each part goes to, where those of a domain, and of a rank, get one copy together.
 
     Returns
     -------
     Column
-        Tier after tier; 0 for a group of one [s].
+        Latencies, and the longest stream; 0 for a group of one [s].
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds = launch_share * _path(members, tiers, False).launch * np.sign(V)
+    seconds, streams = launch_share * _path(members, tiers, False).launch * np.sign(V), []
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
-        if i and copies is not None:
-            sent = sent * np.minimum(copies, n / within) / copies
+        if copies is not None:
+            sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_AT_ONCE
-        latency = (2 * several(beyond // within) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
+        latency = (2 * several(domains(beyond, within)) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
         stream = sent / (_between(tier, 1.0, False) if i else _inside(tier, beyond))
-        seconds = seconds + latency + stream + 0.5 * np.sqrt(latency * stream)
-    return seconds
+        seconds = seconds + latency
+        streams.append(stream + 0.5 * np.sqrt(latency * stream))
+    return seconds + reduce(np.maximum, streams)
+
+
+def distinct(copies: Column, domains: Column) -> Column:
+    """Domains that K copies of a token go to, each of D as likely for every copy: D (1 - (1 - 1/D)^K), on average."""
+    return domains * (1 - (1 - 1 / domains) ** copies)
 
 
 def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Column:

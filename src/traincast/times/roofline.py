@@ -34,7 +34,8 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Preci
     """
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
     if work.fused is not None and assumed.attention_kernel != "paper":
-        return _launch(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, gpu.peak(high), assumed)
+        faster = assumed.attention_low if recipe.rate in ("fp8", "fp4") else 1.0
+        return _launch(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed)
     matrix = work_done(work, "matrix", gpu, assumed) / (_share(high, gpu, assumed) * gpu.peak(high))
     if assumed.burst_seconds:
         matrix = burst(matrix, gpu, assumed)

@@ -1,0 +1,77 @@
+"""What mixtures of experts pay beside their products: exchanges, overlapped or not, biases, counts of tokens, 8-bit attention."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.assumptions import CALIBRATED
+from traincast.costs import Seconds, TimedOperation, overlapped
+from traincast.operations.base import Operation, Pass
+from traincast.operations.layers import layer
+from traincast.plan import Plans
+
+IDLE = Operation("idle", Pass((), 0.0), Pass((), 0.0))
+
+
+def test_padded_experts_need_no_count_of_their_tokens():
+    """With a capacity factor shapes are known beforehand (moe-pad-expert-input-to-capacity of Megatron-Core)."""
+    model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(ep=8, dp=8)
+    padded = replace(model, experts=replace(model.experts, capacity=1.0))
+    calm, late = (
+        tc.estimate(padded, "dgx-h100", plan, 8, replace(CALIBRATED, sync_seconds=wait)).step_seconds for wait in (0.0, 1e-3)
+    )
+    assert late == calm
+
+
+def exchanged(ep_overlap, **assumed):
+    """Mixtral on two nodes with all-to-alls between them, which take about a third of a step."""
+    plan = tc.Plan(ep=8, tp=2, dp=8, ep_overlap=ep_overlap)
+    est = tc.estimate("mixtral-8x7b", "dgx-h100", plan, 64, replace(CALIBRATED, **assumed))
+    return est.step_seconds, est.breakdown
+
+
+def test_an_overlapped_exchange_pays_a_share():
+    whole, overlapped = exchanged(False)[1]["ep_comm"], exchanged(True, ep_overlapped=0.3)[1]["ep_comm"]
+    assert overlapped == pytest.approx(0.3 * whole, rel=1e-12), "the rest is shorter than the work"
+    assert exchanged(True, ep_overlapped=1.0) == exchanged(False)
+    assert exchanged(False, ep_overlapped=0.0) == exchanged(False), "nothing is overlapped"
+    assert exchanged(False, ep_exposed=0.5)[1]["ep_comm"] == pytest.approx(0.5 * whole, rel=1e-12)
+
+
+seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
+
+
+@given(st.lists(st.tuples(seconds_of, seconds_of), min_size=2, max_size=6), st.floats(0.0, 1.0))
+def test_what_an_exchange_waits_for(passes, share):
+    """max(x - w, share x) of exchange x and other work w, forward and backward together."""
+    timed = tuple(TimedOperation(IDLE, Seconds(w / 2, w / 4, w / 4, x), Seconds(w, 0.0, 0.0, 2 * x), 0.0, None) for x, w in passes)
+    sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
+    after = overlapped(timed, replace(CALIBRATED, ep_overlapped=share))
+    waited = sum(one.forward.exchange + one.backward.exchange for one in after)
+    assert waited == pytest.approx(max(sent - busy, share * sent), abs=1e-9)
+    assert [one.forward.compute for one in after] == [one.forward.compute for one in timed]
+
+
+def test_biases_of_experts_move_their_traffic():
+    """An element of the result and the bias, at 16 bits in each direction, so many times (arXiv 2410.00273)."""
+    model = tc.load_model("gpt-oss-20b")
+    operations = layer(model, Plans(), replace(CALIBRATED, expert_bias_passes=5), model.kinds[0])
+    rows, widths = model.seq * model.experts.topk, {"experts.fc1_bias": 2 * model.experts.ffn, "experts.fc2_bias": model.hidden}
+    for op in operations:
+        if op.name in widths:
+            moved = 2 * 5 * (rows + 1) * widths[op.name]
+            assert (op.forward.nbytes, op.backward.nbytes) == (moved, moved)
+            assert op.weights == model.experts.experts * widths.pop(op.name)
+    assert not widths
+
+
+def test_attention_at_8_bits():
+    def waited(precision, faster):
+        plan = tc.Plan(tp=8, precision=precision)
+        return tc.estimate("llama-3-8b", "dgx-h100", plan, 8, replace(CALIBRATED, attention_low=faster)).step_seconds
+
+    assert waited("fp8", 1.5) < waited("fp8", 1.0)
+    assert waited("bf16", 1.5) == waited("bf16", 1.0)
