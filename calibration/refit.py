@@ -107,7 +107,7 @@ def found(done: Fitted) -> list[Found]:
     today = date.today().isoformat()
     every = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
     return [
-        Found(one, value, *ends, f"fitted to {n} published runs, {today}" if determined else f"{one.meaning}; runs say little, {today}")
+        Found(one, value, *ends, f"{f'fitted to {n} published runs' if determined else f'{one.meaning}; runs say little'}, {today}")
         for one, value, ends, n, determined in every
     ]
 
@@ -137,12 +137,9 @@ def with_universal(text: str, one: Found) -> str:
 
 def _line(one: Found, comment: str) -> str:
     """A field's line; what the comment said of earlier fits is replaced."""
-    before = re.sub(r"(; |  # )(fitted to \d+ published runs|not determined by published runs).*$", "", comment).removeprefix(
-        "  # "
-    )
-    told = one.source if one.basis == "fitted" else "not determined by published runs"
-    interval = f": {one.low:.3g} to {one.high:.3g}" if one.basis == "fitted" else ""
-    words = "; ".join(part for part in (before.strip(), f"{told}{interval}") if part)
+    before = re.sub(r"(; |  # )(fitted to \d+ published runs|runs say little).*$", "", comment).removeprefix("  # ").strip()
+    told = f"{one.source.rsplit('; ', 1)[-1]}: {one.low:.3g} to {one.high:.3g}"
+    words = f"{before}; {told}" if before else told
     return f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},  # {words}"
 
 
