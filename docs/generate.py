@@ -307,7 +307,7 @@ def nomenclature() -> str:
     """The page of names, from the column table."""
     titles = {
         "model": "The model", "knob": "Knobs of a plan", "choice": "Choices of a plan", "result": "Results",
-        "time": "Components of the step time", "memory": "Components of memory",
+        "interval": "How sure results are", "time": "Components of the step time", "memory": "Components of memory",
     }  # fmt: skip
 
     def section(kind: str, title: str) -> Iterator[str]:
