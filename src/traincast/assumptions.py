@@ -338,6 +338,8 @@ CALIBRATED: Final = Assumptions(
     keeps_attention_output=0,  # the output projection's input is the same tensor
     keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
     residuals=True,
+    cast_passes=1,  # each element read and written once
+    weight_cast_passes=0.5,  # assumed: for every micro-batch, or once in a step
     accumulation_passes=2,  # an fp32 gradient's 4 bytes are read and written
     tp_exposed=0.9,  # 0.91 in fits
     tp_overlapped=0.5,  # 0.39 (user buffers) and 0.61 (asynchronous) in fits
@@ -360,6 +362,7 @@ CALIBRATED: Final = Assumptions(
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     protocols=True,
     collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
+    step_seconds=0.015,  # [s] assumed: order of data, logging, launches of the optimizer
     errors_known=True,  # catalog/errors.yaml
     straggling=0.0029,  # fitted to published runs on 8 to 10,752 GPUs
 )

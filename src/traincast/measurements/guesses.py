@@ -7,6 +7,7 @@ fits. What fits says the model's own estimate of memory, which may be a tenth ab
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from traincast.errors import InputError
@@ -91,7 +92,7 @@ def _kinds(model: Model) -> Iterator[str]:
 def _fits(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
     """Whether a plan fits the accelerator's memory; one that breaks a rule does not."""
     try:
-        held = estimate(model, system, plan, gbs, stack).memory_bytes
+        held = estimate(model, replace(system, gpus=None), plan, gbs, stack).memory_bytes  # some runs joined several machines
     except InputError:
         return False
     return bool(held <= SLACK * system.accelerator.hbm_bytes)

@@ -1,4 +1,4 @@
-"""What the file of the errors of predictions holds; written by `traincast.residuals`, read by `traincast.uncertainty`."""
+"""What the file of the errors of predictions holds; written by `traincast.error_file`, read by `traincast.uncertainty`."""
 
 from traincast.schema.entries import Amount, Count, File, Number, Part, Text
 
@@ -38,11 +38,11 @@ class TimePart(Part):
 
 
 class MemoryPart(Part):
-    """How far predicted memory is off, and software whose memory was measured."""
+    """What 90 % of the errors of predicted memory are within: of software whose memory was measured, and of others."""
 
     ninety: Amount
     new_stack: Number
-    stacks: dict[Text, Count]
+    stacks: dict[Text, Amount]
 
 
 class ErrorsFile(File):
