@@ -35,7 +35,7 @@ bench: .venv/.dev  ## Measure how fast the engine is
 scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and docs hold the code to
 	$(BIN)/python calibration/scoreboard.py
 
-refit: .venv/.dev  ## Fit the catalogue to the published runs again (half an hour), and renew the scoreboard
+refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes), and renew the scoreboard
 	$(BIN)/python calibration/refit.py
 
 docs: .venv/.dev  ## Build the documentation into site/

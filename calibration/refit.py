@@ -1,6 +1,6 @@
 """Fit the constants of published.yaml to the bundled runs, write them into the catalogue, and predict each run without itself.
 
-    python calibration/refit.py                  # some twenty minutes on one core; needs traincast[calibration]
+    python calibration/refit.py                  # some ten minutes on one core; needs traincast[calibration]
     python calibration/refit.py --dry-run        # the table of constants and the errors only
     python calibration/refit.py --keep-values    # no fit: errors left out, around the values the catalogue has now
 

@@ -446,6 +446,7 @@ def pages() -> dict[str, str]:
         "nomenclature.md": GENERATED + nomenclature(),
         "errata.md": GENERATED + errata(reproduce()),
         "catalogue.md": GENERATED + catalogue(),
+        "scoreboard.md": GENERATED + scoreboard(),
     }
 
 

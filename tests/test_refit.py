@@ -2,6 +2,7 @@
 
 import csv
 import importlib.util
+import json
 import math
 import sys
 from collections import Counter
@@ -153,3 +154,9 @@ def test_growth_is_told_apart_from_noise(tmp_path):
     assert scoreboard.worse(before, now, told) == {}
     assert set(scoreboard.worse(before, now | {"mpt": {"n": 10, "mape": 4.7}}, told)) == {"mpt"}
     assert set(scoreboard.worse(before, {}, {})) == {"mpt", "zb", "papers"}
+
+
+def test_the_scores_kept_are_readable():
+    kept = json.loads(scoreboard.FILE.read_text())
+    assert {"mpt", "zb", "vtrain-m", "simumax/moe"} < set(kept)
+    assert all(score["n"] > 0 and score["mape"] > 0 for score in kept.values())

@@ -13,7 +13,7 @@ from traincast.evidence import group_of
 from traincast.measurements import readable, rows
 from traincast.plots import accuracy
 from traincast.report_accuracy import accuracy_figure
-from traincast.scoreboard import GOALS, TOTALS, Board, board, flops, kernel_errors, perlmutter
+from traincast.scoreboard import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
 from traincast.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
 from traincast.validate import validate
 
@@ -167,3 +167,9 @@ def test_benchmarks_of_kernels_and_collectives():
     assert flops(one) == 2 * sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]
     assert list(perlmutter()) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert sum(map(len, perlmutter().values())) == 779  # as docs/collectives.md counts them
+
+
+def test_intervals_hold_what_was_left_out():
+    """90 % intervals that know nothing of a run's group: neither far too narrow nor so wide that all lies in them."""
+    for share in covered():
+        assert 0.8 < share < 0.98

@@ -15,10 +15,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from traincast.error_estimates import coverage
 from traincast.kernel_benchmarks import KernelPrediction
 from traincast.kernel_benchmarks import predict as predict_kernels
 from traincast.kernel_benchmarks import read as read_kernels
 from traincast.microbenchmarks import BANDS, Timing, check_collectives
+from traincast.residuals import gather
 from traincast.scores import Prediction, Subject, Summary, source_of, summaries, summary, totals
 from traincast.validate import Report, validate
 
@@ -79,6 +81,7 @@ GOALS: Final = (
 )
 TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # largest error of all dense models, of all with experts [%]
 COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # largest errors of benchmarks [%]
+COVERED: Final = (0.85, 0.95)  # share of the runs left out that lie in their 90 % intervals
 STACK, JAX_STACK = 10.0, 20.0  # of a software stack left out, dense models [%]
 FEW: Final = 4  # runs that a stack needs at least to be judged
 
@@ -150,6 +153,18 @@ def read_left_out() -> dict[str, dict[str, float]]:
 def board() -> Board:
     """The scoreboard of the bundled runs as it stands."""
     return Board(validate(), read_left_out())
+
+
+@cache
+def covered() -> tuple[float, float]:
+    """Shares of the runs left out whose measured time lies in their 90 % interval: every run alike, and a group of n as √n.
+
+    Intervals know nothing of a run's group, neither its constants nor its errors.
+    """
+    data = gather()
+    inside = dict(coverage(data))
+    weights = data.weights[list(inside)]
+    return float(np.mean(list(inside.values()))), float(np.average(list(inside.values()), weights=weights))
 
 
 @cache
