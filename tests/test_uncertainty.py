@@ -276,10 +276,13 @@ def test_a_search_says_how_sure_it_is():
 
 
 def test_validation_tells_intervals():
-    rows = [one for one in validate(RUNS).predictions if one.skipped is None]
+    report, paper = validate(RUNS), validate(RUNS, assumptions="paper")
+    rows = [one for one in report.predictions if one.skipped is None]
     assert len(rows) > 1
     assert all(one.low < one.predicted_step_seconds < one.high for one in rows)
-    assert all(one.low is None for one in validate(RUNS, assumptions="paper").predictions)
+    assert report.coverage == sum(one.low <= one.measured_step_seconds <= one.high for one in rows) / len(rows)
+    assert all(one.low is None for one in paper.predictions)
+    assert paper.coverage is None
 
 
 def test_an_accelerator_that_is_varied_is_none_that_was_measured():

@@ -64,6 +64,10 @@ def _explained(report: "Report", out: Console) -> None:
     ]
     fewer = [(one, INDEPENDENT[one.source]) for one in report.summaries if one.weight < one.n]
     lines += [f"The {one.n} rows of {one.source} are composed of {n} numbers and count as so many in all." for one, n in fewer]
+    if report.coverage is not None:
+        lines.append(
+            f"{report.coverage:.0%} of the measured times lie in the 90% limits of their predictions (docs/uncertainty.md)."
+        )
     out.print()
     paragraphs(lines, out)
     skipped = reasons(report.predictions)
