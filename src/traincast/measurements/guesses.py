@@ -3,8 +3,7 @@
 A pipeline of the Megatron family works on one sequence at a time; JAX does not accumulate gradients, and torchtitan cuts the batch
 of a replica into as many micro-batches as a pipeline has devices (pipeline_parallel_degree, in 2024). Elsewhere people take what
 fits: the largest power of two as batch that needs no recomputation; and where something must be recomputed, the cheapest kind that
-fits. What fits says the model's own estimate of memory, which may be a tenth above what there is: it is no more exact than that. Where nothing fits, the row leaves
-more open than that, and what is wished for most is taken.
+fits. What fits says the model's own estimate of memory, which may be a tenth above what there is: it is no more exact than that.
 """
 
 from collections.abc import Iterator
@@ -50,7 +49,7 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     sizes = [arguments["mbs"]] if "mbs" in arguments else list(_batches(arguments, gbs, stack))
     kinds = [arguments["recompute"]] if "recompute" in arguments else list(_kinds(model))
     choices = [arguments | {"mbs": mbs, "recompute": kind} for kind, mbs in _ordered(kinds, sizes)]
-    return next((one for one in map(_plan, choices) if _fits(one, model, system, gbs, stack)), _plan(choices[0]))
+    return next((one for one in map(_plan, choices) if _fits(one, model, system, gbs, stack)), _plan(choices[-1]))
 
 
 def _plan(arguments: dict[str, Any]) -> Plan:

@@ -48,7 +48,8 @@ STACKS: Final = (  # framework of a row, what its source, notes or model say, so
     (r"Pax", r"README @62799732", "pax-2023"),  # of 2023; the later revision of the same table is of 2024
     (r"Pax", r"", "pax-2024"),
     (r"nanotron", r"", "nanotron-2025"),
-    (r"various", r"MT-NLG|GLM-130B|Gaudi|DeepSpeed", "megatron-deepspeed-2022"),
+    (r"various", r"MT-NLG", "megatron-lm-2021"),
+    (r"various", r"GLM-130B|Gaudi|DeepSpeed", "megatron-deepspeed-2022"),
     (r"various", r"Nemotron-4|Primus", "megatron-core-2024"),
     (r"various", r"llm-foundry", "composer-fsdp-2023"),
     (r"various", r"TinyLlama|TransformerEngine issue|ColossalAI", "fms-fsdp-eager"),
