@@ -106,7 +106,12 @@ def found(done: Fitted) -> list[Found]:
     today = date.today().isoformat()
     every = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
     return [
-        Found(one, value, *ends, f"fitted to {n} published runs, {today}" if determined else f"{one.meaning}; runs say little, {today}")
+        Found(
+            one,
+            value,
+            *ends,
+            f"fitted to {n} published runs, {today}" if determined else f"{one.meaning}; runs say little, {today}",
+        )
         for one, value, ends, n, determined in every
     ]
 

@@ -47,6 +47,7 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
     np.maximum: sp.Max,
     np.minimum: sp.Min,
     np.sign: sp.sign,
+    np.floor: sp.floor,
     np.add: operator.add,  # these four where numpy's number stands on the left
     np.subtract: operator.sub,
     np.multiply: operator.mul,
@@ -60,7 +61,7 @@ def binary(operate: Callable[[Any, Any], Any]) -> Callable[["Symbolic", Any], "S
 
 
 class Symbolic:
-    """A sympy expression that numpy's maximum, minimum, sign and any understand, so that the engine's own functions take it."""
+    """A sympy expression that numpy's ufuncs of times understand, so that the engine's own functions take it."""
 
     def __init__(self, expression: Any):
         self.expression = sp.sympify(expression)
@@ -306,7 +307,7 @@ def nomenclature() -> str:
     """The page of names, from the column table."""
     titles = {
         "model": "The model", "knob": "Knobs of a plan", "choice": "Choices of a plan", "result": "Results",
-        "time": "Components of the step time", "memory": "Components of memory",
+        "interval": "How sure results are", "time": "Components of the step time", "memory": "Components of memory",
     }  # fmt: skip
 
     def section(kind: str, title: str) -> Iterator[str]:

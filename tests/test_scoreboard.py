@@ -125,7 +125,7 @@ def test_the_command_draws(tmp_path, capsys, ending):
     main(["validate", "--runs", own, "--output", str(path), "--force", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["figure"] == str(path)
-    assert set(told) == {"assumptions", "rows", "summary", "totals", "skipped", "figure"}
+    assert set(told) == {"assumptions", "rows", "summary", "totals", "coverage", "skipped", "figure"}
     assert all("parts" not in row for row in told["rows"])
 
 

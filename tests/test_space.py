@@ -328,6 +328,8 @@ NOT_ASKED = {
     "zb-h1 has one stage on a device, vp = 1",
     "zb-h1 needs at least pp micro-batches",
     "zb-h2 has one stage on a device, vp = 1",
+    "zb-2p has one stage on a device, vp = 1",
+    "zb-2p needs at least 2 pp - 1 micro-batches",
     "zb-h2 needs at least 2 pp - 1 micro-batches",
     "zb-v has two chunks on each of several devices, vp = 2",
     "zb-v needs at least 2 pp - 1 micro-batches",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.assumptions import CALIBRATED, PAPER
 from traincast.cli import main
-from traincast.error_estimates import coverage, estimate_errors, rankings, weighted_quantile
+from traincast.error_estimates import coverage, estimate_errors, memory_errors, rankings, weighted_quantile
 from traincast.error_file import document
 from traincast.errors import InputError
 from traincast.plan import Plan
@@ -71,7 +71,9 @@ def test_the_catalogue_holds_what_the_left_out_runs_say():
     found = document(DATA, estimate_errors(DATA), "today")
     time = {name: one["value"] for name, one in found["time"].items() if name != "reach"}  # one of a few
     assert time == pytest.approx({name: getattr(KNOWN, name) for name in time}, rel=0.2, abs=0.05)
-    assert {name: one["value"] for name, one in found["stacks"].items()} == pytest.approx(KNOWN.stacks, rel=0.2)
+    stacks = {name: one["value"] for name, one in found["stacks"].items() if name in KNOWN.stacks}
+    assert len(stacks) > 20
+    assert stacks == pytest.approx({name: KNOWN.stacks[name] for name in stacks}, rel=0.3)
     assert set(found["accelerators"]) == KNOWN.accelerators
     assert found["memory"]["ninety"]["value"] == pytest.approx(KNOWN.memory, rel=0.2)
 
@@ -209,11 +211,24 @@ def test_probability_that_a_plan_fits(nbytes, capacity, more):
     assert some + fits_probability(capacity, nbytes, "torchtitan-2025") == pytest.approx(1)
 
 
-def test_memory_ten_percent_off_the_edge():
+def test_memory_at_the_ends_of_its_interval():
     """By definition 5 % of errors are beyond each end of the interval of memory."""
-    edge = math.exp(KNOWN.memory)
-    assert fits_probability(1.0, edge, sorted(KNOWN.memory_stacks)[0]) == pytest.approx(0.95)
-    assert 0.5 < fits_probability(1.0, edge, "mine") < 0.95
+    for stack, ninety in KNOWN.memory_stacks.items():
+        assert fits_probability(1.0, math.exp(ninety), stack) == pytest.approx(0.95)
+    assert 0.5 < fits_probability(1.0, math.exp(KNOWN.memory), "mine") < 0.95
+
+
+def test_coverage_of_memory():
+    """Each group in turn is left out of the estimate of the errors of memory: 90 % lie within."""
+    told = np.flatnonzero(~np.isnan(DATA.memory))
+    inside = []
+    for group in set(DATA.groups[told].tolist()):
+        others, stacks = memory_errors(DATA, DATA.groups != group)
+        rows = [i for i in told.tolist() if DATA.groups[i] == group]
+        ninety = [stacks.get(DATA.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
+        inside += [abs(DATA.memory[i]) <= one for i, one in zip(rows, ninety, strict=True)]
+    assert len(inside) > 90
+    assert 0.85 <= np.mean(inside) <= 0.97
 
 
 def spent(n):
@@ -261,10 +276,29 @@ def test_a_search_says_how_sure_it_is():
 
 
 def test_validation_tells_intervals():
-    rows = [one for one in validate(RUNS).predictions if one.skipped is None]
+    report, paper = validate(RUNS), validate(RUNS, assumptions="paper")
+    rows = [one for one in report.predictions if one.skipped is None]
     assert len(rows) > 1
     assert all(one.low < one.predicted_step_seconds < one.high for one in rows)
-    assert all(one.low is None for one in validate(RUNS, assumptions="paper").predictions)
+    assert report.coverage == sum(one.low <= one.measured_step_seconds <= one.high for one in rows) / len(rows)
+    assert all(one.low is None for one in paper.predictions)
+    assert paper.coverage is None
+
+
+def test_an_accelerator_that_is_varied_is_none_that_was_measured():
+    own, capacity, varied = (
+        tc.estimate("llama-3-70b", system, plans, 512)
+        for plans in [tc.Plans(tp=4.0, pp=4.0, dp=8.0, vp=5.0, fast_tp=4.0)]
+        for base in [tc.load_system("dgx-h100")]
+        for system in (
+            base,
+            base.with_figures({"accelerator.hbm_bytes": np.array([40e9, 80e9])}),
+            base.with_figures({"accelerator.matrix_flops": np.array([989.4e12, 2e15])}),
+        )
+    )
+    assert capacity.interval[1] == pytest.approx(own.interval[1])
+    assert capacity.fits_probability[0] < capacity.fits_probability[1]
+    assert deviation(varied.case, KNOWN)[0] == pytest.approx(math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator))
 
 
 def test_studies_tell_intervals():

@@ -183,9 +183,8 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
     """Constants of a fit, and what else is seen in the runs; the quantiles are still to be found."""
     told = dict(zip(PARTS, map(float, variances**0.5), strict=True))
     where = np.flatnonzero(mask)
-    heard = ~np.isnan(data.memory) & (mask | (data.weights == 0))
-    size = np.bincount(data.groups[heard], minlength=int(data.groups.max()) + 1)
-    weights = np.maximum(size[data.groups[heard]], 1) ** -0.5
+    gone = set(data.groups[~mask & (data.weights > 0)].tolist())
+    memory, memory_stacks = memory_errors(data, ~np.isin(data.groups, list(gone)))
     return Errors(
         **told,
         stacks=dict(factors),
@@ -196,10 +195,34 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         reach=1.0,
         dense=_spans(data, [i for i in where.tolist() if not data.cases[i].moe]),
         moe=_spans(data, [i for i in where.tolist() if data.cases[i].moe]),
-        memory=weighted_quantile(np.abs(data.memory[heard]), weights, 0.9),
-        memory_stacks=frozenset(data.stacks[heard].tolist()),
+        memory=memory,
+        memory_stacks=memory_stacks,
         **ASSUMED,
     )
+
+
+def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]]:
+    """What 90 % of the errors of memory are within: of software whose memory nobody measured, and of each other.
+
+    Parameters
+    ----------
+    data : Residuals
+        Runs with their errors.
+    mask : array of bool, shape (runs,)
+        Which of them count.
+    """
+    told = replace(data, left_out=data.memory)
+    heard = mask & (told.weights > 0)
+    weights, squares = told.weights[heard], told.left_out[heard] ** 2
+    factors = dict.fromkeys(told.stacks[heard].tolist(), 1.0)
+    variances = np.array([0.01 * (name == "own") for name in PARTS])
+    for _ in range(PASSES[0]):
+        standard = squares / (told.design[heard] @ variances) / np.array([factors[name] ** 2 for name in told.stacks[heard]])
+        variances = variances * np.average((TAIL + 1) / (TAIL + standard) * standard, weights=weights)
+        factors = _factors(told, heard, variances, factors)
+    size = _deviations_without(told, heard, variances, factors)
+    reach = weighted_quantile(squares**0.5 / size, weights, 0.9) * float(variances.max()) ** 0.5
+    return reach * _others(factors), {name: reach * factor for name, factor in factors.items()}
 
 
 def _spans(data: Residuals, where: Sequence[int]) -> dict[str, Span]:

@@ -59,7 +59,10 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "memory": {
             "ninety": entry(known.memory, source=f"{int(heard.sum())} published runs with memory, {day}"),
             "new_stack": assumed["memory_new_stack"],
-            "stacks": {name: groups(heard & (data.stacks == name)) for name in sorted(known.memory_stacks)},
+            "stacks": {
+                name: entry(known.memory_stacks[name], source=f"{groups(heard & (data.stacks == name))} groups, {day}")
+                for name in sorted(known.memory_stacks)
+            },
         },
         "stacks": {
             name: entry(known.stacks[name], source=f"{groups(timed & (data.stacks == name))} groups, {day}")

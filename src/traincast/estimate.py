@@ -71,8 +71,9 @@ class Estimate:
     @cached_property
     def case(self) -> Case:
         """What the error of its time depends on."""
-        accelerator, stack = self.system.accelerator.name, self.assumptions.name
-        return Case.of(self.model, accelerator, stack, self.plan.gpus, self.breakdown, self.step_seconds)
+        varied = any(path.startswith("accelerator.") and path != "accelerator.hbm_bytes" for path in self.system.columns())
+        accelerator = f"{self.system.accelerator.name}{', varied' if varied else ''}"  # nobody ran on it
+        return Case.of(self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds)
 
     @cached_property
     def interval(self) -> tuple[Column, Column] | None:

@@ -53,7 +53,10 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
     out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
     if found.best is not None:
         out.print(ranking(found.plans, _price(found, measures)))
-        out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}\n", style="dim"))
+        out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}", style="dim"))
+        if found.best[1].interval is not None:
+            out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
+        out.print()
         if found.within_3_percent is not None:
             first, any_of = map(_percent, found.within_3_percent)
             more = f", {any_of} for one of these {len(found.plans)}" if len(found.plans) > 1 else ""
@@ -76,7 +79,7 @@ def header(est: Found | Estimate, gpus: int, out: Console, usual_batch: bool = F
     if usual_batch:
         out.print(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
     if timed and est.assumptions.errors_known:
-        out.print("times are calibrated to published runs; 90 % of others lie within the limits")
+        out.print("times are calibrated to published runs; 90% of other runs lie within the limits")
     elif timed and not est.assumptions.sustained_rates:
         out.print("times are those of an idealised machine, not calibrated to a real one")
 
@@ -96,13 +99,13 @@ def _price(found: Found, measures: Metrics) -> float | None:
 def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
     """The best plans, one a row, with the knobs and choices that any of them uses.
 
-    `90 %` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
+    `90%` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
     domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
     table = table_of(gap=1)
     shown = [name for name in RANKED if name in ALWAYS or any(_cell(plan, name) for plan, _ in plans)]
     limits = plans[0][1].interval is not None
-    for name in ("#", *(("step", "90 %", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
+    for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
     for name in shown:
         table.add_column(SHORT.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
@@ -150,7 +153,7 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
-    shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90 %)"
+    shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
     title = f"Time of a step: {shown}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     days = est.training_days
     out.print(heading(title if days is None else f"{title}, {_days(days)} in all"))

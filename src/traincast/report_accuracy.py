@@ -64,6 +64,10 @@ def _explained(report: "Report", out: Console) -> None:
     ]
     fewer = [(one, INDEPENDENT[one.source]) for one in report.summaries if one.weight < one.n]
     lines += [f"The {one.n} rows of {one.source} are composed of {n} numbers and count as so many in all." for one, n in fewer]
+    if report.coverage is not None:
+        lines.append(
+            f"{report.coverage:.0%} of the measured times lie in the 90% limits of their predictions (docs/uncertainty.md)."
+        )
     out.print()
     paragraphs(lines, out)
     skipped = reasons(report.predictions)
@@ -122,7 +126,7 @@ def print_calibration(found: "Calibration", output: Path, out: Console) -> None:
 def _constants(found: "Calibration") -> Table:
     """What the data determine."""
     table = table_of(gap=2)
-    for name in ("constant", "before", "after", "90 % interval"):
+    for name in ("constant", "before", "after", "90% interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
     fitted = found.fitted
     rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)

@@ -79,12 +79,10 @@ class Errors:
         How unlike two plans are (`unlike`) that share 1/e of the variance of their own errors.
     dense, moe : mapping of str to Span
         Sizes of measured runs, by kind of model.
-    memory : float
-        What 90 % of the errors of memory are within.
-    memory_stacks : frozenset of str
-        Software whose memory was measured.
-    memory_new_stack : float
-        What others add to `memory`.
+    memory_stacks : mapping of str to float
+        What 90 % of the errors of memory are within, by software whose memory was measured.
+    memory, memory_new_stack : float
+        That of others, and what they add.
     """
 
     common: float
@@ -103,8 +101,8 @@ class Errors:
     reach: float
     dense: Mapping[str, Span]
     moe: Mapping[str, Span]
+    memory_stacks: Mapping[str, float]
     memory: float
-    memory_stacks: frozenset[str]
     memory_new_stack: float
 
 
@@ -131,7 +129,7 @@ def errors() -> Errors:
         dense=spans(file.dense),
         moe=spans(file.moe),
         memory=file.memory.ninety.value,
-        memory_stacks=frozenset(file.memory.stacks),
+        memory_stacks={name: one.value for name, one in file.memory.stacks.items()},
         memory_new_stack=file.memory.new_stack.value,
     )
 
@@ -237,8 +235,8 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
         What is known of errors; the catalogue's if left out.
     """
     known = known or errors()
-    new = (USUAL if stack == CALIBRATED.name else stack) not in known.memory_stacks
-    ninety = np.hypot(known.memory, known.memory_new_stack * new)
+    stack = USUAL if stack == CALIBRATED.name else stack
+    ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
     spread = np.log(19) * np.log(capacity / nbytes) / ninety  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
     return plain(0.5 + 0.5 * np.tanh(spread / 2))
 

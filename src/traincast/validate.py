@@ -50,6 +50,16 @@ class Report:
         """Rows whose model has experts."""
         return frozenset(run for run, subject in self.subjects.items() if subject.moe)
 
+    @property
+    def coverage(self) -> float | None:
+        """Share of the measured step times that lie in the 90 % intervals of their predictions; None without intervals or times."""
+        inside = [
+            one.low <= one.measured_step_seconds <= one.high
+            for one in self.predictions
+            if one.low is not None and one.high is not None and one.measured_step_seconds is not None
+        ]
+        return float(np.mean(inside)) if inside else None
+
     def to_dict(self) -> dict[str, Any]:
         """For machines: every row, the summary by source, that of all dense and all mixture-of-experts models, reasons of skips."""
         return {
@@ -57,6 +67,7 @@ class Report:
             "rows": [{name: getattr(one, name) for name in ROW} for one in self.predictions],
             "summary": _by_source(self.summaries),
             "totals": _by_source(self.totals),
+            "coverage": self.coverage,
             "skipped": dict(reasons(self.predictions).most_common()),
         }
 

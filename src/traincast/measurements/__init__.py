@@ -88,7 +88,8 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
             opened.seek(0)
             found = list(csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count)))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
+        why = getattr(error, "strerror", None) or error
+        raise InputError(str(path), [f"cannot be read as a table of runs ({why})"]) from None
     missing = [name for name in NEEDED if not found or name not in found[0]]
     if missing:
         raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no run"])

@@ -38,11 +38,11 @@ class TimePart(Part):
 
 
 class MemoryPart(Part):
-    """How far predicted memory is off, and software whose memory was measured."""
+    """What 90 % of the errors of predicted memory are within: of software whose memory was measured, and of others."""
 
     ninety: Amount
     new_stack: Number
-    stacks: dict[Text, Count]
+    stacks: dict[Text, Amount]
 
 
 class ErrorsFile(File):

@@ -15,7 +15,7 @@ from traincast.columns import Column
 from traincast.hardware import System, Tier
 from traincast.operations.base import CollectiveKind, total
 from traincast.times import protocols
-from traincast.times.placement import Group
+from traincast.times.placement import Group, domains
 from traincast.times.protocols import Protocols, effective, several
 
 __all__ = ["Curve", "Line", "collective", "effective", "line", "point_to_point", "several"]
@@ -86,16 +86,16 @@ def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpti
     fast, *outer = system.tiers
     inside = several(near[0])
     per_byte = inside / effective(fast)
-    hops = fast.latency * (n - n // near[0])  # the ring has n - 1 of them
+    hops = fast.latency * (n - domains(n, near[0]))  # the ring has n - 1 of them
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
-        crossed = several(beyond // within)
+        crossed = several(domains(beyond, within))
         ports = 1 + (tier.ports * within - 1) * several(within)  # a member alone in its domain uses one port, several use all
         per_byte = np.maximum(per_byte, crossed / (ports * effective(tier)))
-        hops = hops + tier.latency * (n // within - n // beyond)
+        hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
-        a = one_tier + (2.0 - one_tier) * several(n // near[0]) * inside  # 2 passes: reduce-scatter, then all-gather
+        a = one_tier + (2.0 - one_tier) * several(domains(n, near[0])) * inside  # 2 passes: reduce-scatter, then all-gather
     c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
     return Line(hops, a * c * per_byte)
 
@@ -143,7 +143,10 @@ def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) 
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
     return reduce(
         np.maximum,
-        (several(beyond // within) * point_to_point(V, tier, assumed, inner=tier is system.fast) for tier, within, beyond in spans),
+        (
+            several(domains(beyond, within)) * point_to_point(V, tier, assumed, inner=tier is system.fast)
+            for tier, within, beyond in spans
+        ),
     )
 
 

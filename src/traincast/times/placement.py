@@ -36,6 +36,23 @@ class Group(NamedTuple):
     near: tuple[Column, ...]
 
 
+def domains(members: Column, within: Column) -> Column:
+    """How many domains with so many members each a group fills; on columns a quotient is far faster than ``//``.
+
+    Parameters
+    ----------
+    members, within : Column
+        Members of the group, and those in one domain.
+
+    Returns
+    -------
+    Column
+        A whole number.
+    """
+    found: Column = np.floor(members / within)
+    return found
+
+
 def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
     """A group of a plan and its placement.
 
@@ -128,11 +145,11 @@ def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column
 
 def _fitting(degree: Column, room: Column) -> Column:
     """Largest divisor of a degree that fits into a room: what is left of a domain stays empty (as `System.domain` leaves it)."""
-    n = np.maximum(np.asarray(degree, np.int64), 1)
-    parts = np.asarray(-(-n // np.maximum(np.floor(room), 1).astype(np.int64)))
-    while np.any(odd := n % parts):
-        parts = parts + (odd > 0)
-    whole: Column = n / parts * 1.0
+    n = np.maximum(degree, 1)
+    parts = np.ceil(n / np.maximum(np.floor(room), 1))
+    while np.any(odd := n / parts != domains(n, parts)):
+        parts = parts + odd
+    whole: Column = n / parts
     return whole
 
 

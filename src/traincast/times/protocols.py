@@ -24,7 +24,7 @@ import numpy as np
 from traincast.columns import Column
 from traincast.hardware import Tier
 from traincast.operations.base import CollectiveKind
-from traincast.times.placement import Group
+from traincast.times.placement import Group, domains
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
 LAUNCH: Final = (9.2e-6, 18.4e-6)  # [s] what a collective takes to start, and what it takes more between domains
@@ -202,7 +202,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     """What a group crosses: hops of a ring tier by tier, levels of a tree, and the slowest link."""
     n, near = members
     fast, *outer = tiers
-    inside, inner_hops = several(near[0]), n - n // near[0]
+    inside, inner_hops = several(near[0]), n - domains(n, near[0])
     per_byte = inside / _inside(fast, near[0])
     slow = inside / _ll_inside(fast, near[0])
     tree_bytes = 2 * slow
@@ -211,7 +211,11 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
     ll_tree, simple_tree, more = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
-        crossed, hops, levels = several(beyond // within), n // within - n // beyond, 2 * np.log2(beyond / within)
+        crossed, hops, levels = (
+            several(domains(beyond, within)),
+            domains(n, within) - domains(n, beyond),
+            2 * np.log2(beyond / within),
+        )
         wide = _between(tier, within, data_parallel)
         narrow = np.minimum(_ll(tier) * np.sqrt(within), wide / 2)
         per_byte = np.maximum(per_byte, crossed / wide)
@@ -223,7 +227,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
         tree_bytes = tree_bytes + levels / narrow
         more = np.maximum(more, crossed * _launch(tier, True))
     launch = several(n) * _launch(fast, False) + more
-    across = several(n // near[0])
+    across = several(domains(n, near[0]))
     return _Path(
         inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
     )
@@ -328,7 +332,7 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
         if copies is not None:
             sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_AT_ONCE
-        latency = (2 * several(beyond // within) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
+        latency = (2 * several(domains(beyond, within)) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
         stream = sent / (_between(tier, 1.0, False) if i else _inside(tier, beyond))
         seconds = seconds + latency
         streams.append(stream + 0.5 * np.sqrt(latency * stream))

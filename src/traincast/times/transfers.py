@@ -10,7 +10,7 @@ from traincast.hardware import System
 from traincast.operations.base import total
 from traincast.plan import Plans
 from traincast.times.collectives import collective, point_to_point, several
-from traincast.times.placement import Group, group
+from traincast.times.placement import Group, domains, group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
@@ -39,7 +39,7 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
 
 
 def of_slowest(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
-    """Mean of the two links of the stage whose are the slowest; a pipeline keeps its pace. Arguments and result as of `transfer`."""
+    """Mean of the two links of the stage whose are the slowest; a pipeline keeps its pace. Arguments, result: as of `transfer`."""
     (inner, within), *outer = _links(message, stages, system, assumed)
     slowest: Column = within * np.minimum(inner, 1)
     for count, seconds in outer:
@@ -52,9 +52,9 @@ def _links(message: Column, stages: Group, system: System, assumed: Assumptions)
     """How many links cross each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
     priced = 1 - (1 - assumed.slow_pipeline_links) * several(near[0])  # erratum 2: the published model left some out
-    links = [(pp - pp // near[0], point_to_point(message, system.fast, assumed, inner=True))]
+    links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links.append((pp // within - pp // beyond, point_to_point(message, tier, assumed) * priced))
+        links.append((domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * priced))
     return links
 
 
