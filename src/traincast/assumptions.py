@@ -117,7 +117,8 @@ class Assumptions:
     ep_exposed, ep_overlapped : float
         The same of expert-parallel communication; overlapped with another micro-batch's work, if that is long enough for the rest.
     dp_contention : float
-        Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
+        Share of *hidden* data-parallel traffic that is paid all the same: while it streams it takes multiprocessors and memory
+        bandwidth.
     node_copies : bool
         Whether a token that goes to several experts in one domain crosses the network to it once only.
     pp_exposed : float
