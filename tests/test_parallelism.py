@@ -258,7 +258,7 @@ def test_recomputing_some_layers_lies_between():
         ("offload", "none+optimizer"),
         ("offload", "gradients"),
         ("zero", 4),
-        ("precision", "int8"),
+        ("precision", "int4"),
         ("grad_dtype", "fp8"),
         ("optimizer_kind", "sophia"),
         ("schedule", "zb"),
