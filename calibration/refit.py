@@ -8,7 +8,8 @@ The fit begins at the priors, which do not depend on what the catalogue says of 
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
 `CALIBRATED` (assumptions.py). A constant that the data do not determine stays near its prior and says so. Then every run is
 predicted with constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py); the
-table goes to the package. At last scoreboard.py renews what depends on the values.
+table goes to the package, and so do the errors of predictions that are estimated from it (catalog/errors.yaml). At last
+scoreboard.py renews what depends on the values.
 """
 
 import argparse
@@ -141,12 +142,9 @@ def with_universal(text: str, one: Found) -> str:
 
 def _line(one: Found, comment: str) -> str:
     """A field's line; what the comment said of earlier fits is replaced."""
-    before = re.sub(r"(; |  # )(fitted to \d+ published runs|not determined by published runs).*$", "", comment).removeprefix(
-        "  # "
-    )
-    told = one.source if one.basis == "fitted" else "not determined by published runs"
-    interval = f": {one.low:.3g} to {one.high:.3g}" if one.basis == "fitted" else ""
-    words = "; ".join(part for part in (before.strip(), f"{told}{interval}") if part)
+    before = re.sub(r"(; |  # )(fitted to \d+ published runs|runs say little).*$", "", comment).removeprefix("  # ").strip()
+    told = f"{one.source.rsplit('; ', 1)[-1]}: {one.low:.3g} to {one.high:.3g}"
+    words = f"{before}; {told}" if before else told
     return f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},  # {words}"
 
 

@@ -15,7 +15,7 @@ from traincast.calibrate import calibrate
 from traincast.cli import main
 from traincast.documents import catalogue
 from traincast.errors import InputError
-from traincast.evidence import MeasuredRuns, bundled_runs
+from traincast.evidence import Alike, MeasuredRuns, bundled_runs
 from traincast.fits import fit
 from traincast.fitting import Data, solve
 from traincast.load import figures
@@ -54,6 +54,31 @@ def test_derivatives_are_those_of_one_change_at_a_time():
         moved = evidence.predict([value * (1.001 if i == j else 1) for j, value in enumerate(priors)])
         expected = np.nan_to_num(np.log(moved / base) / np.log(1.001) * one.sigma)
         assert slopes[:, i] == pytest.approx(expected, abs=1e-9)
+
+
+def test_values_on_two_sides_of_a_branch_are_changed_one_by_one(monkeypatch):
+    """A formula that asks for a number itself, and not for nearly that number, gives the same derivatives."""
+    evidence = MeasuredRuns(RUNS[::60], PARAMETERS)
+    _, expected = evidence.residuals(np.zeros(len(PARAMETERS)))
+    asked = []
+
+    def refuse(self):
+        asked.append(self)
+        raise ValueError("nearly equal values on two sides of a branch")
+
+    monkeypatch.setattr(Alike, "__bool__", refuse)
+    _, slopes = evidence.residuals(np.zeros(len(PARAMETERS)))
+    assert asked
+    assert slopes == pytest.approx(expected, rel=1e-9)
+
+
+def test_nearly_equal_values_are_one_value_in_branches():
+    column = np.array([[0.5], [0.5005]]).view(Alike)
+    assert column
+    assert column < 1
+    assert not column - column
+    with pytest.raises(ValueError, match="two sides"):
+        bool(column > 0.5001)
 
 
 def test_planted_values_are_found_within_their_intervals():

@@ -18,6 +18,7 @@ from traincast.errors import InputError
 from traincast.hardware import Tier
 from traincast.microbenchmarks import BANDS, check_collectives, rows
 from traincast.times.collectives import Line, collective, line
+from traincast.times.overlap import layer_by_layer
 from traincast.times.placement import Group
 from traincast.times.protocols import message, protocols, torus_axes
 
@@ -265,6 +266,21 @@ def test_rings_along_several_axes_of_a_torus(members, axes):
     assert torus_axes(torus, float(members)) == pytest.approx(axes)
     assert ring / long == pytest.approx(axes, rel=1e-2)
     assert torus_axes(plain, float(members)) == 1
+
+
+@pytest.mark.parametrize(("stream", "expected"), [(None, 1 + 0.5 * 3), (0.75, 1 + 0.5 * 2), (0.2, 1.0)])
+def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
+    """Four collectives of 1 s behind layers of 2 s: the first is waited for, half of what streams behind the others is paid."""
+    assert layer_by_layer([1.0], [2.0], [4.0], 0.5, None if stream is None else [stream]) == pytest.approx(expected)
+
+
+def test_what_streams_is_no_more_than_all_of_it():
+    """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops besides."""
+    curve = line("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)
+    slow = SYSTEMS["dgx-h100"].tiers[1]
+    slowest = min(8 * slow.bandwidth * slow.efficiency * float(slow.ports), 450e9 * SYSTEMS["dgx-h100"].tiers[0].efficiency)
+    assert float(curve.streaming(1e9)) == pytest.approx(511 / 512 * 1e9 / slowest, rel=1e-9)
+    assert float(curve.streaming(1e9)) < float(curve.seconds(1e9))
 
 
 def test_a_step_pays_a_share_of_the_start_up():

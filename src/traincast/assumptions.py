@@ -117,7 +117,8 @@ class Assumptions:
     ep_exposed, ep_overlapped : float
         The same of expert-parallel communication; overlapped with another micro-batch's work, if that is long enough for the rest.
     dp_contention : float
-        Share of *hidden* data-parallel traffic that is paid all the same: it takes multiprocessors and memory bandwidth.
+        Share of *hidden* data-parallel traffic that is paid all the same: while it streams it takes multiprocessors and memory
+        bandwidth.
     node_copies : bool
         Whether a token that goes to several experts in one domain crosses the network to it once only.
     pp_exposed : float
@@ -165,7 +166,7 @@ class Assumptions:
     dispatch_seconds : float
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
-        What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
+        What a tensor-parallel collective waits beside its own time, for the slowest rank: for each doubling of the group [s].
     broadcast_seconds : float
         What each rank of a group that shards optimizer states adds to a step where the group leaves the fast domain and ranks
         broadcast their weights one after the other; 0 where weights are gathered [s].

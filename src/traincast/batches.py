@@ -55,9 +55,16 @@ class Batch:
         self.counted[tuple((name, getattr(assumed, name)) for name in sorted(watched.read))] = whole
         return estimated(self.model, system, self.plans, self.gbs, assumed, whole)
 
-    def seconds(self, system: System, assumed: Assumptions) -> Floats:
-        """Step times: shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s]."""
-        value = self.estimate(system, assumed).step_seconds
+    def seconds(self, system: System, assumed: Assumptions, counted: bool = True) -> Floats:
+        """Step times: shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s].
+
+        Assumptions may be such columns as well; operations are then `counted` for this time only.
+        """
+        if counted:
+            value = self.estimate(system, assumed).step_seconds
+        else:
+            whole = counts(self.model, self.plans, assumed)
+            value = estimated(self.model, system, self.plans, self.gbs, assumed, whole).step_seconds
         return np.broadcast_to(np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),)))
 
 

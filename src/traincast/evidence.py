@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -20,6 +20,7 @@ ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row
 MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
 NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
+MACHINE: Final = ("accelerator", "network")  # homes of figures that formulas take as columns
 
 
 def bundled_runs() -> list[Run]:
@@ -32,6 +33,16 @@ def group_of(run: Run) -> tuple[str, str, str]:
     shape = run.model
     size = f"{shape.layers}x{shape.hidden}" if not shape.name or shape.name == run.id else shape.name
     return source_of(run.id, run.model.experts is not None), size, accelerator_name(run.system)
+
+
+class Alike(np.ndarray[Any, Any]):
+    """A column of nearly equal values: where a formula asks whether a number is 0, or less than another, it is one number."""
+
+    def __bool__(self) -> bool:
+        answers = np.asarray(self, bool).ravel()
+        if (answers == answers[0]).all():
+            return bool(answers[0])
+        raise ValueError("nearly equal values on two sides of a branch")
 
 
 class Evidence(Protocol):
@@ -103,8 +114,8 @@ class MeasuredRuns:
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
         """Logarithm of predicted over measured, shape (runs,), and its derivatives by theta, shape (runs, parameters).
 
-        A run that cannot be estimated has zeros. Each batch is evaluated for the parameters that touch it only: once more for each
-        assumption, and once for all figures of the machine, as columns.
+        A run that cannot be estimated has zeros. Each batch is evaluated once, for all parameters that touch it as columns: a row
+        as they are, and a row for each with that one changed a little.
         """
         values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
         y, slopes = np.zeros(len(self.runs)), np.zeros((len(self.runs), len(theta)))
@@ -122,19 +133,28 @@ class MeasuredRuns:
         """Step times of a batch, and derivatives of their logarithms by those of the values that touch them."""
         setting = Setting(self.parameters, values)
         system, assumed = setting.system(batch.system), setting.assumed(batch.stack, batch.system)
-        figures = touching_system(self.parameters, batch.system)
+        places = (*touching_system(self.parameters, batch.system), *touching_stack(self.parameters, batch.stack))
         nudged = {}
-        for row, i in enumerate(figures):
-            column = np.full((len(figures) + 1, 1), values[i])
+        for row, i in enumerate(places):
+            column = np.full((len(places) + 1, 1), float(values[i]))
             column[row + 1] *= 1 + NUDGE
-            nudged[self.parameters[i].path] = column
-        several = batch.seconds(system.with_figures(nudged), assumed) if nudged else batch.seconds(system, assumed)[None]
-        several = np.broadcast_to(several, (len(figures) + 1, len(batch.rows)))
-        columns = {i: np.log(several[row + 1] / several[0]) / np.log1p(NUDGE) for row, i in enumerate(figures)}
-        for i in touching_stack(self.parameters, batch.stack):
-            moved = Setting(self.parameters, [value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)])
-            columns[i] = np.log(batch.seconds(system, moved.assumed(batch.stack, batch.system)) / several[0]) / np.log1p(NUDGE)
-        return several[0], columns
+            nudged[i] = column
+        figures = {self.parameters[i].path: column for i, column in nudged.items() if self.parameters[i].home in MACHINE}
+        fields: dict[str, Any] = {
+            self.parameters[i].field: column.view(Alike) for i, column in nudged.items() if self.parameters[i].home not in MACHINE
+        }
+        try:
+            several = batch.seconds(system.with_figures(figures) if figures else system, replace(assumed, **fields), counted=False)
+        except ValueError:  # on two sides of a branch
+            several = self._one_by_one(batch, values, places)
+        several = np.broadcast_to(several, (len(places) + 1, len(batch.rows)))
+        return several[0], {i: np.log(several[row + 1] / several[0]) / np.log1p(NUDGE) for row, i in enumerate(places)}
+
+    def _one_by_one(self, batch: Batch, values: list[float], places: Sequence[int]) -> Floats:
+        """Step times of a batch with values as they are, and with each of some changed a little."""
+        every = [values, *([value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)] for i in places)]
+        settings = [Setting(self.parameters, one) for one in every]
+        return np.stack([batch.seconds(one.system(batch.system), one.assumed(batch.stack, batch.system)) for one in settings])
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,20 @@ from traincast.times.overlap import excess, largest, layer_by_layer
 from traincast.times.placement import group
 
 
+class Traffic(NamedTuple):
+    """Time of a collective, and the part of it in which data stream."""
+
+    seconds: Column
+    stream: Column
+
+    def also(self, other: "Traffic") -> "Traffic":
+        """Both, one after the other."""
+        return Traffic(self.seconds + other.seconds, self.stream + other.stream)
+
+
+Exchanges = dict[str, Traffic]
+
+
 def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Weights gathered and gradients reduced over the ranks that hold the same, as far as they do not hide behind the layers.
 
@@ -49,14 +63,15 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     gather, scatter, between = _exchanges(used, plan, system, assumed)
     psi = assumed.dp_contention
 
-    def exposed(traffic: dict[str, Column], direction: str, device: Counts, passes: Column = 1.0) -> Column:
+    def exposed(traffic: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         busy = [assumed.dp_window * passes * getattr(used[part], direction) for part in device]
-        return layer_by_layer([traffic[part] for part in device], busy, list(device.values()), psi)
+        seconds, streams = zip(*(traffic[part] for part in device), strict=True)
+        return layer_by_layer(seconds, busy, list(device.values()), psi, streams)
 
     if plan.zero < 2:
-        scatter = {part: scatter[part] + between[part] for part in used}
+        scatter = {part: scatter[part].also(between[part]) for part in used}
     group_size = 1 + assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
-    both = {part: gather[part] + scatter[part] for part in used}
+    both = {part: gather[part].also(scatter[part]) for part in used}
     serial = _broadcasts(plan, system, assumed)
     each = []
     for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
@@ -85,17 +100,23 @@ class _Holders(NamedTuple):
     between: Curve | None  # replicas of the same share, if there are any
     shards: Column
 
-    def gather(self, nbytes: Column) -> Column:
+    def gather(self, nbytes: Column) -> Traffic:
         """Time to gather weights; nothing where they are not sharded [s]."""
-        return self.ring.seconds(nbytes) if self.sharded else 0 * self.ring.seconds(nbytes)
+        return self.reduce(nbytes) if self.sharded else self._nothing(nbytes)
 
-    def reduce(self, nbytes: Column) -> Column:
+    def reduce(self, nbytes: Column) -> Traffic:
         """Time to reduce gradients over those that share one copy [s]."""
-        return self.ring.seconds(nbytes)
+        return Traffic(self.ring.seconds(nbytes), self.ring.streaming(nbytes))
 
-    def synchronise(self, nbytes: Column) -> Column:
+    def synchronise(self, nbytes: Column) -> Traffic:
         """Time to sum each rank's share of the gradients over the replicas [s]."""
-        return 0 * self.ring.seconds(nbytes) if self.between is None else self.between.seconds(nbytes / self.shards)
+        if self.between is None:
+            return self._nothing(nbytes)
+        return Traffic(self.between.seconds(nbytes / self.shards), self.between.streaming(nbytes / self.shards))
+
+    def _nothing(self, nbytes: Column) -> Traffic:
+        """No time at all, in the rows of the plans [s]."""
+        return Traffic(0 * self.ring.seconds(nbytes), 0 * self.ring.streaming(nbytes))
 
 
 def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions) -> _Holders:
@@ -111,7 +132,7 @@ def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system:
     return _Holders(True, over(sharers, "reduce-scatter"), between, shards)  # an all-gather takes as long
 
 
-def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[dict[str, Column], ...]:
+def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
     """Time to gather the weights of one of every part, to reduce its gradients, and to sum those over replicas [s]."""
     byte = assumed.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
@@ -123,9 +144,9 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
     if spread:
         experts = _holders(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
         for part, weights in spread.items():
-            gather[part] = gather[part] + experts.gather(weight * weights)
-            reduced[part] = reduced[part] + experts.reduce(gradient * weights)
-            between[part] = between[part] + experts.synchronise(gradient * weights)
+            gather[part] = gather[part].also(experts.gather(weight * weights))
+            reduced[part] = reduced[part].also(experts.reduce(gradient * weights))
+            between[part] = between[part].also(experts.synchronise(gradient * weights))
     return gather, reduced, between
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 from traincast.documents import known
 from traincast.load import system_document
@@ -32,8 +32,6 @@ class Found:
         Its value, and the 90 % interval around it.
     source : str
         What it was fitted to, and when.
-    basis : {"fitted", "assumed"}
-        Whether the data determine it; else it is what was believed beforehand.
     """
 
     parameter: Parameter
@@ -41,7 +39,6 @@ class Found:
     low: float
     high: float
     source: str
-    basis: Literal["fitted", "assumed"] = "fitted"
 
     def entry(self) -> dict[str, Any]:
         """As a file writes it, with the interval and where it comes from."""
@@ -49,7 +46,7 @@ class Found:
         low, value, high = (float(f"{one:.{DIGITS}g}") for one in (self.low, self.value, self.high))
         ends = {"value": value, "low": min(low, value), "high": max(high, value)}
         told = {name: quantity(one, unit) if unit else one for name, one in ends.items()}
-        return told | {"source": self.source, "basis": self.basis}
+        return told | {"source": self.source, "basis": "fitted"}
 
 
 def _unit(parameter: Parameter) -> str:

@@ -71,6 +71,10 @@ class Line(NamedTuple):
         """Time for a volume V [byte]; nothing to send costs nothing [s]."""
         return V * self.per_byte + self.hops * np.sign(V)
 
+    def streaming(self, V: Column) -> Column:
+        """Time in which a volume V streams over the slowest link, without latency [s]."""
+        return V * self.per_byte
+
 
 Curve = Line | Protocols
 

@@ -34,7 +34,11 @@ def panelled(x: Column, nb: Column, busy: Column) -> Column:
 
 
 def layer_by_layer(
-    collective: Sequence[Column], busy: Sequence[Column], layers: Sequence[Column], contention: Column = 0
+    collective: Sequence[Column],
+    busy: Sequence[Column],
+    layers: Sequence[Column],
+    contention: Column = 0,
+    streams: Sequence[Column] | None = None,
 ) -> Column:
     """Exposed communication of one collective per layer (arXiv 2410.00273, one training step: data parallel).
 
@@ -50,6 +54,9 @@ def layer_by_layer(
         Layers of each kind on the rank; of one kind their number is nl.
     contention : Column
         Share of what hides that is paid all the same.
+    streams : sequence of Column, optional
+        The part of `collective` in which data stream, the rest being latency, which takes nothing from the layers; all of it if
+        left out [s].
 
     Returns
     -------
@@ -62,7 +69,7 @@ def layer_by_layer(
         first = np.maximum(first, (x - excess(x - t)) * np.minimum(n, 1))
     if not contention:
         return exposed + first
-    everything = total(x * n for x, n in zip(collective, layers, strict=True))
+    everything = total(x * n for x, n in zip(collective if streams is None else streams, layers, strict=True))
     return exposed + first + contention * excess(everything - exposed - first)
 
 

@@ -122,6 +122,10 @@ class Protocols(NamedTuple):
         root = np.sqrt(V)
         return (self.launch + reduce(np.minimum, (way.seconds(V, root) for way in self.ways))) * np.sign(V)
 
+    def streaming(self, V: Column) -> Column:
+        """Time in which a volume V streams over the slowest link of a ring, without latency [s]."""
+        return V * self.ways[1].per_byte
+
 
 class _Path(NamedTuple):
     """What a group of one placement crosses; columns over plans."""
