@@ -131,6 +131,8 @@ def test_experts_of_rows():
         ("mbridge-178", "megatron-bridge-26.02", "gb300-nvl72"),  # container 25.11 in an NVL72
         ("nvmoe-008", "megatron-core-deepep", "dgx-h100"),
         ("papers-023", "megatron-core-deepep", "hgx-h800"),
+        ("nvmoe-004", "automodel-2025", "dgx-h100"),
+        ("nvmoe-006", "automodel-flex-2025", "dgx-h100"),
         ("titan-001", "torchtitan-eager", "grand-teton-h100-96"),
         ("titan-002", "torchtitan-2025", "grand-teton-h100-96"),
         ("ibm-001", "fms-fsdp-2024", "hgx-a100-roce"),
@@ -161,10 +163,13 @@ def test_exchanges_that_runs_overlap(row_id, overlapped):
     assert READ[row_id].plan.ep_overlap == overlapped
 
 
-def test_recipes_say_what_rows_do_not():
-    """NeMo's recipe of DeepSeek-V3 recomputes mla_up_proj, layernorm, moe and mlp; its row does not say."""
-    run = READ["dgxc-292"]
-    assert set(run.plan.recompute.split("+")) == {"mla_up_proj", "norms", "experts", "mlp"}
+@pytest.mark.parametrize(
+    ("row_id", "recompute", "attention"), [("dgxc-292", "mla_up_proj", "flash"), ("dgxc-294", "attention", "unfused")]
+)
+def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
+    """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not say."""
+    run = READ[row_id]
+    assert (run.plan.recompute, run.plan.attention) == (recompute, attention)
     assert "recompute" in run.assumed
 
 

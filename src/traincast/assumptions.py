@@ -166,7 +166,7 @@ class Assumptions:
     dispatch_seconds : float
         Time the host takes to issue one operation or collective in one direction. A stage takes no less than its host needs [s].
     collective_seconds : float
-        What a tensor-parallel collective waits beside its own time: for the slowest rank of the group [s].
+        What a tensor-parallel collective waits beside its own time, for the slowest rank: for each doubling of the group [s].
     broadcast_seconds : float
         What each rank of a group that shards optimizer states adds to a step where the group leaves the fast domain and ranks
         broadcast their weights one after the other; 0 where weights are gathered [s].

@@ -180,7 +180,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     def told(one: Collective) -> Column:
         seconds = collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
         return (
-            seconds + assumed.collective_seconds * several(plan.tp) if one.over == "tp" and assumed.collective_seconds else seconds
+            seconds + assumed.collective_seconds * np.log2(plan.tp) if one.over == "tp" and assumed.collective_seconds else seconds
         )
 
     comm = total(told(one) for one in work.collectives if one.over not in TO_EXPERTS)

@@ -28,8 +28,14 @@ NAMES: Final = {  # Megatron-Core's names of modules
     "mlp": "mlp",
     "moe": "experts",
 }
-RECIPES: Final = (  # framework, model, what its recipe makes again
-    (r"^NeMo/", r"DeepSeek-?V3", "experts+mla_up_proj+mlp+norms"),  # nemo/collections/llm/recipes/deepseek_v3.py, spring of 2025
+RECIPES: Final = (  # framework, model, accelerator, what the recipe makes again
+    (
+        r"^NeMo/",
+        r"DeepSeek-?V3",
+        r"^h100",
+        {"recompute": "mla_up_proj"},
+    ),  # dgxc-benchmarking v25.05, deepseek_v3/pretraining/launch.sh
+    (r"^NeMo/", r"DeepSeek-?V3", r"^gb200", {"recompute": "attention", "attention": "unfused"}),  # the same: core_attn
 )
 SHARE_OF_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 
@@ -72,10 +78,10 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
 
 def _recipe(cells: Cells) -> dict[str, Any] | None:
     """What the public recipe of a model recomputes, where the row does not say."""
-    for framework, model, modules in RECIPES:
-        if cells.says(framework, "stack") and cells.says(model, "model"):
+    for framework, model, gpu, chosen in RECIPES:
+        if cells.says(framework, "stack") and cells.says(model, "model") and cells.says(gpu, "gpu"):
             cells.assume("recompute")
-            return {"recompute": modules}
+            return dict(chosen)
     return None
 
 
