@@ -1,0 +1,127 @@
+"""What a pipeline passes on, and what hosts and skew cost: by hand, and limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.assumptions import CALIBRATED, PAPER
+from traincast.plan import Plans
+from traincast.times.placement import Group
+from traincast.times.transfers import of_slowest, passed_on, transfer
+
+GPT = replace(tc.load_model("gpt3-175b"), layers=32)
+DGX = tc.load_system("dgx-a100")  # nodes of 8
+PLAIN = replace(CALIBRATED, protocols=False)
+MESSAGE = 1e8  # [byte]
+
+
+def inner_and_outer(assumed=PLAIN):
+    """Time of one link in a node and of one between nodes."""
+    near, far = (transfer(MESSAGE, Group(2.0, (n, 2.0)[: len(DGX.tiers) - 1]), DGX, assumed) for n in (2.0, 1.0))
+    return near, far
+
+
+def test_the_slowest_link_is_between_nodes():
+    """16 stages on 2 nodes: 14 links in nodes and one between them; a stage beside it has one of each."""
+    near, far = inner_and_outer()
+    stages = Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1])
+    assert transfer(MESSAGE, stages, DGX, PLAIN) == pytest.approx((14 * near + far) / 15)
+    assert of_slowest(MESSAGE, stages, DGX, PLAIN) == pytest.approx((near + far) / 2)
+    alone = Group(2.0, (1.0, 2.0)[: len(DGX.tiers) - 1])  # one stage in a node
+    assert of_slowest(MESSAGE, alone, DGX, PLAIN) == pytest.approx(far)
+    assert of_slowest(MESSAGE, Group(1.0, (1.0, 1.0)[: len(DGX.tiers) - 1]), DGX, PLAIN) == 0
+
+
+@given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8, 16]), st.floats(1e3, 1e9))
+def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
+    near = max(8 // tp, 1)
+    stages = Group(float(pp), (float(min(near, pp)), float(pp))[: len(DGX.tiers) - 1])
+    slowest, average = (of(message, stages, DGX, CALIBRATED) for of in (of_slowest, transfer))
+    assert (slowest > 0) == (pp > 1)
+    assert slowest >= average / 2  # it has two links, the average one among them or a slower one
+
+
+def test_scattered_transfers_move_a_part_of_each_rank():
+    """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
+    plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
+    whole = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
+    parts = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
+    half = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0.5))
+    assert whole / 8 < parts < whole
+    assert half == pytest.approx((whole + parts) / 2)
+    one = Plans(pp=2.0, sp=False)
+    assert passed_on(MESSAGE, one, DGX, PLAIN) == passed_on(MESSAGE, one, DGX, replace(PLAIN, transfers_scattered=0))
+    cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
+    assert passed_on(MESSAGE, cut, DGX, PLAIN) == passed_on(MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0))
+
+
+def run(assumed, model=GPT, **knobs):
+    return tc.estimate(model, DGX, tc.Plan(**{"pp": 16, "mbs": 1, "recompute": "full"} | knobs), 64, assumed)
+
+
+def test_transfers_hold_up_stages_or_run_beside_them():
+    """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it waits for."""
+    held, beside, half = (run(replace(PLAIN, pp_exposed=share)) for share in (1.0, 0.0, 0.5))
+    hop = of_slowest(GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN)
+    assert held.breakdown["pp_comm"] == pytest.approx(2 * 64 * hop)
+    assert beside.breakdown["pp_comm"] < half.breakdown["pp_comm"] < held.breakdown["pp_comm"]
+    assert beside.step_seconds < half.step_seconds < held.step_seconds
+
+
+def test_what_stages_have_to_spare_hides_round_trips():
+    """A head that makes the last stage the slowest leaves the others time; without one, all stages are waited for."""
+    assumed = replace(PLAIN, pp_exposed=0, straggling=0, step_seconds=0)
+    heavy = run(assumed, replace(GPT, vocab=500_000))
+    light = run(assumed, replace(GPT, vocab=128))
+    assert heavy.breakdown["pp_comm"] < 0.5 * light.breakdown["pp_comm"]
+
+
+def test_what_the_host_does_for_a_micro_batch():
+    """Far slower than the accelerator, it sets the pace: a step takes so much longer for every micro-batch."""
+    model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4)
+    slow, slower = (
+        tc.estimate(model, DGX, tc.Plan(dp=8), 64, replace(PLAIN, dispatch_seconds=1e-5, microbatch_seconds=seconds))
+        for seconds in (5.0, 6.0)
+    )
+    assert slower.step_seconds - slow.step_seconds == pytest.approx(8.0, rel=1e-2)
+
+
+def test_softmax_kernel_by_kernel_keeps_the_host_busy():
+    """Scores of a number of sequences and heads that is no multiple of 4: Megatron-LM's fused softmax does not take them."""
+    model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4, kv_heads=4, seq=128)
+    slow = replace(PLAIN, dispatch_seconds=1e-2, unfused_softmax_passes=1.21)
+
+    def seconds(mbs, launches):
+        plan = tc.Plan(tp=4, mbs=mbs, attention="unfused", sp=False)
+        return tc.estimate(model, DGX, plan, 4, replace(slow, unfused_softmax_launches=launches)).step_seconds
+
+    assert seconds(4, 9) == seconds(4, 0)
+    # 9 operations more, forward and backward, in 2 layers, for 4 micro-batches
+    assert seconds(1, 9) - seconds(1, 0) == pytest.approx(9 * 2 * 2 * 4 * 1e-2, rel=1e-3)
+
+
+def test_skew_grows_with_the_ranks():
+    """For each doubling of the group: eight ranks wait three times as long as two."""
+
+    def skew(tp):
+        with_it, without = (run(replace(PLAIN, collective_seconds=s), pp=1, tp=tp).breakdown["tp_comm"] for s in (1e-3, 0.0))
+        return with_it - without
+
+    assert skew(1) == 0
+    assert skew(8) == pytest.approx(3 * skew(2))
+
+
+def test_products_of_older_libraries_are_slower():
+    """All of a model's products at 0.8 of the rate: between nothing, where memory binds, and a quarter more."""
+    usual, older = (run(replace(PLAIN, product_efficiency=share)).breakdown["compute"] for share in (1.0, 0.8))
+    assert 1.05 * usual < older < 1.25 * usual * (1 + 1e-9)
+
+
+def test_the_paper_has_none_of_it():
+    assert (PAPER.pp_exposed, PAPER.transfers_scattered, PAPER.slowest_link_paces) == (1, 0, False)
+    assert (PAPER.microbatch_seconds, PAPER.collective_seconds, PAPER.unfused_softmax_launches) == (0, 0, 0)
+    assert np.all(passed_on(MESSAGE, Plans(pp=2.0, sp=False), DGX, PAPER) > 0)
