@@ -26,7 +26,7 @@ from traincast.validate import Report, validate
 
 LEFT_OUT: Final = "left_out"
 What = Literal["mape", "regret", "best_of_three", "memory"]
-JAX: Final = ("maxtext-2025", "pax-2024")
+JAX: Final = ("maxtext-2025", "pax-2023", "pax-2024")
 
 
 @dataclass(frozen=True)
