@@ -38,6 +38,8 @@ class Seconds:
         Communication with experts not hidden [s].
     dispatch : Column
         Time of the host to issue it all, while the accelerator works; no part of the total [s].
+    hidden : Column
+        Communication with experts beside another micro-batch's work; no part of the total [s].
     """
 
     compute: Column
@@ -45,6 +47,7 @@ class Seconds:
     comm: Column
     exchange: Column = 0.0
     dispatch: Column = 0.0
+    hidden: Column = 0.0
 
     @property
     def total(self) -> Column:
@@ -108,6 +111,8 @@ class PartCosts:
         Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
     dispatch : Column
         Time of the host to issue both passes, recomputation included [s].
+    hidden : Column
+        Exchange with experts beside another micro-batch's work, which a first forward and a last backward pass wait for [s].
     """
 
     forward: Column
@@ -120,6 +125,7 @@ class PartCosts:
     squares: Column = 0.0
     expert_squares: Column = 0.0
     dispatch: Column = 0.0
+    hidden: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """All columns in one `shape`, without a copy; a number stays one where it is 0."""
@@ -258,7 +264,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     Returns
     -------
     tuple of TimedOperation
-        The same with the exchange that is waited for, spread evenly.
+        The same with the exchange that is waited for and the rest apart, spread evenly.
     """
     passes = [seconds for one in timed for seconds in (one.forward, one.backward, one.again) if seconds is not None]
     sent = total(one.exchange for one in passes)
@@ -266,7 +272,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     share = np.where(sent > 0, waited / np.where(sent > 0, sent, 1.0), 1.0)
 
     def late(one: Seconds) -> Seconds:
-        return replace(one, exchange=share * one.exchange)
+        return replace(one, exchange=share * one.exchange, hidden=(1 - share) * one.exchange)
 
     return tuple(
         replace(one, forward=late(one.forward), backward=late(one.backward), again=None if one.again is None else late(one.again))
@@ -302,6 +308,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
         dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)
         + total(t.again.dispatch for t in timed if t.again is not None) / plan.recompute_every,
+        hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
     )
 
 

@@ -33,7 +33,7 @@ class Step:
     pp_comm : Column
         Traffic between pipeline stages [s].
     bubble : Column
-        Wait for the pipeline to fill and drain [s].
+        Wait for the pipeline to fill and drain, and for exchanges with experts that nothing overlaps then [s].
     dp_comm : Column
         Weights gathered and gradients scattered, as far as not hidden [s].
     optimizer : Column
@@ -99,6 +99,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
     each = 2 * schedule.transfers(plan.vp) * assumed.pp_exposed * paced  # of a micro-batch, forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * each)
+    if plan.ep_overlap:  # nothing is beside the exchange of the first forward and the last backward pass
+        bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.work])[0]
     pp_comm = nm * each
     if assumed.pp_exposed < 1:
         pp_comm = pp_comm + _beside(schedule, (1 - assumed.pp_exposed) * hop, plan, nm, pace)
