@@ -138,10 +138,12 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
     model = tc.load_model(name)
     sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
-    sizes |= {"attention_launch_seconds": 20e-6 * SECOND}
+    sizes |= {"attention_launch_seconds": 20e-6 * SECOND, "step_seconds": 0.015 * SECOND}
     sizes |= {"host_memory_bandwidth": 50e9 * BYTE / SECOND}
     assumed = replace(CALIBRATED, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
-    bare = replace(CALIBRATED, launch_seconds=5e-6, attention_launch_seconds=20e-6, context_bytes=1e9, buffer_bytes=1e7)
+    bare = replace(
+        CALIBRATED, launch_seconds=5e-6, step_seconds=0.015, attention_launch_seconds=20e-6, context_bytes=1e9, buffer_bytes=1e7
+    )
     with_host = replace(
         system,
         accelerator=replace(system.accelerator, host_bandwidth=50e9 * BYTE / SECOND, fp8_flops=2e15 / SECOND),
