@@ -18,10 +18,10 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from left_out import residuals, write
@@ -131,21 +131,15 @@ def write_values(done: Fitted) -> list[Path]:
 
 
 def with_universal(text: str, one: Found) -> str:
-    """The source of `CALIBRATED` with another value of a field, its interval and date at the end of the comment beside it."""
+    """The source of `CALIBRATED` with another value of a field; interval and date stand above it, in place of earlier ones."""
     head, rest = text.split("CALIBRATED: Final = Assumptions(", 1)
-    line = re.compile(rf"^    {one.parameter.field}=[^,\n]+,(  # .*)?$", re.MULTILINE)
+    noted = r"(?:^    # (?:fitted to \d+ published runs|runs say little), .*\n)?"
+    line = re.compile(rf"{noted}^    {one.parameter.field}=[^,\n]+,", re.MULTILINE)
     if not line.search(rest):
         raise SystemExit(f"{one.parameter.field}: no line of its own in CALIBRATED")
-    say: Callable[[Any], str] = lambda match: _line(one, match[1] or "  # ")  # noqa: E731
-    return head + "CALIBRATED: Final = Assumptions(" + line.sub(say, rest, count=1)
-
-
-def _line(one: Found, comment: str) -> str:
-    """A field's line; what the comment said of earlier fits is replaced."""
-    before = re.sub(r"(; |  # )(fitted to \d+ published runs|runs say little).*$", "", comment).removeprefix("  # ").strip()
-    told = f"{one.source.rsplit('; ', 1)[-1]}: {one.low:.3g} to {one.high:.3g}"
-    words = f"{before}; {told}" if before else told
-    return f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},  # {words}"
+    note = f"    # {one.source.rsplit('; ', 1)[-1]}: {one.low:.3g} to {one.high:.3g}\n"
+    field = f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},"
+    return head + "CALIBRATED: Final = Assumptions(" + line.sub(lambda _: note + field, rest, count=1)
 
 
 if __name__ == "__main__":
