@@ -234,7 +234,7 @@ def test_what_a_row_tells_is_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
-        "interconnect", "mbs", "offload", "precision", "recompute", "sp", "step_seconds", "vocab", "vp", "zero",
+        "interconnect", "mbs", "offload", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 1024 by Me
 MLPS: Final = ("gelu", "relu", "relu2", "swiglu", "geglu")
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)  # DeepSeek-V2, V3 and Kimi K2
 HEAD: Final = 128  # width of a head where it cannot be hidden/heads, and MaxText's default
+SAMPLE: Final = 512  # tokens of a sample in instruction tuning, of which several are packed into a sequence; assumed: some hundreds
 GPT_OSS: Final = r"gpt.?oss"
 NEEDED: Final = ("layers", "hidden", "heads", "seq")
 
@@ -56,6 +57,9 @@ def shape(cells: Cells) -> dict[str, Any]:
         found["mtp"] = int(mtp[1]) if mtp and not cells.says(r"w/o MTP", "model", "notes") else 0
     if cells.text("experts"):
         found |= {"experts": _experts(cells), "local": _local(cells)}
+    if cells.says(r"SFT, packed|packed SFT", "notes"):  # samples do not attend to each other
+        cells.assume("seq")
+        found["local"] = Local(window=SAMPLE, chunked=True)
     return found
 
 

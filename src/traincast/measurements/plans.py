@@ -38,7 +38,9 @@ SIXTEEN_BITS: Final = (
 EP_OVERLAP: Final = (
     r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe of Megatron-Bridge that is told
 )
-INTERLEAVED: Final = r"interleav(ed|ing)|PP/DP comm overlap"  # Megatron-Core overlaps pipeline traffic where it interleaves, only
+INTERLEAVED: Final = (  # Megatron overlaps pipeline traffic where it interleaves, only; NVIDIA recommends it
+    r"interleav(ed|ing)|PP/DP comm overlap|recommended H100 configs"
+)
 DEGREES: Final = ("pp", "cp", "ep")
 WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
 CUT_BETWEEN: Final = ("maxtext",)  # XLA cuts activations between blocks over tp by their width: the same traffic (activation_embed)
@@ -197,6 +199,8 @@ def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
         return False
     if cells.says(r"async ?TP|TP comm overlap on|TP/PP/DP comm overlap enabled", "notes", "source"):
         return True
+    if cells.text("precision").lower() == "nvfp4":  # no user buffers of Transformer Engine at 4 bits
+        return False
     return stack in OVERLAPPING and sp and not moe
 
 
