@@ -362,3 +362,10 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
     assert "the same command goes on from there" in said
     assert list(parts.glob("[0-9]*.parquet"))
     assert not out.exists()
+
+
+def test_what_a_study_assumes_where_nothing_is_said():
+    """An idealised machine for the paper's models; for others what their usual framework makes of a real one."""
+    paper, llama = define(["gpt3-1t"], ["h200-nvs8"], [1024]), define(["llama-3-8b"], ["dgx-h100"], [8], ["1d"], gbs=8)
+    both = define(["gpt3-1t", "llama-3-8b"], ["dgx-h100"], [1024], ["1d"], gbs=1024)
+    assert [one.assumptions.name for one in (paper, llama, both)] == ["paper", "megatron-core-2025", "calibrated"]

@@ -196,7 +196,7 @@ def study(
     gpus: Sequence[int],
     strategies: Sequence[str] = ("1d", "summa", "context"),
     gbs: int | Sequence[int] | None = None,
-    assumptions: str | Assumptions = "paper",
+    assumptions: str | Assumptions | None = None,
     top: int = 1,
     vary: Sequence[Axis] = (),
     executor: Executor | None = None,
@@ -214,8 +214,8 @@ def study(
         Each is optimised on its own.
     gbs : int or sequence of int, optional
         Global batches [sequences]; the model's own where it has one.
-    assumptions : str or Assumptions
-        Name of a preset or one's own.
+    assumptions : str or Assumptions, optional
+        Name of a preset or one's own; without them ``"paper"`` where all models are of the paper's kind, else a real framework's.
     top : int
         Plans kept at each point.
     vary : sequence of mapping

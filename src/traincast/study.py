@@ -13,12 +13,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.assumptions import Assumptions
+from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
 from traincast.estimate import estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
-from traincast.frameworks import Batch
+from traincast.frameworks import Batch, default_framework
 from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
@@ -213,7 +213,7 @@ def define(
     gpus: Sequence[int],
     strategies: Sequence[str] = ("1d", "summa", "context"),
     gbs: int | Sequence[int] | None = None,
-    assumptions: str | Assumptions = "paper",
+    assumptions: str | Assumptions | None = None,
     top: int = 1,
     vary: Sequence[Axis] = (),
     name: str = "study",
@@ -247,12 +247,20 @@ def define(
         raise InputError(name, problems)
     sizes = tuple(sorted({int(n) for n in gpus}))
     axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis in vary)
-    study = Study(name, loaded, machines, sizes, names, tuple(chosen), resolve(assumptions), top, axes)
+    study = Study(name, loaded, machines, sizes, names, tuple(chosen), _assumed(assumptions, loaded), top, axes)
     try:
         study.chunks()  # which makes every model and machine
     except InputError as error:
         raise InputError(name, [str(error)]) from None
     return study
+
+
+def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
+    """What is assumed; where nothing is said, an idealised machine if all models are of the paper's kind, else a real one."""
+    if assumptions is not None:
+        return resolve(assumptions)
+    usual = {default_framework(model, None).assumptions for model in models}
+    return resolve(usual.pop() if len(usual) == 1 else CALIBRATED.name)
 
 
 def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:

@@ -48,7 +48,7 @@ def load_study(path: str | Path) -> Study:
     problems += [f"{key}: missing" for key in ("models", "systems", "gpus") if key not in document]
     lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
     texts = [(key, one) for key, given in lists.items() for one in given]
-    texts += [("assumptions", document.get("assumptions", "paper"))]
+    texts += [(key, document[key]) for key in ("assumptions",) if key in document]
     if unnamed := [f"{key} = {one!r}: must be a name" for key, one in texts if not isinstance(one, str)]:
         raise InputError(str(path), [*problems, *unnamed])
     gpus = _values("gpus", document.get("gpus", [1]), problems)
@@ -61,7 +61,7 @@ def load_study(path: str | Path) -> Study:
             gpus=_whole(gpus),
             strategies=lists["strategies"],
             gbs=None if batches is None else _whole(batches),
-            assumptions=document.get("assumptions", "paper"),
+            assumptions=document.get("assumptions"),
             top=document.get("top", 1),
             vary=vary,
             name=str(document.get("name", Path(path).stem)),
