@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.accuracy.evidence import group_of
+from traincast.accuracy.fits import Fitted
+from traincast.accuracy.measurements import Run
 from traincast.columns import Floats
-from traincast.evidence import group_of
-from traincast.fits import Fitted
-from traincast.measurements import Run
 from traincast.written import beside
 
 TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "left_out.csv"

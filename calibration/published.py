@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.accuracy.parameters import Home, Parameter
+from traincast.accuracy.recorded import FOLDERS
 from traincast.assumptions import CALIBRATED
 from traincast.documents import catalogue, read
 from traincast.errors import InputError
 from traincast.load import load_accelerator, load_system
-from traincast.parameters import Home, Parameter
-from traincast.recorded import FOLDERS
 from traincast.stacks import resolve
 
 FILE: Final = Path(__file__).with_name("published.yaml")

@@ -28,14 +28,14 @@ from left_out import residuals, write
 from published import in_catalogue, parameters
 from rich.console import Console
 
+from traincast.accuracy.evidence import MeasuredRuns, bundled_runs
+from traincast.accuracy.fits import Fitted, bounds, fit
+from traincast.accuracy.fitting import DETERMINED, Solution, deviations
+from traincast.accuracy.measurements import Run
+from traincast.accuracy.parameters import Parameter
+from traincast.accuracy.recorded import Found, write_catalogue
+from traincast.accuracy.scores import source_of
 from traincast.columns import Floats
-from traincast.evidence import MeasuredRuns, bundled_runs
-from traincast.fits import Fitted, bounds, fit
-from traincast.fitting import DETERMINED, Solution, deviations
-from traincast.measurements import Run
-from traincast.parameters import Parameter
-from traincast.recorded import Found, write_catalogue
-from traincast.scores import source_of
 from traincast.written import beside
 
 ROOT: Final = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             told(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
-        renewed = "from traincast.error_file import write_errors; write_errors()"  # elsewhere: here old values are at work
+        renewed = "from traincast.accuracy.error_file import write_errors; write_errors()"  # elsewhere: here old values are at work
         subprocess.run([sys.executable, "-c", renewed], check=True)
     subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
 

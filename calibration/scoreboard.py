@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypedDict
 
-from traincast.validate import Report, validate
+from traincast.accuracy.validate import Report, validate
 from traincast.written import beside
 
 ROOT: Final = Path(__file__).parents[1]

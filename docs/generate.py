@@ -460,10 +460,10 @@ def scoreboard() -> str:
 
 def draw() -> None:
     """The figures of the gallery and the scoreboard, which are not kept in the repository."""
+    from traincast.accuracy.validate import validate
     from traincast.paper import paper_figures
     from traincast.plots import save
     from traincast.report_accuracy import accuracy_figure
-    from traincast.validate import validate
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")

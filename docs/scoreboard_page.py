@@ -1,13 +1,12 @@
-"""The scoreboard page: printed from `traincast.scoreboard`, every figure worked out."""
+"""The scoreboard page: printed from `traincast.accuracy.scoreboard`, every figure worked out."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from traincast.assumptions import CALIBRATED
-from traincast.budget import BELIEVED
-from traincast.evidence import MEASUREMENTS, NOISE
-from traincast.microbenchmarks import BANDS
-from traincast.scoreboard import (
+from traincast.accuracy.budget import BELIEVED
+from traincast.accuracy.evidence import MEASUREMENTS, NOISE
+from traincast.accuracy.microbenchmarks import BANDS
+from traincast.accuracy.scoreboard import (
     ATTENTION,
     COLLECTIVES,
     COVERED,
@@ -28,7 +27,8 @@ from traincast.scoreboard import (
     mean,
     perlmutter,
 )
-from traincast.scores import INDEPENDENT, Summary, source_of
+from traincast.accuracy.scores import INDEPENDENT, Summary, source_of
+from traincast.assumptions import CALIBRATED
 
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
 WORK = (0.0, 3e10, 3e11, 3e12, float("inf"))  # size bands of products [FLOP]

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.calibrate import calibrate
+from traincast.accuracy.calibrate import calibrate
+from traincast.accuracy.evidence import Alike, MeasuredRuns, bundled_runs
+from traincast.accuracy.fits import fit
+from traincast.accuracy.fitting import Data, solve
+from traincast.accuracy.measurements import read
+from traincast.accuracy.parameters import Parameter, Setting, touching_stack
+from traincast.accuracy.recorded import Found, load, put, text_of, write_catalogue
 from traincast.cli import main
 from traincast.documents import catalogue
 from traincast.errors import InputError
-from traincast.evidence import Alike, MeasuredRuns, bundled_runs
-from traincast.fits import fit
-from traincast.fitting import Data, solve
 from traincast.load import figures
-from traincast.measurements import read
 from traincast.mistakes import check
-from traincast.parameters import Parameter, Setting, touching_stack
-from traincast.recorded import Found, load, put, text_of, write_catalogue
 from traincast.schema.systems import system_file
 from traincast.stacks import resolve
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from traincast.accuracy.kernel_benchmarks import ALONE, mape, predict, read, timed
 from traincast.assumptions import CALIBRATED, PAPER
-from traincast.kernel_benchmarks import ALONE, mape, predict, read, timed
 from traincast.load import load_accelerator, load_model
 from traincast.operations.attention import Heads, flash, unfused
 from traincast.operations.base import Gemm, Pass

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
+from traincast.accuracy.measurements import Unreadable, read, rows
 from traincast.fills import placements
-from traincast.measurements import Unreadable, read, rows
 from traincast.memory import reported
 
 TABLE = rows()

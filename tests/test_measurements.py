@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
-from traincast.measurements.cells import Cells
-from traincast.measurements.layouts import layout, written_out
+from traincast.accuracy.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
+from traincast.accuracy.measurements.cells import Cells
+from traincast.accuracy.measurements.layouts import layout, written_out
 from traincast.stacks import stack_names
 
 TABLE = rows()

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.budget import budgets
+from traincast.accuracy.budget import budgets
+from traincast.accuracy.evidence import group_of
+from traincast.accuracy.measurements import readable, rows
+from traincast.accuracy.scoreboard import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
+from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
+from traincast.accuracy.validate import validate
 from traincast.cli import main
-from traincast.evidence import group_of
-from traincast.measurements import readable, rows
 from traincast.plots import accuracy
 from traincast.report_accuracy import accuracy_figure
-from traincast.scoreboard import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
-from traincast.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
-from traincast.validate import validate
 
 BOARD = board()
 DENSE = Subject(moe=False, stack="s", setting="a", plan=1)

@@ -7,11 +7,11 @@ import math
 import pytest
 
 import traincast as tc
+from traincast.accuracy.measurements import NEEDED, read, readable, rows
+from traincast.accuracy.scores import Prediction, spearman
+from traincast.accuracy.validate import validate
 from traincast.cli import main
-from traincast.measurements import NEEDED, read, readable, rows
 from traincast.memory import reported
-from traincast.scores import Prediction, spearman
-from traincast.validate import validate
 
 TABLE = rows()
 BY_ID = {row["id"]: row for row in TABLE}

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from traincast.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from traincast.accuracy.calibrate import Calibration, calibrate
+    from traincast.accuracy.validate import validate
     from traincast.assumptions import Assumptions
-    from traincast.calibrate import Calibration, calibrate
     from traincast.errors import InputError, NothingFits, TraincastError
     from traincast.estimate import Estimate, estimate
     from traincast.executors import study
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from traincast.reproduce import reproduce
     from traincast.results import Results
     from traincast.search import Found, search, search_each
-    from traincast.validate import validate
 
 __all__ = [
     "Accelerator",
@@ -65,7 +65,7 @@ __all__ = [
 
 _HOME = {
     "assumptions": ["Assumptions"],
-    "calibrate": ["Calibration", "calibrate"],
+    "accuracy.calibrate": ["Calibration", "calibrate"],
     "errors": ["InputError", "NothingFits", "TraincastError"],
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
@@ -77,7 +77,7 @@ _HOME = {
     "executors": ["study"],
     "reproduce": ["reproduce"],
     "results": ["Results"],
-    "validate": ["validate"],
+    "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

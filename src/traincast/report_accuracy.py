@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.budget import budgets
+from traincast.accuracy.budget import budgets
+from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.report import heading, paragraphs, table_of
-from traincast.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.units import quantity
 
 FAR: Final = 0.3  # mean error that says that something else is wrong
@@ -22,10 +22,10 @@ STILL_FAR: Final = (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.calibrate import Calibration
-    from traincast.parameters import Parameter
-    from traincast.scores import Summary
-    from traincast.validate import Report
+    from traincast.accuracy.calibrate import Calibration
+    from traincast.accuracy.parameters import Parameter
+    from traincast.accuracy.scores import Summary
+    from traincast.accuracy.validate import Report
 
 
 COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.logs import CollectiveRows, read
-from traincast.logs.nccl import operation
+from traincast.accuracy.logs import CollectiveRows, read
+from traincast.accuracy.logs.nccl import operation
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast import measurements
-from traincast.logs import TrainingRows, read
-from traincast.logs.tables import TRAINING
+from traincast.accuracy import measurements
+from traincast.accuracy.logs import TrainingRows, read
+from traincast.accuracy.logs.tables import TRAINING
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 GIVEN = {"model": "llama-3-8b", "seq": 4096, "recompute": "full", "gpu": "h100-sxm-80"}  # what the example leaves open

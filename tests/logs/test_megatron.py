@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast import measurements
-from traincast.logs import TrainingRows, read
-from traincast.logs.tables import TRAINING
+from traincast.accuracy import measurements
+from traincast.accuracy.logs import TrainingRows, read
+from traincast.accuracy.logs.tables import TRAINING
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 
@@ -271,6 +271,6 @@ def test_what_is_computed_again_of_some_layers_only(tmp_path):
 
 
 def test_software_of_a_log(tmp_path):
-    """As `traincast.measurements` reads the framework; a log of Megatron-LM from before its core has an older one."""
+    """As `traincast.accuracy.measurements` reads the framework; a log of Megatron-LM from before its core has an older one."""
     assert measurements.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
     assert of_megatron(tmp_path, megatron())["stack"] == "Megatron-LM"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast.logs import GemmRows, read
+from traincast.accuracy.logs import GemmRows, read
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 

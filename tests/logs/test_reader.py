@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast import measurements
-from traincast.logs import TrainingRows, read
-from traincast.logs.tables import TRAINING
+from traincast.accuracy import measurements
+from traincast.accuracy.logs import TrainingRows, read
+from traincast.accuracy.logs.tables import TRAINING
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "examples" / "my_cluster"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from traincast import measurements
-from traincast.logs.devices import KNOWN, NAMES, accelerator
-from traincast.logs.text import lines, number, whole
+from traincast.accuracy import measurements
+from traincast.accuracy.logs.devices import KNOWN, NAMES, accelerator
+from traincast.accuracy.logs.text import lines, number, whole
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
-from traincast import measurements
-from traincast.logs import TrainingRows, read
-from traincast.logs.tables import TRAINING
-from traincast.logs.torchtitan import MODELS
+from traincast.accuracy import measurements
+from traincast.accuracy.logs import TrainingRows, read
+from traincast.accuracy.logs.tables import TRAINING
+from traincast.accuracy.logs.torchtitan import MODELS
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 
@@ -127,7 +127,7 @@ def test_what_is_computed_again_of_some_layers_only(tmp_path):
 
 
 def test_software_of_a_log(tmp_path):
-    """As `traincast.measurements` reads the framework."""
+    """As `traincast.accuracy.measurements` reads the framework."""
     assert measurements.read(row(CLUSTER / "torchtitan.log")).stack == "torchtitan-2025"
     eager = example("torchtitan.log").replace('"enable": true', '"enable": false')
     assert measurements.read(row(written(tmp_path, "torchtitan.log", eager))).stack == "torchtitan-eager"

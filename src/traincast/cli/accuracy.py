@@ -28,7 +28,7 @@ def validate(
 
     Example: traincast validate --output parity.svg
     """
-    from traincast.validate import validate
+    from traincast.accuracy.validate import validate
     from traincast.written import check_output
 
     if output is not None:
@@ -74,8 +74,8 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
     """
-    from traincast.calibrate import fitted_to
-    from traincast.collected import read
+    from traincast.accuracy.calibrate import fitted_to
+    from traincast.accuracy.collected import read
     from traincast.written import check_output
 
     mistakes = Mistakes("calibrate")

@@ -1,4 +1,4 @@
-"""What the file of the errors of predictions holds; written by `traincast.error_file`, read by `traincast.uncertainty`."""
+"""What the file of the errors of predictions holds; written by `traincast.accuracy.error_file`, read by `traincast.uncertainty`."""
 
 from traincast.schema.entries import Amount, Count, File, Number, Part, Text
 

@@ -1,0 +1,87 @@
+"""The catalogue's file of the errors of predictions, ``catalog/errors.yaml``, as it is written from an estimate."""
+
+from collections.abc import Mapping
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from traincast.accuracy.error_estimates import ASSUMED, estimate_errors
+from traincast.accuracy.recorded import write_system
+from traincast.accuracy.residuals import PARTS, Residuals, gather
+from traincast.columns import Bools
+from traincast.uncertainty import Errors, Span
+
+
+def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
+    """Content of ``catalog/errors.yaml``.
+
+    Parameters
+    ----------
+    data, known : Residuals, Errors
+        Runs, and what was estimated from them.
+    day : str
+        When.
+    """
+    timed = data.weights > 0
+
+    def groups(mask: Bools) -> int:
+        return len(set(data.groups[mask].tolist()))
+
+    where = np.array([case.accelerator for case in data.cases])
+    heard = ~np.isnan(data.memory)
+    fitted = (*PARTS, "other_stacks", "quantile", "apart", "reach")
+    assumed = {name: _entry(value, "assumed", "docs/uncertainty.md") for name, value in ASSUMED.items()}
+    if (~np.isnan(data.without_stack)).any():
+        assumed["new_stack"] = _entry(known.new_stack, source=f"runs predicted with constants fitted without their software, {day}")
+    told = f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
+    return {
+        "name": "errors",
+        "title": "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)",
+        "source": f"{told} (source x model x accelerator), {day}",
+        "time": {name: _entry(getattr(known, name)) for name in fitted}
+        | {name: assumed[name] for name in ("new_stack", "new_accelerator")},
+        "memory": {
+            "ninety": _entry(known.memory, source=f"{int(heard.sum())} published runs with memory, {day}"),
+            "new_stack": assumed["memory_new_stack"],
+            "stacks": {
+                name: _entry(known.memory_stacks[name], source=f"{groups(heard & (data.stacks == name))} groups, {day}")
+                for name in sorted(known.memory_stacks)
+            },
+        },
+        "stacks": {
+            name: _entry(known.stacks[name], source=f"{groups(timed & (data.stacks == name))} groups, {day}")
+            for name in sorted(known.stacks)
+        },
+        "accelerators": {name: groups(timed & (where == name)) for name in sorted(known.accelerators)},
+        "dense": _spans(known.dense),
+        "moe": _spans(known.moe),
+    }
+
+
+def _entry(value: float, basis: str = "fitted", source: str | None = None) -> dict[str, Any]:
+    """A figure of the file."""
+    return {
+        "value": int(value) if value == int(value) else float(f"{value:.4g}"),
+        **({"source": source} if source else {}),
+        "basis": basis,
+    }
+
+
+def _spans(some: Mapping[str, Span]) -> dict[str, Any]:
+    """Sizes that were measured, and by how much errors change beyond them."""
+    return {
+        name: {"least": _entry(one.least, "measured"), "most": _entry(one.most, "measured"), "drift": _entry(one.drift)}
+        for name, one in some.items()
+    }
+
+
+def write_errors(path: str | Path | None = None) -> Errors:
+    """Estimate the error model from the table of left-out residuals and write it to a file; into the catalogue without a path."""
+    data = gather()
+    known = estimate_errors(data)
+    file = Path(str(files("traincast").joinpath("catalog", "errors.yaml"))) if path is None else Path(path)
+    write_system(file, document(data, known, date.today().isoformat()))
+    return known

@@ -1,0 +1,122 @@
+"""Logs of DeepSpeed, with its configuration (``ds_config.json``)."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from traincast.accuracy.logs import settings
+from traincast.accuracy.logs.cells import complete
+from traincast.accuracy.logs.runs import Step, counted, last_run, timed, training_rows
+from traincast.accuracy.logs.tables import TrainingRows
+from traincast.accuracy.logs.text import lines, number, truth, whole
+
+NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
+SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
+STARTS: Final = r"DeepSpeed info: version=|\[launch\.py"
+PIPELINE: Final = re.compile(rf"steps?:?\s*=?\s*(\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
+CURRENT: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?CurrSamplesPerSec={NUMBER}(?=[,\s])")
+AVERAGE: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?\bSamplesPerSec={NUMBER}(?=[,\s])")
+WALL_CLOCK: Final = re.compile(
+    rf"time \(ms\) \| (?:fwd|forward): {NUMBER} \| (?:bwd|backward): {NUMBER} \|.*\bstep: {NUMBER}(?=\s|$)"
+)
+MEMORY: Final = re.compile(rf"MaxMemAllocated={NUMBER}GB")
+
+
+def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
+    """The last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`.
+
+    DeepSpeed does not know the model, nor what it computes again: both must be given.
+    """
+    by_rate = CURRENT if CURRENT.search(text) else AVERAGE if AVERAGE.search(text) else None
+    by_rate = None if PIPELINE.search(text) else by_rate
+    run = last_run(lines(text), _throughput(by_rate) if by_rate else _seconds(text), STARTS)
+    said = run.said()
+    listed = settings.listed(line for line in said if ":print]" in line or ". " in line)
+    told = dict(config) or settings.block(said, r"\bjson = ") or _whole_json(said)
+    found = _columns(told, listed) | {"stack": "deepspeed-2025", "memory_gb_published": run.memory}
+    found["memory_kind"] = "allocated" if run.memory else None
+    if not PIPELINE.search(text):
+        found |= {"pp": found.get("pp") or 1}
+    row = complete(file, found, given)
+    timing = timed(run, warm_up)
+    if timing and by_rate:
+        timing = ((whole(row.get("gbs")) or 0) / timing[0], *timing[1:])
+    return training_rows(file, row, run, timing)
+
+
+def _seconds(text: str) -> Callable[[str], Step | None]:
+    """What reads a line on progress in seconds: as the pipeline engine writes it, else the sum of what is timed of a step."""
+    if not PIPELINE.search(text):
+        return counted(WALL_CLOCK, lambda match: sum(number(one) or 0 for one in match.groups()) / 1000)
+
+    def step(line: str) -> Step | None:
+        match = PIPELINE.search(line)
+        seconds = number(match[2]) if match else None
+        return Step(int(match[1]), seconds) if match and seconds else None
+
+    return step
+
+
+def _throughput(pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
+    """What reads a line on progress in samples/s: of the last step, or their mean in old logs."""
+
+    def step(line: str) -> Step | None:
+        match = pattern.search(line)
+        rate = number(match[2]) if match else None
+        held = MEMORY.search(line)
+        return Step(int(match[1]), rate, memory=number(held[1]) if held else None) if match and rate else None
+
+    return step
+
+
+def _whole_json(said: list[str]) -> dict[str, Any]:
+    """A configuration printed on one line."""
+    for line in said:
+        if "train_micro_batch_size_per_gpu" in line and "{" in line:
+            try:
+                found = json.loads(line[line.index("{") : line.rindex("}") + 1])
+            except (ValueError, RecursionError):
+                continue
+            return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _columns(told: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, Any]:
+    """Columns out of the configuration, and of what DeepSpeed lists of it when it starts."""
+
+    def section(name: str) -> Mapping[str, Any]:
+        found = told.get(name)
+        return found if isinstance(found, Mapping) else {}
+
+    micro = whole(listed.get("train_micro_batch_size_per_gpu", told.get("train_micro_batch_size_per_gpu")))
+    steps = whole(listed.get("gradient_accumulation_steps", told.get("gradient_accumulation_steps")))
+    gbs = whole(listed.get("train_batch_size", told.get("train_batch_size")))
+    ranks = whole(listed.get("world_size"))
+    dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
+    tp = whole(section("tensor_parallel").get("autotp_size")) or 1
+    stage = listed.get("zero_optimization_stage", section("zero_optimization").get("stage"))
+    return {
+        "mbs": micro,
+        "gbs": gbs or (micro * steps * dp if micro and steps and dp else None),
+        "gpus": dp * tp if dp else None,
+        "tp": tp,
+        "cp": 1,
+        "vp": 1,
+        "zero": stage if str(stage) in ("0", "1", "2", "3") else "0" if told or listed else None,
+        "precision": _precision(told, listed) if told or listed else None,
+    }
+
+
+def _precision(told: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+    """What products are computed in; None where the configuration leaves it to another program (``"auto"``)."""
+    for name, flags, sections in (
+        ("bf16", ("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
+        ("fp16", ("fp16_enabled", "float16_config"), ("fp16",)),
+    ):
+        here = [part.get("enabled") for one in sections if isinstance(part := told.get(one), Mapping)]
+        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(map(truth, here)):
+            return name
+        if "auto" in here and not any(flag in listed for flag in flags):
+            return None
+    return "fp32"

@@ -1,0 +1,123 @@
+"""Logs of Megatron-LM, Megatron-Core and Megatron-DeepSpeed, of Megatron-Bridge, and of NeMo."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from traincast.accuracy.logs import settings
+from traincast.accuracy.logs.cells import complete
+from traincast.accuracy.logs.megatron_settings import cells
+from traincast.accuracy.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
+from traincast.accuracy.logs.tables import TrainingRows
+from traincast.accuracy.logs.text import lines, number, truth
+
+NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
+ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
+NEMO: Final = re.compile(
+    rf"(?:iteration (\d{{1,12}})/\d+ \||\| (\d{{1,12}})/\d+ \[).*?train_step_timing in s[:=]\s*{NUMBER}\s*(?=[|,\]\s]|$)"
+)
+BRIDGE: Final = re.compile(rf"Step Time\s*:\s*{NUMBER}\s*s\b")
+BATCH: Final = re.compile(r"global[ _]batch[ _]size:\s*(\d{1,12})\s*\|")
+MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*{NUMBER}")
+SIGNS: Final = r"elapsed time per iteration \(ms\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b"
+STARTS: Final = r"-{3,} arguments -{3,}|using world size: \d|Experiments will be logged at"
+GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
+
+
+def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
+    """The last run of a log.
+
+    Parameters
+    ----------
+    file : str
+        Name of the file.
+    text : str
+        Its content.
+    given : mapping of str to Any
+        Columns that the caller knows.
+    config : mapping of str to Any
+        Configuration of the run, empty if the log has it.
+    warm_up : int
+        Iterations to skip.
+
+    Raises
+    ------
+    InputError
+        If something is missing.
+    """
+    run = last_run(lines(text), _step(text), STARTS)
+    said = run.said()
+    told = settings.flat(config) | settings.listed(_arguments(said))
+    if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
+        told["use_distributed_optimizer"] = True  # NeMo's name of it
+    found = {name: value for name, value in cells(told).items() if value is not None} | _stated(said)
+    gbs = run.steps[-1].gbs if run.steps else None
+    found |= {"stack": _stack(text, told), "gbs": gbs or found.get("gbs"), "memory_gb_published": _memory(run)}
+    found["memory_kind"] = "allocated" if found["memory_gb_published"] else None
+    row = complete(file, found, given)
+    return training_rows(file, row, run, timed(run, warm_up))
+
+
+def _step(text: str) -> Callable[[str], Step | None]:
+    """What reads progress of this log: iterations as Megatron writes them, else as NeMo does, else Bridge's step times."""
+    if ITERATION.search(text):
+        return _iteration
+    if NEMO.search(text):
+        return _nemo
+    return counted(BRIDGE, lambda match: number(match[1]))
+
+
+def _iteration(line: str) -> Step | None:
+    """Progress as Megatron writes it."""
+    match = ITERATION.search(line)
+    at, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
+    return Step(int(at), milliseconds / 1000, _batch(line)) if at is not None and milliseconds else None
+
+
+def _nemo(line: str) -> Step | None:
+    """Progress as NeMo writes it, line by line or as a bar."""
+    match = NEMO.search(line)
+    seconds = number(match[3]) if match else None
+    return Step(int(match[1] or match[2]), seconds, _batch(line)) if match and seconds else None
+
+
+def _batch(line: str) -> int | None:
+    """Global batch of a line on progress."""
+    match = BATCH.search(line)
+    return int(match[1]) if match else None
+
+
+def _arguments(said: list[str]) -> list[str]:
+    """Lines of the block of arguments; all lines where there is none, or it does not end."""
+    begin = next((at for at, line in enumerate(said) if re.search(r"-{3,} arguments -{3,}", line)), 0)
+    end = next((at for at, line in enumerate(said) if re.search(r"-{3,} end of arguments -{3,}", line)), len(said))
+    return said[begin:end] if begin < end else said
+
+
+def _stated(said: list[str]) -> dict[str, Any]:
+    """What a log says besides its settings: the padded vocabulary and the number of GPUs."""
+    found: dict[str, Any] = {}
+    for line in said:
+        if padded := re.search(r"padded vocab .*new size: (\d{1,12})\b", line):
+            found["vocab"] = int(padded[1])
+        if world := re.search(r"using world size: (\d{1,12})\b", line):
+            found["gpus"] = int(world[1])
+    return found
+
+
+def _stack(text: str, told: Mapping[str, Any]) -> str:
+    """The framework."""
+    if truth(told.get("deepspeed")):
+        return "Megatron-DeepSpeed"
+    if "train_step_timing" in text:
+        return "NeMo"
+    if BRIDGE.search(text) or "megatron.bridge" in text:
+        return "Megatron-Bridge"
+    return "Megatron-Core" if "transformer_impl" in told else "Megatron-LM"  # an argument since there is a core
+
+
+def _memory(run: LastRun) -> float | None:
+    """Memory of the fullest rank that says [GiB]."""
+    found = (MEMORY.search(line) for _, line in run.header)
+    held = [(number(match[2]) or 0.0) * GIB[match[1]] for match in found if match]
+    return round(max(held), 3) or None if held else None

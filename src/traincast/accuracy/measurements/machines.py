@@ -1,0 +1,91 @@
+"""The machine a row of measured runs names: accelerator and network, as a system of the catalogue."""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from traincast.accuracy.measurements.cells import Cells
+from traincast.documents import catalogue
+from traincast.hardware import System
+from traincast.load import load_system
+
+SMALL_NODE: Final = 4  # accelerators of a node that is half of the usual 8
+MACHINES: Final = (  # accelerator, what its network is called, system of the catalogue; the first that fits
+    ("a100-sxm-80", r"4x200Gb/s HDR", "hgx-a100-hdr-4x200"),
+    ("a100-sxm-80", r"Jean Zay", "jean-zay-a100"),
+    ("a100-sxm-80", r"8x200Gb/s RoCE|1600 ?Gbps", "hgx-a100-roce-8x200"),
+    ("a100-sxm-80", r"RoCE|400Gb/s per node", "hgx-a100-roce"),
+    ("a100-sxm-80", r"Selene", "selene"),
+    ("a100-sxm-80", r"NDm A100", "azure-ndm-a100-v4"),
+    ("a100-sxm-80", r"", "dgx-a100"),
+    ("a100-sxm-40", r"RoCE|1600 ?Gbps", "hgx-a100-40-roce-8x200"),
+    ("a100-sxm-40", r"", "dgx-a100-40"),
+    ("h100-sxm-80", r"EFA|p5", "aws-p5"),
+    ("h100-sxm-80", r"Arista", "llama3-h100"),
+    ("h100-sxm-80", r"ND H100 v5", "azure-nd-h100-v5"),
+    ("h100-sxm-80", r"Eos(?!-class)", "eos"),
+    ("h100-sxm-80", r"TCPX|A3 Mega", "gcp-a3-mega"),
+    ("h100-sxm-80", r"800Gb/s per node", "hgx-h100-roce-8x100"),
+    ("h100-sxm-80", r"", "dgx-h100"),
+    ("h100-96-hbm2e-500w", r"", "grand-teton-h100-96"),
+    ("h200", r"A3 Ultra", "gcp-a3-ultra"),
+    ("h200", r"ND H200 v5", "azure-nd-h200-v5"),
+    ("h200", r"EFA|p5en", "aws-p5en"),
+    ("h200", r"", "dgx-h200"),
+    ("h800-sxm-80", r"", "hgx-h800"),
+    ("b200", r"GCP A4", "gcp-a4"),
+    ("b200", r"EFA|p6", "aws-p6-b200"),
+    ("b200", r"", "dgx-b200"),
+    ("b300", r"", "dgx-b300"),
+    ("gb200", r"", "gb200-nvl72"),
+    ("gb300", r"", "gb300-nvl72"),
+    ("gh200-96", r"", "gh200-node4"),
+    ("v100-sxm-32", r"", "dgx-2"),
+    ("mi250x-gcd", r"", "frontier"),
+    ("mi250-gcd", r"", "mi250-node"),
+    ("mi300x", r"", "mi300x-node"),
+    ("mi325x", r"", "mi325x-node"),
+    ("mi355x", r"", "mi355x-node"),
+    ("tpuv4", r"", "tpu-v4-pod"),
+    ("tpuv5e", r"", "tpu-v5e-pod"),
+    ("tpuv5p", r"", "tpu-v5p-pod"),
+    ("tpuv6e", r"", "tpu-v6e-pod"),
+    ("gaudi2", r"", "gaudi2-node"),
+)
+
+
+@lru_cache
+def _system(name: str) -> System:
+    """A system of the catalogue, read once for all rows."""
+    return load_system(name)
+
+
+def machine(cells: Cells) -> System | None:
+    """The machine of a row: the system it names, or the first whose accelerator and network fit.
+
+    Where only the accelerator is told, its usual machine stands for it: a DGX, or the maker's own.
+
+    Parameters
+    ----------
+    cells : Cells
+        A row. `system` may hold a name of the catalogue; else `gpu` and `interconnect` decide.
+
+    Returns
+    -------
+    System or None
+        None (and a problem is noted) where there is none.
+    """
+    named = cells.text("system").lower()
+    if named in catalogue("systems"):
+        return _system(named)
+    gpu, network = cells.text("gpu").lower(), cells.text("interconnect")
+    if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
+        cells.assume("interconnect")
+        return _system("perlmutter")  # the catalogue's nodes of four
+    for accelerator, called, name in MACHINES:
+        if gpu == accelerator and re.search(called, network, re.IGNORECASE):
+            if not network or re.search("not stated", network):
+                cells.assume("interconnect")
+            return _system(name)
+    cells.problem(f"accelerator {gpu!r} is not known" if gpu else "accelerator is not known")
+    return None

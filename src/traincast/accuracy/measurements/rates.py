@@ -1,0 +1,84 @@
+"""What was measured in a row: the time of a step (as published, from tokens per second, or from FLOP/s), and which memory."""
+
+from typing import Final
+
+from traincast.accuracy.measurements.cells import Cells
+from traincast.hardware import System
+from traincast.memory import LEFT_OUT, Reported
+from traincast.model import Model
+
+RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
+REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, how memory is measured; the first that fits
+    (r"", r"max_allocated", "allocated"),
+    (r"Megatron-DeepSpeed", r"", "device"),  # nvidia-smi
+    (r"", r"", "reserved"),  # what PyTorch holds, as torchtitan and nanotron log it
+)
+AGAIN: Final = 4 / 3  # products of a layer with full recomputation, over those without
+ATTENTION: Final = {
+    "full": 12.0,
+    "half": 6.0,
+}  # FLOP of a token in a layer, forward and backward, for each key and width of queries
+
+
+def seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
+    """Time of a step [s], None where the row has none.
+
+    Parameters
+    ----------
+    cells : Cells
+        A row; time from a rate of FLOP/s is noted as assumed.
+    model, system : Model, System
+        What ran, and where.
+    gbs : int
+        Global batch [sequences].
+    """
+    told, tokens = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
+    if told is not None:
+        return told if told > 0 else None
+    done = gbs * model.seq / max(cells.whole("gpus"), 1)  # tokens of a GPU
+    if tokens:
+        return done / tokens if tokens > 0 else None
+    rate, each = _rate(cells, system), _flops_of_token(cells, model)
+    if not rate or each is None or rate < 0:
+        return None
+    cells.assume("step_seconds")
+    return done * each / rate
+
+
+def reported(cells: Cells) -> Reported:
+    """How the memory of a row was measured, as the column `memory_kind` or its notes say."""
+    told = cells.text("memory_kind")
+    if told and told not in LEFT_OUT:
+        cells.problem(f"memory_kind = {told!r} is none of {', '.join(LEFT_OUT)}")
+    if told:
+        return next((kind for kind in LEFT_OUT if kind == told), "device")
+    return next(kind for name, hint, kind in REPORTED if cells.says(name, "stack") and cells.says(hint, "notes"))
+
+
+def _rate(cells: Cells, system: System) -> float | None:
+    """Published FLOP/s of a GPU."""
+    if teraflops := cells.number("tflops_published"):
+        return teraflops * 1e12
+    share = cells.number("mfu_published")
+    peak = float(system.accelerator.matrix_flops)
+    return share * peak if share and cells.text("precision") in ("bf16", "fp16", "16-bit") else None
+
+
+def _flops_of_token(cells: Cells, model: Model) -> float | None:
+    """FLOP a token is credited with, None where the convention is not told well enough.
+
+    The usual counts are one: 6 for every weight of a product a token meets, and 12 (6 where only the causal half is counted) for
+    every key and width of queries, which for a GPT is 72BLlh² (1 + l/6h + V/12Lh); with full recomputation layers count 4/3.
+    """
+    told = "flops_convention"
+    if model.experts is not None or cells.says(r"not (stated|verified)", told):
+        return None
+    attention = next((factor for word, factor in ATTENTION.items() if cells.says(rf"\b{word}\b", told)), None)
+    if attention is None and cells.says(r"Bs?lh\^2", told):
+        attention = ATTENTION["full"]
+    if attention is None:
+        return None
+    layers = 6.0 * model.layers * (model.attention_matrices + model.mlp_matrices(model.ffn))
+    layers += model.layers * attention * model.seq * model.heads * model.head_width
+    again = cells.says(r"hardware FLOPs|96\*?B", told)
+    return layers * (AGAIN if again else 1.0) + 6.0 * model.hidden * (model.vocab or 0)

@@ -1,0 +1,156 @@
+"""Predictions against measured runs: row by row, and summed up by source."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from traincast.accuracy.batches import Batch, batches
+from traincast.accuracy.measurements import Run, readable, rows
+from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
+from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.errors import InputError
+from traincast.memory import LEFT_OUT, reported
+from traincast.stacks import resolve
+
+__all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
+ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """Predictions of a table of runs.
+
+    Parameters
+    ----------
+    predictions : tuple of Prediction
+        Every row, in order.
+    summaries, totals : tuple of Summary
+        Errors by source; and of all dense models, and all with experts.
+    assumptions : str
+        What was assumed.
+    subjects : mapping of str to Subject
+        What the rows are of that can be read, by id.
+    """
+
+    predictions: tuple[Prediction, ...]
+    summaries: tuple[Summary, ...]
+    totals: tuple[Summary, ...]
+    assumptions: str
+    subjects: Mapping[str, Subject] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        done = [one for one in self.predictions if one.skipped is None]
+        return f"<Report of {len(done)} runs, {len(self.predictions) - len(done)} skipped>"
+
+    @property
+    def moe(self) -> frozenset[str]:
+        """Rows whose model has experts."""
+        return frozenset(run for run, subject in self.subjects.items() if subject.moe)
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the measured step times that lie in the 90 % intervals of their predictions; None without intervals or times."""
+        inside = [
+            one.low <= one.measured_step_seconds <= one.high
+            for one in self.predictions
+            if one.low is not None and one.high is not None and one.measured_step_seconds is not None
+        ]
+        return float(np.mean(inside)) if inside else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: every row, the summary by source, that of all dense and all mixture-of-experts models, reasons of skips."""
+        return {
+            "assumptions": self.assumptions,
+            "rows": [{name: getattr(one, name) for name in ROW} for one in self.predictions],
+            "summary": _by_source(self.summaries),
+            "totals": _by_source(self.totals),
+            "coverage": self.coverage,
+            "skipped": dict(reasons(self.predictions).most_common()),
+        }
+
+
+def _by_source(some: Iterable[Summary]) -> dict[str, dict[str, Any]]:
+    """Summaries by their source."""
+    return {one.source: {key: value for key, value in asdict(one).items() if key != "source"} for one in some}
+
+
+def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "calibrated", *, parts: bool = False) -> Report:
+    """Predict every run of a table that can be read, and compare.
+
+    Parameters
+    ----------
+    runs : str or Path, optional
+        A CSV file with the columns of the bundled table of published runs; that table itself if left out.
+    assumptions : str or Assumptions
+        What is assumed; ``"calibrated"`` takes for each run the software stack that ran it.
+    parts : bool
+        Whether predictions say what the time of a step is spent on.
+
+    Returns
+    -------
+    Report
+        A prediction, or the reason it is skipped, for every row, in their order; errors by source.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read.
+
+    Examples
+    --------
+    >>> import traincast as tc
+    >>> report = tc.validate()
+    >>> next(one for one in report.predictions if one.id == "korth-008").skipped is None
+    True
+    """
+    table = list(readable(rows(runs)))
+    told = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
+    usable = [run for _, run in table if isinstance(run, Run)]
+    told |= {one.id: one for one in _predicted(usable, assumptions, parts)}
+    every, of = tuple(told[row["id"]] for row, _ in table), {run.id: _subject(run) for run in usable}
+    name = assumptions if isinstance(assumptions, str) else assumptions.name
+    return Report(every, summaries(every, of), totals(every, of), name, of)
+
+
+def _subject(run: Run) -> Subject:
+    """What a run is of: those of one model, machine, batch, precision and software differ in their plan only."""
+    alike = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
+    return Subject(moe=run.model.experts is not None, stack=run.stack, setting=alike, plan=run.plan)
+
+
+def _predicted(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:
+    """Predictions of runs; those that differ in numbers only are estimated side by side."""
+    found, refused = batches(runs)
+    for i, reason in refused.items():
+        yield Prediction(runs[i].id, skipped=reason)
+    for batch in found:
+        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: each with its own software
+        yield from _batch(batch, [runs[i] for i in batch.rows], assumed, parts)
+
+
+def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
+    """Predictions of the runs of a batch."""
+    try:
+        est = batch.estimate(batch.system, assumed)
+    except InputError as error:  # a precision that the accelerator lacks, say
+        yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
+        return
+    kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
+    ends = est.interval or (np.nan, np.nan)
+    seconds, low, high, *memory = (np.broadcast_to(np.asarray(one), len(runs)) for one in (est.step_seconds, *ends, *kinds))
+    spent = {part: np.broadcast_to(np.asarray(value), len(runs)) for part, value in (est.breakdown if parts else {}).items()}
+    for i, run in enumerate(runs):
+        held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
+        yield Prediction(
+            run.id,
+            run.step_seconds,
+            float(seconds[i]),
+            low=float(low[i]) if est.interval else None,
+            high=float(high[i]) if est.interval else None,
+            measured_memory_bytes=run.memory_bytes,
+            predicted_memory_bytes=float(held[i]),
+            parts={part: float(value[i]) for part, value in spent.items()},
+        )
