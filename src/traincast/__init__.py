@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from traincast.reproduce import reproduce
     from traincast.results import Results
     from traincast.search import Found, search, search_each
+    from traincast.thumb import Advice, advise
 
 __all__ = [
     "Accelerator",
+    "Advice",
     "Assumptions",
     "Calibration",
     "Estimate",
@@ -46,6 +48,7 @@ __all__ = [
     "System",
     "Tier",
     "TraincastError",
+    "advise",
     "calibrate",
     "estimate",
     "hardware_flops_per_token",
@@ -79,6 +82,7 @@ _HOME = {
     "results": ["Results"],
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
+    "thumb": ["Advice", "advise"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -169,6 +169,7 @@ class _Sheet:
 def metrics(
     est: Estimate,
     *,
+    step_seconds: Column | None = None,
     tokens: Column | None = None,
     price: Column | None = None,
     restart_seconds: Column | None = None,
@@ -181,6 +182,8 @@ def metrics(
     ----------
     est : Estimate
         The step of a plan, or of columns of plans.
+    step_seconds : Column, optional
+        Measured time of a step, in place of the estimated one [s].
     tokens : Column, optional
         Tokens of the whole run; those of the model's `training_sequences` if left out [token].
     price : Column, optional
@@ -209,6 +212,7 @@ def metrics(
     ("the system's node_power (or accelerator.power)",)
     """
     given = {
+        "step_seconds": step_seconds,
         "tokens": tokens,
         "price": price,
         "restart_seconds": restart_seconds,

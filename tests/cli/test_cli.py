@@ -21,6 +21,7 @@ COMMANDS = {
     " --assumptions paper",
     "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --dp 2 --gbs 128",
     "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
+    "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "catalog": "catalog",
     "catalog-system": "catalog polaris",
@@ -48,7 +49,7 @@ def run(capsys):
     return run
 
 
-FITTED = {"estimate-modern"}  # what is fitted moves with every fit: approved is the form
+FITTED = {"advise", "estimate-modern"}  # what is fitted moves with every fit: approved is the form
 
 
 def figureless(text):
@@ -115,6 +116,21 @@ def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
     assert sum(device["parts"].get("moe", 0) for device in told["devices"]) == 58
 
 
+def test_advice_says_what_to_change(run):
+    """What fails to divide, what does not fit, and the network that is not enough are all told."""
+    code, out, err = run("advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512")
+    assert (code, err) == (0, "")
+    assert "32 heads of 64" in out
+    assert "predicted" in out
+    code, out, err = run("advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64 --network-share 0.001")
+    assert code == 1
+    assert "would fit" in err or "would cut it" in err
+    assert "not enough" in out
+    _, out, _ = run("advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper")
+    assert "tiles and waves: not known" in out
+    assert "stays inside of one node" in out
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -169,6 +185,7 @@ FLOPS, SENSITIVITY = "flops_per_second_per_gpu", "sensitivity_10_percent_better"
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
         "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
         "memory llama-3-70b --system dgx-h100 --tp 8 --pp 4 --dp 4",
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",
         "catalog",
         "catalog h200-nvs8",
     ],
@@ -287,6 +304,10 @@ WRONG = {
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --vp 0": ("vp = 0", "at least 1"),
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds -1": ("step_seconds = -1", "above 0"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --network-share 5": ("network share: 5", "between 0 and 1"),
+    "advise gpt3-175b --system dgx-a100 --tp 7 --pp 8 --dp 4": ("tp does not divide the attention heads", "heads = 96"),
+    "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),
     "catalog wibble": ("unknown model, system, accelerator or software stack 'wibble'", ""),
     "reproduce 1234.5678": ("1234.5678", "2410.00273"),
     "wibble": ("wibble", ""),

@@ -21,6 +21,7 @@ PAGES = [
     "docs/collectives.md",
     "docs/studies.md",
     "docs/metrics.md",
+    "docs/advise.md",
     "docs/validation.md",
     "docs/calibration.md",
 ]
@@ -33,6 +34,8 @@ DOCTESTS = [
     "traincast.flops",
     "traincast.estimate",
     "traincast.metrics",
+    "traincast.anatomy",
+    "traincast.thumb",
     "traincast.fills",
     "traincast.executors",
 ]

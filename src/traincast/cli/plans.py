@@ -211,10 +211,10 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    est = _estimated(asked, model, system, plan or Plan(), assumptions)
+    est = estimated(asked, model, system, plan or Plan(), assumptions)
     if json:
         told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
-        print_json(_case(est) | told | ({"operations": est.operations()} if operations else {}))
+        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}))
     else:
         from traincast.report import console, header, print_breakdowns, print_metrics, print_operations
 
@@ -224,7 +224,7 @@ def estimate(
         print_metrics(asked.metrics(est), out)
         if operations:
             print_operations(est, out)
-    _require_fit(est)
+    require_fit(est)
 
 
 @app.command
@@ -245,19 +245,24 @@ def memory(
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     given = plan or Plan()
-    est = _estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
+    est = estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
     if json:
-        print_json(_case(est) | {"estimate": est.summary(), "devices": est.devices()})
+        from traincast.anatomy import kept_by
+
+        kept = {"bytes_per_parameter": kept_by(est).to_dict()}
+        print_json(case_of(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
     else:
         from traincast.report import console, header, print_devices
+        from traincast.report_advice import print_kept
 
         out = console()
         header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model), timed=False)
         print_devices(est, out)
-    _require_fit(est)
+        print_kept(est, out)
+    require_fit(est)
 
 
-def _estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: str | None, usual: int | None = None) -> "Estimate":
+def estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: str | None, usual: int | None = None) -> "Estimate":
     """The estimate of a plan, once everything asked is found usable."""
     from traincast.estimate import check_assumptions, check_size, estimate
 
@@ -269,7 +274,7 @@ def _estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: s
     return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
 
 
-def _require_fit(est: "Estimate") -> None:
+def require_fit(est: "Estimate") -> None:
     """End with exit code 1 if a plan does not fit."""
     if not est.fits:
         from traincast.advice import short_of
@@ -277,7 +282,7 @@ def _require_fit(est: "Estimate") -> None:
         raise NothingFits(f"the plan does not fit: {short_of(est, advice=True)}")
 
 
-def _case(est: "Estimate | Found") -> dict[str, Any]:
+def case_of(est: "Estimate | Found") -> dict[str, Any]:
     """What was asked, for machines."""
     gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
     return {
@@ -301,7 +306,7 @@ def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
 
     sure = found.within_3_percent
     within = {} if sure is None else {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
-    return _case(found) | {
+    return case_of(found) | {
         "framework": found.framework.name,
         "objective": found.objective,
         "strategies": found.strategies,

@@ -1,0 +1,229 @@
+"""What a parameter and a step are made of: bytes by recipe, and FLOP/s and utilisation of a measured time by every convention.
+
+Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tune up for the best performance" (Machine Learning
+Engineering), unless another source is named.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from traincast.choices import words
+from traincast.errors import InputError, not_a, unknown
+from traincast.estimate import Estimate
+from traincast.flops import CONVENTIONS
+from traincast.metrics import metrics
+from traincast.model import Model
+from traincast.plan import Plan, Plans
+from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS
+
+STATES: Final = ("weights", "gradients", "optimizer")  # components of memory that are kept for every parameter
+BEKMAN: Final = "bekman"  # the convention of the formula of thumb
+
+
+def one_plan(est: Estimate) -> Plan:
+    """The plan of an estimate of one.
+
+    Raises
+    ------
+    InputError
+        If it is of columns of plans or machines.
+    """
+    if wrong := not_a("est", est, "an Estimate", Estimate):
+        raise InputError("advice", wrong)
+    if not isinstance(est.plan, Plan) or est.system.columns():
+        raise InputError("advice", ["the estimate is of columns of plans or machines: advice is on one plan on one machine"])
+    return est.plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerParameter:
+    """What is kept of every parameter before anything is sharded.
+
+    Parameters
+    ----------
+    weights, master, gradients, moments : float
+        Working copy; fp32 master copy where there is one; accumulated gradient; states of the optimizer [byte].
+    """
+
+    weights: float
+    master: float
+    gradients: float
+    moments: float
+
+    @property
+    def training(self) -> float:
+        """All of it [byte]."""
+        return self.weights + self.master + self.gradients + self.moments
+
+    @property
+    def inference(self) -> float:
+        """Weights and master copy: what a model trained so takes where it is not trained [byte]."""
+        return self.weights + self.master
+
+    def to_dict(self) -> dict[str, float]:
+        """For machines: bytes of a parameter."""
+        return asdict(self) | {"training": self.training, "inference": self.inference}
+
+
+def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: str = "fp32") -> PerParameter:
+    """Bytes per parameter of a recipe. Casts to low precision are left out: they live while a step lasts.
+
+    Parameters
+    ----------
+    precision : str
+        Recipe of precision, as ``Plan.precision``.
+    optimizer : str
+        Optimizer, as ``Plan.optimizer_kind``.
+    grad_dtype : {"fp32", "16-bit"}
+        What gradients are accumulated in, at least in the weights' precision.
+
+    Returns
+    -------
+    PerParameter
+        Its parts [byte].
+
+    Raises
+    ------
+    InputError
+        If a name is unknown.
+
+    Examples
+    --------
+    >>> per_parameter().training, per_parameter().inference  # mixed precision, AdamW
+    (18.0, 6.0)
+    """
+    for kind, name, known in (
+        ("precision", precision, PRECISIONS),
+        ("optimizer", optimizer, OPTIMIZERS),
+        ("grad_dtype", grad_dtype, GRADIENTS),
+    ):
+        if name not in known:
+            raise unknown(kind, name, known)
+    return _kept(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
+
+
+def kept_by(est: Estimate) -> PerParameter:
+    """Bytes per parameter as the plan of an estimate keeps them, before anything is sharded."""
+    columns = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
+    return _kept(columns.ready(est.assumptions))
+
+
+def _kept(plan: Plans) -> PerParameter:
+    """Bytes per parameter of plans that say what gradients are accumulated in."""
+    recipe = plan.recipe
+    return PerParameter(weights=2 * recipe.width, master=recipe.master, gradients=plan.gradient_bytes, moments=plan.optimizer.state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Throughput:
+    """FLOP/s and utilisation of one GPU by one convention.
+
+    Parameters
+    ----------
+    convention : str
+        What is counted.
+    model_flops_per_second : float
+        FLOPs the model asks for [FLOP/s].
+    hardware_flops_per_second : float, optional
+        With those computed again, where that is counted [FLOP/s].
+    mfu, hfu : float, optional
+        Both relative to the peak, where that is known.
+    source : str
+        Who counts so.
+    """
+
+    convention: str
+    model_flops_per_second: float
+    hardware_flops_per_second: float | None
+    mfu: float | None
+    hfu: float | None
+    source: str
+
+
+def throughput(est: Estimate, step_seconds: float | None = None) -> list[Throughput]:
+    """FLOP/s and utilisation of one GPU by every convention, and by the formula of thumb.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan: supplies model, batch, GPUs, recomputation and peak.
+    step_seconds : float, optional
+        Measured time of a step; the predicted one without it [s].
+
+    Returns
+    -------
+    list of Throughput
+        One for each of `traincast.flops.CONVENTIONS`, and ``"bekman"``.
+
+    Raises
+    ------
+    InputError
+        If the step time is no finite number above 0.
+    """
+    known = metrics(est, step_seconds=step_seconds)
+    mfu, hfu = known.mfu or {}, known.hfu or {}
+    peak = _peak(est)
+    found = [
+        Throughput(
+            convention=name,
+            model_flops_per_second=float(known.flops_per_second_per_gpu[name]),
+            hardware_flops_per_second=None if peak is None or name not in hfu else float(hfu[name]) * peak,
+            mfu=_number(mfu, name),
+            hfu=_number(hfu, name),
+            source=convention.source,
+        )
+        for name, convention in CONVENTIONS.items()
+    ]
+    seconds = float(est.step_seconds if step_seconds is None else step_seconds)
+    model, hardware = (
+        flops_of_thumb(est.model, est.gbs, again) / seconds / int(est.plan.gpus) for again in (False, recomputes_all(est))
+    )
+    shares = (None, None) if peak is None else (model / peak, hardware / peak)
+    thumb = Throughput(
+        convention=BEKMAN,
+        model_flops_per_second=model,
+        hardware_flops_per_second=hardware,
+        mfu=shares[0],
+        hfu=shares[1],
+        source="Bekman: parameters × 3 (4 with checkpointing) × 2 × tokens",
+    )
+    return [*found, thumb]
+
+
+def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
+    """FLOPs of a step by the formula of thumb: parameters × 2 × 3 × tokens, 4 in place of 3 where activations are checkpointed.
+
+    Parameters
+    ----------
+    model : Model
+        Supplies the parameters a token meets, embedding included, and the tokens of a sequence.
+    gbs : int
+        Global batch [sequences].
+    recomputed : bool
+        Whether the forward pass is made again.
+
+    Returns
+    -------
+    float
+        FLOPs of all GPUs [FLOP].
+    """
+    return model.active_parameters * (4 if recomputed else 3) * 2.0 * model.seq * gbs
+
+
+def recomputes_all(est: Estimate) -> bool:
+    """Whether the plan makes the whole forward pass again."""
+    return "full" in words(est.plan.recompute)
+
+
+def _peak(est: Estimate) -> float | None:
+    """Dense peak of one GPU at the run's precision, if it is known [FLOP/s]."""
+    try:
+        return float(est.system.accelerator.peak(PRECISIONS[est.plan.precision].rate))
+    except InputError:
+        return None
+
+
+def _number(shares: Mapping[str, Any], name: str) -> float | None:
+    """A share as a number, if it is known."""
+    return float(shares[name]) if name in shares else None

@@ -1,0 +1,47 @@
+"""The command on what to make better about a plan and a model: `advise`."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from traincast.assumptions import CALIBRATED
+from traincast.cli.common import Json, app, print_json
+from traincast.cli.plans import ASKED, Asked, Assumed, ModelName, SystemName, case_of, estimated, require_fit
+from traincast.plan import Plan
+
+
+@app.command
+def advise(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: Annotated[Plan | None, Parameter(name="*")] = None,
+    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
+    step_seconds: Annotated[
+        float | None, Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it.")
+    ] = None,
+    network_share: Annotated[float, Parameter(help="Share of the step that may wait for bandwidth between nodes.")] = 0.05,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Advise on a model and plan: bytes per parameter, FLOP/s, better sizes, micro-batch, network, and rules of thumb.
+
+    A real machine is assumed (calibrated) for all models where nothing is said.
+
+    Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
+    """
+    from traincast.thumb import advise
+
+    est = estimated(asked, model, system, plan or Plan(), assumptions or CALIBRATED.name)
+    found = advise(est, step_seconds=step_seconds, network_share=network_share)
+    if json:
+        print_json(case_of(est) | {"estimate": est.summary()} | found.to_dict())
+    else:
+        from traincast.report import console, header
+        from traincast.report_advice import print_advice
+
+        out = console()
+        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
+        print_advice(found, out)
+    require_fit(est)
