@@ -23,4 +23,58 @@ PAGES = [
     "docs/metrics.md",
     "docs/validation.md",
     "docs/calibration.md",
+    "docs/kernels.md",
+    "docs/uncertainty.md",
     "docs/limits.md",
+]
+PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
+DOCTESTS = [
+    "traincast",
+    "traincast.plan",
+    "traincast.choices",
+    "traincast.flops",
+    "traincast.estimate",
+    "traincast.metrics",
+    "traincast.fills",
+    "traincast.executors",
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_examples_run_and_print_what_the_page_shows(page):
+    names: dict = {}
+    examples = PYTHON.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert examples
+    for code, shown in examples:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(code, names)
+        assert printed.getvalue() == shown
+
+
+def test_captures_are_what_the_command_prints(capsys):
+    captures = CAPTURE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert captures
+    for command, shown in captures:
+        main(command.split())
+        assert without_time(capsys.readouterr().out).startswith(without_time(shown))
+
+
+def without_time(text):
+    """Text without trailing blanks and without how long a search took."""
+    return re.sub(r"searched in [\d.]+ m?s", "searched in …", re.sub(r" +$", "", text, flags=re.MULTILINE)).rstrip()
+
+
+@pytest.mark.parametrize("module", DOCTESTS)
+def test_docstring_examples(module):
+    result = doctest.testmod(import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_generated_pages_are_up_to_date():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, text in generate.pages().items():
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"run: python docs/generate.py ({name} is out of date)"
