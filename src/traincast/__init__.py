@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
     from traincast.results import Results
+    from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "model_flops_per_token",
     "model_names",
     "reproduce",
+    "scaling",
     "search",
     "search_each",
     "study",
@@ -77,6 +79,7 @@ _HOME = {
     "executors": ["study"],
     "reproduce": ["reproduce"],
     "results": ["Results"],
+    "scaling": ["scaling"],
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
 }
