@@ -18,7 +18,7 @@ from traincast.errors import InputError
 
 ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row
-MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
+MEASUREMENTS: Final = {"vtrain-s": 206}  # what all rows of a source amount to: these are composed of 206 numbers
 NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
 MACHINE: Final = ("accelerator", "network")  # homes of figures that formulas take as columns
 
