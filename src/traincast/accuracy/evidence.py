@@ -12,13 +12,12 @@ from traincast.accuracy.batches import Batch, batches
 from traincast.accuracy.fitting import Data
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.accuracy.scores import source_of
+from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.columns import Floats
 from traincast.errors import InputError
 
 ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row
-MEASUREMENTS: Final = {"vtrain-s": 206}  # what all rows of a source amount to: these are composed of 206 numbers
 NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
 MACHINE: Final = ("accelerator", "network")  # homes of figures that formulas take as columns
 
@@ -87,7 +86,7 @@ class MeasuredRuns:
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
         size, source = Counter(groups), Counter(one[0] for one in groups)
         weights = [
-            min(MEASUREMENTS[one[0]] / source[one[0]], 1) if one[0] in MEASUREMENTS else size[one] ** ALIKE for one in groups
+            min(INDEPENDENT[one[0]] / source[one[0]], 1) if one[0] in INDEPENDENT else size[one] ** ALIKE for one in groups
         ]
         scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
         usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
