@@ -461,12 +461,16 @@ def scoreboard() -> str:
 def draw() -> None:
     """The figures of the gallery and the scoreboard, which are not kept in the repository."""
     from traincast.accuracy.validate import validate
+    from traincast.limits import limits
     from traincast.paper import paper_figures
-    from traincast.plots import save
+    from traincast.plots import save, utilisation_by_cluster, utilisation_by_compute
     from traincast.report_accuracy import accuracy_figure
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
+    moving = limits("h100-sxm-80")
+    save(utilisation_by_cluster(moving), DOCS / "figures" / "limits-by-cluster.svg")
+    save(utilisation_by_compute(moving), DOCS / "figures" / "limits-by-compute.svg")
     for stem, figure in paper_figures():
         save(figure, DOCS / "figures" / f"{stem}.svg")
 

@@ -142,4 +142,11 @@ def test_the_command(tmp_path, capsys):
     main(["validate", "--runs", str(own)])
     out = capsys.readouterr().out
     assert "1 of 2 measured runs predicted" in out
-    assert "accelerator 'abacus' is not known" in out
+    assert "korth-x: accelerator 'abacus' is not known" in out
+    assert "are times in seconds" not in out
+
+
+def test_times_in_another_unit_are_noticed(tmp_path, capsys):
+    milliseconds = str(1000 * float(BY_ID["korth-008"]["step_seconds"]))
+    main(["validate", "--runs", str(write(tmp_path / "runs.csv", [changed("korth-008", step_seconds=milliseconds)]))])
+    assert "are times in seconds" in " ".join(capsys.readouterr().out.split())

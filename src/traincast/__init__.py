@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
+    from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
     from traincast.metrics import Metrics, metrics
     from traincast.model import Model
@@ -37,6 +38,7 @@ __all__ = [
     "Estimate",
     "Found",
     "InputError",
+    "Limits",
     "Metrics",
     "Model",
     "NothingFits",
@@ -49,6 +51,7 @@ __all__ = [
     "calibrate",
     "estimate",
     "hardware_flops_per_token",
+    "limits",
     "load_model",
     "load_system",
     "metrics",
@@ -70,6 +73,7 @@ _HOME = {
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
+    "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
     "metrics": ["Metrics", "metrics"],
     "model": ["Model"],

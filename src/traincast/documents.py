@@ -62,11 +62,12 @@ def _known(folder: Literal["models", "systems", "accelerators", "stacks"], name:
 
 @cache
 def listed(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[Any, ...]]:
-    """What each file of the catalogue lists on the line of a key, without reading the rest of it; empty where it lists nothing."""
+    """What each file of the catalogue says on the line of a key, a name or a list, the rest unread; empty where nothing."""
     found = {}
     for name, file in catalogue(folder).items():
         line = next((line for line in _text(file).splitlines() if line.startswith(f"{key}:")), "")
-        found[name] = tuple((_yaml(line) or {}).get(key) or ()) if line else ()
+        value = (_yaml(line) or {}).get(key) if line else None
+        found[name] = (value,) if isinstance(value, str) else tuple(value or ())
     return found
 
 

@@ -150,6 +150,11 @@ def accelerator_names() -> tuple[str, ...]:
     return tuple(catalogue("accelerators"))
 
 
+def systems_with(accelerator: str) -> tuple[str, ...]:
+    """Names of the catalogue's systems that refer to an accelerator of the catalogue, in alphabetical order."""
+    return tuple(name for name, used in listed("systems", "accelerator").items() if used == (accelerator.lower(),))
+
+
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     """Every figure of a model, system, accelerator or software stack: dotted path, value in SI, unit, source and basis.
 

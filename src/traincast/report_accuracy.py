@@ -13,10 +13,11 @@ from traincast.report import heading, paragraphs, table_of
 from traincast.units import quantity
 
 FAR: Final = 0.3  # mean error that says that something else is wrong
+FEW: Final = 20  # rows left out that are told one by one
 MORE: Final = "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 STILL_FAR: Final = (
     "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "
-    "and those of runs of whole steps?"
+    "and are they those of whole steps?"
 )
 
 if TYPE_CHECKING:
@@ -68,12 +69,17 @@ def _explained(report: "Report", out: Console) -> None:
         lines.append(
             f"{report.coverage:.0%} of the measured times lie in the 90% limits of their predictions (docs/uncertainty.md)."
         )
+    if any((one.mape or 0) > FAR for one in report.totals):
+        lines.append(STILL_FAR)
     out.print()
     paragraphs(lines, out)
-    skipped = reasons(report.predictions)
-    if skipped:
-        out.print(heading(f"Skipped: {sum(one.skipped is not None for one in report.predictions)} rows, each for all its reasons"))
-        paragraphs([f"{count:>4}: {reason}" for reason, count in skipped.most_common()], out)
+    skipped = [one for one in report.predictions if one.skipped is not None]
+    if 0 < len(skipped) <= FEW:
+        out.print(heading("Skipped"))
+        paragraphs([f"{one.id}: {one.skipped}" for one in skipped], out)
+    elif skipped:
+        out.print(heading(f"Skipped: {len(skipped)} rows, each for all its reasons"))
+        paragraphs([f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()], out)
 
 
 def accuracy_figure(report: "Report") -> "Figure":

@@ -26,6 +26,7 @@ COMMANDS = {
     "catalog-system": "catalog polaris",
     "catalog-cluster": "catalog isambard-ai",
     "catalog-model": "catalog vit-era5",
+    "limits": "limits --accelerator h100-sxm-80",
     "reproduce": "reproduce 2410.00273",
     "help": "--help",
     "help-plan": "plan --help",

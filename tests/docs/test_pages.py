@@ -23,6 +23,9 @@ PAGES = [
     "docs/metrics.md",
     "docs/validation.md",
     "docs/calibration.md",
+    "docs/kernels.md",
+    "docs/uncertainty.md",
+    "docs/limits.md",
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)

@@ -85,9 +85,7 @@ class MeasuredRuns:
         """Weights and noise: a group of n runs counts as n^0.65, and no source as more than it measured."""
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
         size, source = Counter(groups), Counter(one[0] for one in groups)
-        weights = [
-            min(INDEPENDENT[one[0]] / source[one[0]], 1) if one[0] in INDEPENDENT else size[one] ** ALIKE for one in groups
-        ]
+        weights = [min(INDEPENDENT[one[0]] / source[one[0]], 1) if one[0] in INDEPENDENT else size[one] ** ALIKE for one in groups]
         scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
         usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
         return Data(np.where(usable, weights, 0.0), np.array(scales), groups)

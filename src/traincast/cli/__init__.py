@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, plans, references, studies
+from traincast.cli import accuracy, limits, plans, references, studies
 from traincast.cli.common import app, fail
 from traincast.errors import TraincastError
 
-__all__ = ["accuracy", "app", "main", "plans", "references", "studies"]
+__all__ = ["accuracy", "app", "limits", "main", "plans", "references", "studies"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from traincast.plots.accuracy import accuracy
 from traincast.plots.contours import contour
 from traincast.plots.designs import design_space
+from traincast.plots.limits import utilisation_by_cluster, utilisation_by_compute
 from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
 from traincast.plots.studies import optima, strong_scaling
 from traincast.plots.style import save
@@ -18,4 +19,6 @@ __all__ = [
     "save",
     "strong_scaling",
     "tornado",
+    "utilisation_by_cluster",
+    "utilisation_by_compute",
 ]

@@ -7,9 +7,7 @@ from typing import Final, NamedTuple
 from traincast.times.orders import Kind
 
 AUTOMATIC: Final = "zb-2p"
-KEPT: Final = (
-    0.5  # M_W of M_B: what W needs of a micro-batch's activations (arXiv 2401.10241, section 2.3: 32/34 and less with scores)
-)
+KEPT: Final = 0.5  # M_W of M_B: what W needs of a micro-batch's activations, assumed (arXiv 2401.10241, 2.3: at most 32/34)
 
 
 class _Choice(NamedTuple):

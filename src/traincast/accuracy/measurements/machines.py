@@ -1,6 +1,7 @@
 """The machine a row of measured runs names: accelerator and network, as a system of the catalogue."""
 
 import re
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
@@ -87,5 +88,7 @@ def machine(cells: Cells) -> System | None:
             if not network or re.search("not stated", network):
                 cells.assume("interconnect")
             return _system(name)
-    cells.problem(f"accelerator {gpu!r} is not known" if gpu else "accelerator is not known")
+    close = get_close_matches(gpu, sorted({accelerator for accelerator, _, _ in MACHINES}), n=3, cutoff=0.4)
+    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    cells.problem(f"accelerator {gpu!r} is not known{hint}" if gpu else "accelerator is not known")
     return None

@@ -35,9 +35,7 @@ OWN: Final = (
 SIXTEEN_BITS: Final = (
     r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
 )
-EP_OVERLAP: Final = (
-    r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe of Megatron-Bridge that is told
-)
+EP_OVERLAP: Final = r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # told, or set by the recipe that is told
 INTERLEAVED: Final = (  # Megatron overlaps pipeline traffic where it interleaves, only; NVIDIA recommends it
     r"interleav(ed|ing)|PP/DP comm overlap|recommended H100 configs"
 )
@@ -69,7 +67,9 @@ def degrees(cells: Cells, layers: int) -> Degrees:
     layers : int
         Layers of the model.
     """
+    before = len(cells.problems)
     gpus = cells.positive("gpus")
+    counted = len(cells.problems) == before
     pp, cp, ep = (cells.positive(name, 1) for name in DEGREES)
     told, tp = cells.text("dp"), cells.positive("tp", 0)
     if not tp:  # it follows from the other degrees
@@ -81,7 +81,8 @@ def degrees(cells: Cells, layers: int) -> Degrees:
             tp = 1
     split = tp * pp * cp
     if gpus % split or not gpus:
-        cells.problem(f"tp × pp × cp = {split} does not divide {gpus} GPUs")
+        if counted:
+            cells.problem(f"tp × pp × cp = {split} does not divide {gpus} GPUs")
         return Degrees(tp=tp, cp=cp, ep=ep, pp=pp, vp=1, dp=1)
     dp = cells.whole("dp", gpus // split)
     if dp * split != gpus:
@@ -99,9 +100,9 @@ def _virtual(cells: Cells, layers: int, pp: int) -> int:
         heard = cells.says(r"\bVP (\d+) per", "notes")  # of others
         if heard and layers % (pp * int(heard[1])) == 0:
             return int(heard[1])
-        return (
-            2 if cells.says("torchtitan", "stack") else next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
-        )
+        if cells.says("torchtitan", "stack"):
+            return 2
+        return next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
     return 1
 
 

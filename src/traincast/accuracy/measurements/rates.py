@@ -14,10 +14,7 @@ REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, 
     (r"", r"", "reserved"),  # what PyTorch holds, as torchtitan and nanotron log it
 )
 AGAIN: Final = 4 / 3  # products of a layer with full recomputation, over those without
-ATTENTION: Final = {
-    "full": 12.0,
-    "half": 6.0,
-}  # FLOP of a token in a layer, forward and backward, for each key and width of queries
+ATTENTION: Final = {"full": 12.0, "half": 6.0}  # FLOP of a token in a layer, both passes, for each key and width of queries
 
 
 def seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:

@@ -29,13 +29,9 @@ NAMES: Final = {  # Megatron-Core's names of modules
     "moe": "experts",
 }
 RECIPES: Final = (  # framework, model, accelerator, what the recipe makes again
-    (
-        r"^NeMo/",
-        r"DeepSeek-?V3",
-        r"^h100",
-        {"recompute": "mla_up_proj"},
-    ),  # dgxc-benchmarking v25.05, deepseek_v3/pretraining/launch.sh
-    (r"^NeMo/", r"DeepSeek-?V3", r"^gb200", {"recompute": "attention", "attention": "unfused"}),  # the same: core_attn
+    # dgxc-benchmarking v25.05, deepseek_v3/pretraining/launch.sh: of the second core_attn
+    (r"^NeMo/", r"DeepSeek-?V3", r"^h100", {"recompute": "mla_up_proj"}),
+    (r"^NeMo/", r"DeepSeek-?V3", r"^gb200", {"recompute": "attention", "attention": "unfused"}),
 )
 SHARE_OF_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 
@@ -72,7 +68,7 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
         return _remat(cells) or _recipe(cells)
     if not not_allowed("recompute", kind):  # a plan's own words
         return {"recompute": kind}
-    cells.problem(f"recompute {kind}: {detail or 'not told how'}")
+    cells.problem(f"recompute {kind}: {detail or 'no kind that is known, and not told how'}")
     return {"recompute": "none"}
 
 
