@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from traincast.accuracy.budget import BELIEVED
-from traincast.accuracy.evidence import MEASUREMENTS, NOISE
+from traincast.accuracy.evidence import NOISE
 from traincast.accuracy.microbenchmarks import BANDS
 from traincast.accuracy.scoreboard import (
     ATTENTION,
@@ -84,8 +84,8 @@ the constants again and writes this page; `make scoreboard` writes it without a 
   year older, by 25 % and more (mixture of experts). Nothing that does not know the container can do better than about 5 % and 25 %
   on such rows; fits expect {100 * NOISE["dense"]:.0f} and {100 * NOISE["moe"]:.0f} %.
 * **Weights**: the {composed:,} rows of {bundle} are composed of {n} independent numbers (costs of a layer, of the head and of the
-  reduction, by tensor degree and micro-batch: with these alone every row is met within 0.12 %), so in all they count as {n} rows;
-  in a fit as {MEASUREMENTS[bundle]}, their layer costs.
+  reduction, by tensor degree and micro-batch: with these alone every row is met within 0.12 %), so in all they count as {n} rows,
+  and in fits too.
 
 ![Predicted against measured step times, and what errors go with](figures/scoreboard.svg)
 

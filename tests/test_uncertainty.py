@@ -83,8 +83,8 @@ def test_rankings_are_as_sure_as_they_are_right():
     weight, sure, right = rankings(DATA, KNOWN).T
     assert len(sure) > 100
     assert np.average(sure, weights=weight) == pytest.approx(np.average(right, weights=weight), abs=0.12)
-    bold = sure > np.median(sure)
-    assert right[bold].mean() > right[~bold].mean()
+    bold = sure > 0.7  # as docs/uncertainty.md says
+    assert right[bold].mean() > max(right[~bold].mean(), 0.5)
 
 
 def test_pairs_differ_in_their_plans_alone():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
     from traincast.results import Results
+    from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
     from traincast.thumb import Advice, advise
 
@@ -61,6 +62,7 @@ __all__ = [
     "model_flops_per_token",
     "model_names",
     "reproduce",
+    "scaling",
     "search",
     "search_each",
     "study",
@@ -84,6 +86,7 @@ _HOME = {
     "executors": ["study"],
     "reproduce": ["reproduce"],
     "results": ["Results"],
+    "scaling": ["scaling"],
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
     "thumb": ["Advice", "advise"],

@@ -312,10 +312,10 @@ CALIBRATED: Final = Assumptions(
     memory_efficiency=0.85,  # BabelStream on an H200: 0.83 to 0.87 reading and writing
     tile=128,
     wave_loss=0.5,  # flat optimum from 0.3 to 0.7
-    # runs say little, 2026-11-20: 0.359 to 0.795
-    inputs_exposed=0.5339,  # operands come from memory; 0.03 where caches hold them (benchmarks)
-    # runs say little, 2026-11-20: 0.474 to 0.84
-    outputs_exposed=0.6309,  # 0.48 to 0.64 in benchmarks of products
+    # runs say little, 2026-11-20: 0.284 to 0.641
+    inputs_exposed=0.4271,  # operands come from memory; 0.03 where caches hold them (benchmarks)
+    # runs say little, 2026-11-20: 0.447 to 0.787
+    outputs_exposed=0.5929,  # 0.48 to 0.64 in benchmarks of products
     grouped_exposed=0.9,  # on a B200; 0.6 on an A100
     casts_exposed=1,  # kernels of their own
     aligned_elements=8,  # 16 bytes
@@ -324,39 +324,39 @@ CALIBRATED: Final = Assumptions(
     attention_efficiency=0.4,  # assumed
     attention_backward=0.8,  # 0.80 on an A100, 0.88 on an H100
     attention_launch_seconds=22e-6,  # [s] 14 to 27 us
-    # runs say little, 2026-11-20: 50.4 to 130
-    attention_start=81,  # 28 to 115 in benchmarks
-    # runs say little, 2026-11-20: 0.102 to 0.268
-    attention_tail=0.1653,  # 0.13 to 0.21 in benchmarks
+    # runs say little, 2026-11-20: 51.7 to 133
+    attention_start=82.88,  # 28 to 115 in benchmarks
+    # runs say little, 2026-11-20: 0.102 to 0.269
+    attention_tail=0.1661,  # 0.13 to 0.21 in benchmarks
     attention_softmax=22,  # 20 to 25
     # runs say little, 2026-11-20: 1 to 1.44
-    attention_wide_backward=1.202,  # 1.30 to 1.43 in benchmarks, heads of 192 and 128 on a B200
+    attention_wide_backward=1.2,  # 1.30 to 1.43 in benchmarks, heads of 192 and 128 on a B200
     grad_dtype="fp32",  # Megatron-LM and torchtitan reduce gradients in fp32
     ordered_ranks=True,
     optimizer_barrier=True,  # gradients are clipped by their norm over all stages
     joint_backward=False,  # two products, dx and dw
     causal_skipping=1,  # assumed: fused kernels skip whole tiles of the mask
     fuses_additions=True,  # Megatron-LM's options bias-gelu-fusion and bias-dropout-fusion, epilogues of products
-    # fitted to 1212 published runs, 2026-11-20: 1.08 to 1.37
-    softmax_passes=1.215,  # of unfused attention
-    # runs say little, 2026-11-20: 2.96 to 5.55
-    unfused_softmax_passes=4.054,  # masks, scales and casts to fp32 one by one
-    # fitted to 21 published runs, 2026-11-20: 7.38 to 12.8
-    unfused_softmax_launches=9.702,  # scale, mask made and applied, casts and back
+    # fitted to 1212 published runs, 2026-11-20: 1.25 to 1.52
+    softmax_passes=1.38,  # of unfused attention
+    # runs say little, 2026-11-20: 2.99 to 5.59
+    unfused_softmax_passes=4.087,  # masks, scales and casts to fp32 one by one
+    # fitted to 21 published runs, 2026-11-20: 8.81 to 11.3
+    unfused_softmax_launches=9.963,  # scale, mask made and applied, casts and back
     keeps_attention_output=0,  # the output projection's input is the same tensor
     keeps_gathered=False,  # Megatron-LM (arXiv 2205.05198, section 4.2.2)
     residuals=True,
-    # fitted to 259 published runs, 2026-11-20: 0.946 to 1.5
-    cast_passes=1.19,  # each element read and written once
-    # fitted to 259 published runs, 2026-11-20: 0.645 to 1.41
-    weight_cast_passes=0.9551,  # 1 if weights are cast for every micro-batch, hardly any if once in a step
-    # fitted to 1900 published runs, 2026-11-20: 1.97 to 3.96
-    accumulation_passes=2.795,  # 2 if the 4 bytes of an fp32 gradient are read and written once
+    # fitted to 259 published runs, 2026-11-20: 0.955 to 1.51
+    cast_passes=1.2,  # each element read and written once
+    # fitted to 259 published runs, 2026-11-20: 0.658 to 1.42
+    weight_cast_passes=0.9678,  # 1 if weights are cast for every micro-batch, hardly any if once in a step
+    # fitted to 1900 published runs, 2026-11-20: 2.09 to 4.17
+    accumulation_passes=2.954,  # 2 if the 4 bytes of an fp32 gradient are read and written once
     tp_exposed=0.9,  # 0.91 in fits
     tp_overlapped=0.5,  # 0.39 (user buffers) and 0.61 (asynchronous) in fits
     ep_exposed=1,  # nothing runs beside it
-    # fitted to 19 published runs, 2026-11-20: 0.203 to 0.457
-    ep_overlapped=0.3049,  # it takes multiprocessors and memory bandwidth, and fills and drains a pipeline alone
+    # fitted to 19 published runs, 2026-11-20: 0.201 to 0.454
+    ep_overlapped=0.3022,  # it takes multiprocessors and memory bandwidth, and fills and drains a pipeline alone
     dp_contention=0.2,  # 0.20 (FSDP2) and 0.39 (FSDP1) of hidden traffic in fits
     node_copies=True,  # DeepSeek-V3 (arXiv 2412.19437, section 3.2.2) and later dispatchers
     pp_exposed=0,  # assumed: sends run beside the work (docs/schedules.md)
@@ -364,8 +364,8 @@ CALIBRATED: Final = Assumptions(
     transfers_scattered=1,  # Megatron-LM (arXiv 2104.04473, section 4.1)
     optimizer_passes=1,  # assumed: a fused optimizer moves every byte once
     vocab_multiple=128,  # Megatron-LM, make-vocab-size-divisible-by
-    # runs say little, 2026-11-20: 8.76 to 16.2
-    loss_bytes=11.9,  # [byte/logit] logits in 16 and in 32 bits, read and written
+    # runs say little, 2026-11-20: 8.86 to 16.3
+    loss_bytes=12.03,  # [byte/logit] logits in 16 and in 32 bits, read and written
     logit_bytes=4,  # [byte/logit] 16-bit logits and their gradient: 4.1 in fits of published memory on B200
     vocabulary_gradient_bytes=4,  # fp32; fitted to the memory of published B200 runs: 3.9
     context_bytes=1.5 * 2**30,  # [byte] assumed: 0.9 to 1.8 GiB have been measured with one small tensor
@@ -375,11 +375,11 @@ CALIBRATED: Final = Assumptions(
     interleaved_window=1,  # order of interleaved 1F1B (arXiv 2104.04473, section 2.2.2)
     protocols=True,
     collective_launch=0.2,  # assumed: of 9 us in nccl-tests, most of it the host's, and 30 us on some machines
-    # fitted to 592 published runs, 2026-11-20: 0.0212 to 0.0448
-    step_seconds=0.03081,  # [s] data, logging, launches of the optimizer
+    # fitted to 592 published runs, 2026-11-20: 0.0217 to 0.0454
+    step_seconds=0.03139,  # [s] data, logging, launches of the optimizer
     errors_known=True,  # catalog/errors.yaml
-    # fitted to 589 published runs, 2026-11-20: 0.00282 to 0.00596
-    straggling=0.004101,  # runs on 8 to 10,752 GPUs
+    # fitted to 589 published runs, 2026-11-20: 0.00352 to 0.00682
+    straggling=0.004901,  # runs on 8 to 10,752 GPUs
 )
 
 

@@ -27,6 +27,7 @@ PAGES = [
     "docs/kernels.md",
     "docs/uncertainty.md",
     "docs/limits.md",
+    "docs/scaling.md",
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)

@@ -12,13 +12,12 @@ from traincast.accuracy.batches import Batch, batches
 from traincast.accuracy.fitting import Data
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.accuracy.scores import source_of
+from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.columns import Floats
 from traincast.errors import InputError
 
 ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row
-MEASUREMENTS: Final = {"vtrain-s": 32}  # what all rows of a source amount to: these are composed of 32 layer costs
 NUDGE: Final = 1e-3  # change of the logarithm of a value for a derivative
 MACHINE: Final = ("accelerator", "network")  # homes of figures that formulas take as columns
 
@@ -86,9 +85,7 @@ class MeasuredRuns:
         """Weights and noise: a group of n runs counts as n^0.65, and no source as more than it measured."""
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
         size, source = Counter(groups), Counter(one[0] for one in groups)
-        weights = [
-            min(MEASUREMENTS[one[0]] / source[one[0]], 1) if one[0] in MEASUREMENTS else size[one] ** ALIKE for one in groups
-        ]
+        weights = [min(INDEPENDENT[one[0]] / source[one[0]], 1) if one[0] in INDEPENDENT else size[one] ** ALIKE for one in groups]
         scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
         usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
         return Data(np.where(usable, weights, 0.0), np.array(scales), groups)

@@ -1,0 +1,164 @@
+"""Formulas of data parallelism with ZeRO (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034, models of compute and communication).
+
+Letters are the source's: l layers, b sequences, a heads, width d, sequence s, P parameters, p GPUs. Bytes are those of 16-bit
+numbers. Arguments are numbers or columns.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.assumptions import Assumptions
+from traincast.columns import Column
+from traincast.hardware import System
+from traincast.operations.base import CollectiveKind
+from traincast.times.collectives import line
+from traincast.times.placement import Group
+
+ZERO: Final = (1, 2, 3)
+KERNELS: Final = 0.83  # k1: share of compute time in which kernels run, the source's example
+TRANSFORMER: Final = 1 - 0.265  # k2: share of kernel time in which the transformer's run, the source's example
+BUCKET: Final = 5e8  # parameters in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
+
+
+def parameters(l: Column, d: Column) -> Column:
+    """Weights of l layers of width d: P = 12 d² l (section 2 of the source)."""
+    return 12 * d**2 * l
+
+
+def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
+    """FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP].
+
+    Parameters
+    ----------
+    b, s, d, l : Column
+        Sequences, their length [token], width, layers.
+    """
+    return b * (72 * s * d**2 + 12 * s**2 * d) * l
+
+
+def activation_bytes(b: Column, s: Column, d: Column, a: Column, l: Column) -> Column:
+    """Activations that a GPU keeps for backward: b (34 s d + 5 a s²) l, a heads, nothing recomputed [byte]."""
+    return b * (34 * s * d + 5 * a * s**2) * l
+
+
+def state_bytes(zero: int, P: Column, p: Column) -> Column:
+    """Weights and gradients of 2 bytes and 12 of the optimizer on a GPU, as far as they are sharded (arXiv 1910.02054) [byte]."""
+    kept, sharded = {1: (4, 12), 2: (2, 14), 3: (0, 16)}[zero]
+    return P * (kept + sharded / p)
+
+
+def traffic(kind: CollectiveKind, P: Column, p: Column) -> Column:
+    """What each of p GPUs sends of P 16-bit parameters: 4 (1 − 1/p) P to all-reduce, half of it to do anything else [byte]."""
+    return (4 if kind == "all-reduce" else 2) * (1 - 1 / p) * P
+
+
+def collectives(zero: int) -> tuple[CollectiveKind, ...]:
+    """What a stage of ZeRO runs over all parameters in an iteration.
+
+    ZeRO-1 all-reduces gradients and gathers parameters; ZeRO-2 reduces each gradient to its owner, point to point, and gathers
+    parameters; ZeRO-3 gathers them in forward, gathers them again in backward and scatters the sums of gradients.
+    """
+    return {
+        1: ("all-reduce", "all-gather"),
+        2: ("reduce", "all-gather"),
+        3: ("all-gather", "all-gather", "reduce-scatter"),
+    }[zero]  # type: ignore[return-value]
+
+
+def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
+    """t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
+
+    Parameters
+    ----------
+    P : Column
+        Parameters.
+    bandwidth : Column
+        BW(g) of g GPUs; the source takes 8 [byte/s].
+    eff : Column
+        Efficiency of the network from g to p GPUs.
+    """
+    return 4 * P / (bandwidth * eff)
+
+
+def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Column = TRANSFORMER) -> Column:
+    """t_compute = FLOPs/FLOPS/(k1 k2): kernels of the transformer, other kernels, and what it takes to dispatch them [s].
+
+    Parameters
+    ----------
+    flops : Column
+        FLOPs of an iteration [FLOP].
+    rate : Column
+        Rate of the transformer's kernels [FLOP/s].
+    k1, k2 : Column
+        Share of compute time in which kernels run; share of kernel time in which those of the transformer do.
+    """
+    return flops / rate / (k1 * k2)
+
+
+def speedup(r_compute: Column, r_comm: Column, eff: Column) -> Column:
+    """What an iteration keeps of its speed from g to n GPUs, (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)); 1 is linear.
+
+    Parameters
+    ----------
+    r_compute, r_comm : Column
+        Shares of the iteration on g GPUs, measured or predicted.
+    eff : Column
+        Efficiency of the network from g to n GPUs.
+    """
+    return (r_compute + r_comm) / (r_compute + r_comm / eff)
+
+
+def sufficient_efficiency(r_compute: Column, r_comm: Column, target: Column) -> Column:
+    """eff(g→n) at which `speedup` is the target: r_comm/((r_compute + r_comm)/target − r_compute)."""
+    return r_comm / ((r_compute + r_comm) / target - r_compute)
+
+
+def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: System, assumed: Assumptions) -> Column:
+    """What a stage of ZeRO communicates in an iteration, on the network of a system; nothing on one GPU [s].
+
+    ZeRO-1 and 2 send messages of at most `BUCKET` parameters, ZeRO-3 one for each layer. All-gather and reduce-scatter take half
+    of an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at least one for each GPU.
+
+    Parameters
+    ----------
+    zero : {1, 2, 3}
+        The stage.
+    P : float
+        Parameters.
+    layers : int
+        Layers they are in.
+    gpus : Column
+        GPUs, a number or a column; figures of the system may be columns beside it.
+    system : System
+        Supplies the network.
+    assumed : Assumptions
+        How collectives run.
+
+    Returns
+    -------
+    Column
+        Time [s].
+    """
+    n = np.asarray(gpus, float)
+    buckets = np.ceil(P / BUCKET) if zero < 3 else float(layers)
+
+    def seconds(kind: CollectiveKind) -> Column:
+        owned = np.maximum(n, buckets) if kind == "reduce" else buckets
+        one = line("reduce" if kind == "reduce" else "all-reduce", _group(n, system), system, assumed, data_parallel=True)
+        half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
+        return half * owned * one.seconds(2 * P / owned)
+
+    return sum((seconds(kind) for kind in collectives(zero)), 0.0 * n)
+
+
+def _group(n: Any, system: System) -> Group:
+    """All GPUs of a job as one group: domains are filled, or by the largest divisor of the job that fits."""
+
+    def within(job: float, inner: float, size: int) -> float:
+        return max(k for k in np.arange(inner, min(size, job) + 1, inner) if job % k == 0)
+
+    near: list[Any] = [np.ones_like(n)]
+    for tier in system.tiers[:-1]:
+        near.append(np.vectorize(within, otypes=[float])(n, near[-1], int(tier.size or 1)))
+    return Group(n, tuple(near[1:]))

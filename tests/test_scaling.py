@@ -1,0 +1,214 @@
+"""The scaling of ZeRO: formulas by hand, the source's table and findings, and what must hold of any case.
+
+The source is Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast import zero
+from traincast.assumptions import CALIBRATED, PAPER
+from traincast.times.collectives import collective
+from traincast.times.placement import Group
+
+SHARES = st.floats(0.01, 0.99)
+GPUS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 64, 100, 512])
+POLARIS = tc.load_system("polaris")
+P13 = 12 * 5120**2 * 40
+
+
+def stages(*args, **kwargs):
+    return tc.scaling(*args, **kwargs)[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "tflop"),
+    [  # layers, hidden, heads, sequence; TFLOP of a sequence: the source's table
+        ("125m", (12, 768, 12, 1024), 0.6),
+        ("1.3b", (24, 2064, 24, 1024), 8.2),
+        ("2.7b", (32, 2560, 32, 1024), 16.5),
+        ("6.7b", (32, 4096, 32, 1024), 41.2),
+        ("13b", (40, 5120, 40, 1024), 79.9),
+        ("18.4b", (40, 6144, 48, 1024), 114.4),
+    ],
+)
+def test_the_sources_table_of_models(name, shape, tflop):
+    model = tc.load_model(f"gpt-{name}")
+    assert (model.layers, model.hidden, model.heads, model.seq) == shape
+    l, d, _, s = shape
+    assert round(zero.iteration_flops(1, s, d, l) / 1e12, 1) == tflop
+    asked, _ = tc.scaling(model, "polaris", [8], mbs=3)
+    assert asked.flops == pytest.approx(zero.iteration_flops(3, s, d, l), rel=1e-14)
+    assert pytest.approx(zero.parameters(l, d), rel=1e-14) == asked.P
+
+
+@pytest.mark.parametrize(
+    ("name", "node", "nic_gb", "hbm_gb", "hbm_gbs", "mesh"),
+    [("polaris", 4, 25, 40, 1555, True), ("tg40", 8, 200, 40, 1555, False), ("tg80", 8, 200, 80, 2039, False)],
+)
+def test_the_sources_table_of_machines(name, node, nic_gb, hbm_gb, hbm_gbs, mesh):
+    system = tc.load_system(name)
+    assert (system.fast_domain, system.fast.mesh) == (node, mesh)
+    assert (system.accelerator.hbm_bytes, system.accelerator.hbm_bandwidth) == (hbm_gb * 1e9, hbm_gbs * 1e9)
+    assert system.slow.bandwidth * system.slow.ports * node == nic_gb * 1e9
+    assert system.fast.bandwidth == 12 * 25e9  # 12 NVLinks
+
+
+def test_formulas_by_hand():
+    assert zero.parameters(2, 10) == 2400
+    assert zero.iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
+    assert zero.activation_bytes(2, 3, 10, 4, 5) == 2 * (34 * 3 * 10 + 5 * 4 * 9) * 5
+    assert [zero.traffic(kind, 100, 4) for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")] == [300, 150, 150, 150]
+    assert zero.all_reduce_seconds(100, 50, 0.5) == 16
+    assert zero.compute_seconds(61.005, 10) == pytest.approx(10)  # 0.83 · 0.735 = 0.61005
+    assert zero.speedup(0.5, 0.5, 0.5) == pytest.approx(1 / 1.5)
+    assert [zero.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [4 + 12 / 4, 2 + 14 / 4, 16 / 4]  # arXiv 1910.02054
+
+
+@pytest.mark.parametrize(("stage", "sixths"), [(1, 6), (2, 4), (3, 6)])
+def test_bytes_of_a_stage(stage, sixths):
+    """All-reduce 4 P and all-gather 2 P; reduce and all-gather; three times 2 P."""
+    assert sum(zero.traffic(kind, 1, 2) for kind in zero.collectives(stage)) == sixths / 2
+
+
+def test_times_are_the_main_models_all_reduce():
+    """ZeRO-1 is one and a half all-reduces of 26 buckets, ZeRO-3 of 40 layers; BW(8) is 4 P over the time of 8 GPUs."""
+    where = Group(np.array([8.0, 512.0]), (np.array([4.0, 4.0]),))
+    for stage, messages in ((1, 26), (3, 40)):
+        whole = messages * collective("all-reduce", 2 * P13 / messages, where, POLARIS, CALIBRATED)
+        found = zero.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
+        assert found == pytest.approx(1.5 * whole, rel=1e-14)
+        by_formula = zero.all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
+        assert by_formula == pytest.approx(whole[1], rel=1e-14)
+
+
+def test_reduce_to_the_owner_by_hand():
+    """Without protocols: 512 reduces pass 2 P over 17.5 GB/s, each with 384 hops of 2.5 us and 127 of 5 us; then the all-gather."""
+    found = zero.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
+    reduces = 2 * P13 / 17.5e9 + 512 * (384 * 2.5e-6 + 127 * 5e-6)
+    all_reduce = 2 * 511 / 512 * 2 * P13 / 17.5e9 + 26 * (384 * 2.5e-6 + 127 * 5e-6)
+    assert found == pytest.approx(reduces + all_reduce / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("assumed", [PAPER, CALIBRATED])
+def test_one_gpu_has_no_communication(stage, assumed):
+    assert zero.network_seconds(stage, P13, 40, 1.0, POLARIS, assumed) == 0
+
+
+@given(st.sampled_from([1, 2, 3]), st.lists(GPUS, min_size=1, max_size=5), st.floats(1e6, 1e12))
+def test_a_scalar_equals_its_row_of_a_column(stage, gpus, weights):
+    column = zero.network_seconds(stage, weights, 24, np.array(gpus, float), POLARIS, CALIBRATED)
+    assert column.tolist() == [float(zero.network_seconds(stage, weights, 24, float(n), POLARIS, CALIBRATED)) for n in gpus]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "near"), [(512, (8, 64)), (48, (8, 48)), (12, (6, 12)), (100, (5, 50)), (11, (1, 11)), (7, (7, 7)), (1, (1, 1))]
+)
+def test_domains_are_filled_evenly(gpus, near):
+    """Nodes of 8 in pods of 64: the largest divisor of the job that a node holds, and its largest multiple that a pod holds."""
+    first, last = POLARIS.tiers
+    three = replace(POLARIS, tiers=(replace(first, size=8), replace(last, name="pod", size=64), last))
+    members, within = zero._group(np.array(float(gpus)), three)
+    assert (float(members), tuple(float(one) for one in within)) == (gpus, near)
+
+
+@given(SHARES, SHARES, SHARES)
+def test_speedup_grows_with_the_networks_efficiency_and_falls_with_its_share(share, eff, other):
+    low, high = sorted((eff, other))
+    assert zero.speedup(1 - share, share, low) <= zero.speedup(1 - share, share, high) <= 1
+    assert zero.speedup(1 - share, share, 1.0) == pytest.approx(1)
+    assert zero.speedup(1 - low, low, eff) >= zero.speedup(1 - high, high, eff)
+
+
+@given(SHARES, SHARES)
+def test_the_efficiency_that_is_enough_reaches_the_target(share, target):
+    enough = zero.sufficient_efficiency(1 - share, share, target)
+    assert zero.speedup(1 - share, share, enough) == pytest.approx(target, rel=1e-9)
+
+
+@given(st.sampled_from([1, 2, 3]), GPUS, st.floats(1, 100))
+def test_a_faster_network_is_never_slower(stage, n, factor):
+    faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
+    before, after = (zero.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster))
+    assert after <= before
+
+
+def test_efficiency_is_the_speedup_of_its_shares():
+    for one in stages("gpt-13b", "polaris", [8, 64, 512]):
+        share = one.comm_share[0]
+        assert one.efficiency == pytest.approx(zero.speedup(1 - share, share, one.network_efficiency), rel=1e-12)
+
+
+def test_a_measured_share_and_a_measured_curve_take_the_place_of_the_network():
+    (one,) = stages("gpt-13b", "polaris", [64, 8], [3], comm_share=0.6902, efficiency={64: 0.8}, target=0.9)
+    assert one.gpus.tolist() == [8, 64]
+    assert one.comm_share[0] == pytest.approx(0.6902)
+    assert one.efficiency[1] == pytest.approx(1 / (0.3098 + 0.6902 / 0.8))
+    assert one.needed_efficiency == pytest.approx(0.6902 / (1 / 0.9 - 0.3098))
+    assert one.bandwidth is None  # a curve says nothing of bandwidths
+
+
+@pytest.mark.parametrize("share", [None, 0.3])
+def test_the_bandwidth_that_is_enough_meets_the_target(share):
+    """The same case on a system with that bandwidth takes as long as the target allows."""
+    asked, found = tc.scaling("gpt-13b", "polaris", [8, 512], [1, 3], mbs=8, target=0.8, comm_share=share)
+    for one in found:
+        factor = one.bandwidth[1] / asked.node_bandwidth
+        faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
+        now, then = (zero.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED) for system in (POLARIS, faster))
+        seconds = one.compute + one.comm[1] * float(then / now)
+        assert seconds == pytest.approx(one.seconds[0] / 0.8, rel=1e-6)
+
+
+def test_where_no_network_is_used_and_where_none_is_enough():
+    (one,) = stages("gpt-13b", "polaris", [1, 4, 64], [3], mbs=8, target=0.93)
+    assert one.bandwidth[:2].tolist() == [0, 0]  # inside a node
+    assert np.isnan(stages("gpt-13b", "polaris", [8, 512], [2], target=0.9)[0].bandwidth[1])  # latency of 512 reduces
+    assert np.isnan(one.network_efficiency).all()
+    assert one.needed_efficiency is None
+    assert one.rows()[2]["network_efficiency"] is None
+
+
+def test_dispatch_lengthens_compute_only():
+    (slow,), (fast,) = (stages("gpt-125m", "polaris", [8], [1], k1=k1, k2=1) for k1 in (0.05, 1))
+    assert slow.compute == pytest.approx(20 * fast.compute)  # about 95 % of a small model's compute time is dispatch
+    assert slow.comm.tolist() == fast.comm.tolist()
+
+
+def test_findings_that_are_met():
+    """ZeRO-1 falls to about 89 % on 512 GPUs, ZeRO-2 collapses, ZeRO-3 is lower than ZeRO-1; the 1.3B falls to about 80 %."""
+    for name in ("gpt-1.3b", "gpt-6.7b", "gpt-13b"):
+        for mbs in (1, 4, 8):
+            kept = [one.efficiency[1] for one in stages(name, "polaris", [8, 512], mbs=mbs)]
+            assert kept[0] == pytest.approx(0.89, abs=0.04)
+            assert kept[1] < kept[2] - 0.2
+            assert 0.79 < kept[2] < kept[0]
+    assert stages("gpt-1.3b", "polaris", [8, 512], [3])[0].efficiency[1] == pytest.approx(0.80, abs=0.01)
+
+
+def test_polaris_against_tg40():
+    """The source: communication 7.35 times, iteration 2.45 times, 69.02 % against 26.7 %; within 7 %, 16 % and 5.1 points."""
+    (polaris,), (tg40,) = (stages("gpt-13b", name, [64], [1]) for name in ("polaris", "tg40"))
+    ratio = polaris.comm[0] / tg40.comm[0]
+    longer = 1 / zero.speedup(1 - 0.267, 0.267, 1 / ratio)
+    assert ratio == pytest.approx(7.35, rel=0.07)
+    assert longer == pytest.approx(2.45, rel=0.16)
+    assert 0.267 * ratio / longer == pytest.approx(0.6902, abs=0.051)
+
+
+def test_wrong_arguments():
+    with pytest.raises(tc.InputError, match="a list of whole numbers"):
+        tc.scaling("gpt-13b", "polaris", 8)
+    with pytest.raises(tc.InputError, match="at least one"):
+        tc.scaling("gpt-13b", "polaris", [])
+    columns = POLARIS.with_figures({"network.1.bandwidth": np.array([1e9, 2e9])})
+    with pytest.raises(tc.InputError, match="one machine"):
+        tc.scaling("gpt-13b", columns, [8])
+    with pytest.raises(tc.InputError, match="experts"):
+        tc.scaling(replace(tc.load_model("mixtral-8x7b"), name="mine"), "polaris", [8])
