@@ -1,21 +1,13 @@
 """Output of nccl-tests and tables of collectives. Texts are in the form that the tool gives them; every figure is invented."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 import traincast as tc
+from log_files import CLUSTER, written
 from traincast.accuracy.logs import CollectiveRows, read
 from traincast.accuracy.logs.nccl import operation
-
-CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
-
-
-def written(folder, name, text):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def test_nccl_example():

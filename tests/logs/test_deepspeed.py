@@ -1,36 +1,15 @@
 """Logs of DeepSpeed. Logs are written here in the form that the tool gives them; every figure is invented."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 import traincast as tc
+from log_files import CLUSTER, example, row, written
 from traincast.accuracy import measurements
-from traincast.accuracy.logs import TrainingRows, read
-from traincast.accuracy.logs.tables import TRAINING
+from traincast.accuracy.logs import read
 
-CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
 GIVEN = {"model": "llama-3-8b", "seq": 4096, "recompute": "full", "gpu": "h100-sxm-80"}  # what the example leaves open
-
-
-def example(name):
-    return (CLUSTER / name).read_text(encoding="utf-8")
-
-
-def written(folder, name, text):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
-def row(path, **given):
-    """The row of a log."""
-    found = read(path, **given)
-    assert isinstance(found, TrainingRows)
-    assert len(found.rows) == 1
-    assert set(found.rows[0]) == set(TRAINING)
-    return found.rows[0]
 
 
 def test_deepspeed_example():

@@ -1,19 +1,10 @@
 """Tables of matrix products."""
 
-from pathlib import Path
-
 import pytest
 
 import traincast as tc
+from log_files import CLUSTER, written
 from traincast.accuracy.logs import GemmRows, read
-
-CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
-
-
-def written(folder, name, text):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def test_gemm_example():

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from log_files import CLUSTER, example, written
 from traincast.accuracy import measurements
 from traincast.accuracy.logs import TrainingRows, read
 from traincast.accuracy.logs.tables import TRAINING
 
 ROOT = Path(__file__).parents[2]
-CLUSTER = ROOT / "examples" / "my_cluster"
 GIVEN = {  # what the examples' files leave open
     "megatron.log": {"gpu": "h100-sxm-80"},
     "torchtitan.log": {},
@@ -23,16 +23,6 @@ GIVEN = {  # what the examples' files leave open
     "gemm.csv": {},
     "runs.csv": {},
 }
-
-
-def example(name):
-    return (CLUSTER / name).read_text(encoding="utf-8")
-
-
-def written(folder, name, text):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
 
 
 def test_every_example_run_can_be_predicted():

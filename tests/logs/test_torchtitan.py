@@ -1,35 +1,12 @@
 """Logs of torchtitan. Logs are written here in the form that the tool gives them; every figure is invented."""
 
-from pathlib import Path
-
 import pytest
 
 import traincast as tc
+from log_files import CLUSTER, example, row, written
 from traincast.accuracy import measurements
-from traincast.accuracy.logs import TrainingRows, read
-from traincast.accuracy.logs.tables import TRAINING
+from traincast.accuracy.logs import read
 from traincast.accuracy.logs.torchtitan import MODELS
-
-CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
-
-
-def example(name):
-    return (CLUSTER / name).read_text(encoding="utf-8")
-
-
-def written(folder, name, text):
-    path = folder / name
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return path
-
-
-def row(path, **given):
-    """The row of a log."""
-    found = read(path, **given)
-    assert isinstance(found, TrainingRows)
-    assert len(found.rows) == 1
-    assert set(found.rows[0]) == set(TRAINING)
-    return found.rows[0]
 
 
 def test_torchtitan_example():

@@ -1,0 +1,27 @@
+"""What tests of readers share: the example files, files written on the spot, and the row of a log."""
+
+from pathlib import Path
+
+from traincast.accuracy.logs import TrainingRows, read
+from traincast.accuracy.logs.tables import TRAINING
+
+CLUSTER = Path(__file__).parents[1] / "examples" / "my_cluster"
+
+
+def example(name):
+    return (CLUSTER / name).read_text(encoding="utf-8")
+
+
+def written(folder, name, text):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def row(path, **given):
+    """The row of a log."""
+    found = read(path, **given)
+    assert isinstance(found, TrainingRows)
+    assert len(found.rows) == 1
+    assert set(found.rows[0]) == set(TRAINING)
+    return found.rows[0]
