@@ -1,11 +1,15 @@
 """What is trained to judge predictions: small GPTs of different shapes, and for each the plans that its ranks can run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from traincast.errors import InputError
 from traincast.model import Model
 from traincast.plan import Plan
+
+
+PADDED: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 
 
 class Shape(NamedTuple):
@@ -84,7 +88,7 @@ class Case:
         )  # fmt: skip
 
 
-def cases(device: str, ranks: int) -> tuple[Case, ...]:
+def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[Case, ...]:
     """All that is trained, in the order in which it tells most.
 
     Parameters
@@ -93,8 +97,46 @@ def cases(device: str, ranks: int) -> tuple[Case, ...]:
         Where.
     ranks : int
         Ranks of the job.
+    shapes : iterable of Shape
+        What is trained in place of the usual shapes.
     """
-    return tuple(Case(shape, plan) for shape in SHAPES[device] for plan in plans(shape, ranks, device))
+    return tuple(Case(shape, plan) for shape in tuple(shapes) or SHAPES[device] for plan in plans(shape, ranks, device))
+
+
+def shapes_of(text: str) -> tuple[Shape, ...]:
+    """Shapes as people write them.
+
+    Parameters
+    ----------
+    text : str
+        Shapes with commas, each hidden x layers x heads x sequence x vocabulary x sequences of a step.
+
+    Raises
+    ------
+    InputError
+        If a shape cannot be read or trained: all that is wrong at once.
+
+    Examples
+    --------
+    >>> shapes_of("256x4x4x128x4096x8")
+    (Shape(hidden=256, layers=4, heads=4, seq=128, vocab=4096, gbs=8),)
+    """
+    found, wrong = [], []
+    for word in text.split(","):
+        numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]
+        if len(numbers) != len(Shape._fields) or not all(numbers):
+            told = " x ".join(f"{name}" for name in Shape._fields)
+            wrong.append(f"{word.strip()!r}: write {told}, such as 256x4x4x128x4096x8")
+            continue
+        shape = Shape(*numbers)
+        found.append(shape)
+        if shape.hidden % shape.heads:
+            wrong.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
+        if shape.vocab % PADDED:
+            wrong.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {PADDED}")
+    if wrong:
+        raise InputError("--shapes", wrong)
+    return tuple(found)
 
 
 def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
@@ -132,5 +174,5 @@ def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
 
 def _cuts(shape: Shape, way: Mapping[str, int]) -> bool:
     """Whether a shape can be cut so."""
-    tp = way.get("tp", 1)
-    return shape.gbs % way.get("dp", 1) == 0 and shape.heads % tp == 0 and shape.vocab % (128 * tp) == 0 and not shape.layers % way.get("pp", 1)
+    dp, tp, pp = (way.get(name, 1) for name in ("dp", "tp", "pp"))
+    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (PADDED * tp) or shape.layers % pp)

@@ -7,7 +7,7 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from traincast.measuring import machine
-from traincast.measuring.grid import Case, cases
+from traincast.measuring.grid import Case, Shape, cases
 from traincast.measuring.ranks import Rank, detected
 from traincast.units import GIB
 
@@ -24,8 +24,8 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
     Parameters
     ----------
     request : mapping
-        ``seconds``, the budget; ``threads`` of a rank, 0 for what PyTorch takes; ``done``, names of cases that are measured already.
-        ``grid``, in place of all cases the names of some.
+        ``seconds``, the budget; ``threads`` of a rank, 0 for what PyTorch takes; ``kept``, rows that are measured already, if on
+        this machine; ``shapes``, what is trained in place of the usual shapes.
     told : callable
         Called by rank 0 with a message for the machine, for each case that is begun, and for its row.
     """
@@ -43,15 +43,15 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
         if rank.rank == 0:
             told({"machine": about})
         seconds = float(request["seconds"])
-        wanted = request.get("grid")
-        todo = [one for one in cases(device.type, rank.size) if wanted is None or one.id in wanted]
-        for index, case in enumerate(todo):
+        done = crew.agreed(lambda: [one["id"] for one in request["kept"]] if alike(request["kept"], about) else [])
+        wanted = cases(device.type, rank.size, (Shape(*one) for one in request.get("shapes") or ()))
+        for index, case in enumerate(wanted):
             if crew.agreed(lambda: time.perf_counter() - begin > seconds * (1 - MOST_SHARE)):
                 break
-            if case.id not in request["done"]:
+            if case.id not in done:
                 found = _trained(case, crew, seconds * MOST_SHARE)
                 if rank.rank == 0:
-                    told({"row": row(case, about, **found), "index": index, "cases": len(todo)})
+                    told({"row": row(case, about, **found), "index": index, "cases": len(wanted)})
     finally:
         crew.leave()
 

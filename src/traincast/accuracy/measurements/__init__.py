@@ -5,7 +5,7 @@ all rows (docs/validation.md), and the run says what was assumed.
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -153,7 +153,7 @@ def _run(cells: Cells) -> Run:
     )
 
 
-def readable(table: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], Run | str]]:
+def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, str], Run | str]]:
     """Every row with its run, or with the reason it has none."""
     for row in table:
         try:

@@ -1,0 +1,169 @@
+"""Training steps as the judge: the grid is measured, predicted, and predicted again by a machine calibrated to half of its shapes."""
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from traincast.accuracy.calibrate import Calibration, fitted_to
+from traincast.accuracy.collected import Measured
+from traincast.accuracy.measurements import Run, readable, rows
+from traincast.accuracy.scores import source_of
+from traincast.accuracy.validate import Report, validate
+from traincast.load import load_system
+from traincast.measuring.grid import Shape
+from traincast.measuring.ranks import Rank, launch
+from traincast.measuring.steps import alike, train_here
+from traincast.written import beside
+
+Rows = Sequence[Mapping[str, str]]
+WORKER: Final = "traincast.measuring.worker"
+HALVES: Final = 2  # shapes that are fitted and left out in turn
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Predictions of measured steps.
+
+    Parameters
+    ----------
+    rows : tuple of mapping of str to str
+        What was measured, as rows of a table of runs.
+    before : Report
+        All rows, predicted with the machine as its microbenchmarks say it is.
+    calibration : Calibration or None
+        The machine calibrated to the steps of every other shape; None where there is one shape only, or no scipy.
+    fitted, left_out : Report or None
+        Rows it was calibrated to and all others, predicted with it.
+    """
+
+    rows: tuple[Mapping[str, str], ...]
+    before: Report
+    calibration: Calibration | None = None
+    fitted: Report | None = None
+    left_out: Report | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For machines: the rows, predictions and errors before, and after for either half."""
+        after = None if self.calibration is None else self.calibration.to_dict()
+        halves = {name: None if one is None else one.to_dict() for name, one in (("fitted", self.fitted), ("left_out", self.left_out))}
+        return {"measured": [dict(one) for one in self.rows], "before": self.before.to_dict(), "calibration": after, **halves}
+
+
+def measured_steps(
+    output: Path,
+    ranks: int,
+    threads: int,
+    seconds: float,
+    *,
+    shapes: Sequence[Shape] = (),
+    rank: Rank | None = None,
+    told: Callable[[int, int], Any] = lambda done, of: None,
+) -> tuple[dict[str, str], ...]:
+    """Train the grid, and keep what is measured while it goes on, so that it can be continued.
+
+    Parameters
+    ----------
+    output : Path
+        Where the table will stand; beside it what is measured so far.
+    ranks, threads : int
+        Ranks to start on this computer, and threads of each.
+    seconds : float
+        The time there is [s].
+    shapes : sequence of Shape
+        What is trained in place of the usual shapes.
+    rank : Rank, optional
+        This process, where a launcher started the ranks.
+    told : callable
+        Called with the cases done and all of them.
+
+    Returns
+    -------
+    tuple of dict of str to str
+        Rows of a table of runs; none on ranks other than the first.
+    """
+    partial = partial_of(output)
+    first = rank is None or rank.rank == 0
+    kept = [dict(one) for one in rows(partial)] if first and partial.is_file() else []
+
+    def heard(message: dict[str, Any]) -> None:
+        if "machine" in message and not alike(kept, message["machine"]):
+            kept.clear()
+        if "row" in message:
+            kept.append(message["row"])
+            write_rows(partial, kept)
+            told(message["index"] + 1, message["cases"])
+
+    request = {"job": "steps", "seconds": seconds, "threads": threads, "kept": kept, "shapes": list(map(list, shapes))}
+    if rank is None and ranks > 1:
+        launch(WORKER, request, ranks, threads, heard)
+    else:
+        train_here(request, heard)
+    return tuple(kept)
+
+
+def partial_of(output: Path) -> Path:
+    """Where the table grows before it is whole."""
+    return output.with_name(f"{output.stem}.partial{output.suffix}")
+
+
+def write_rows(path: Path, table: Rows) -> None:
+    """Write rows as a table of runs."""
+    with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(table[0]))
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def of_system(table: Rows, system: Path, folder: Path | None = None) -> list[dict[str, str]]:
+    """Rows that name the file of the machine they ran on, as seen from the folder of their table."""
+    name = str(system.resolve()) if folder is None else os.path.relpath(system, folder)
+    return [dict(one) | {"system": name} for one in table]
+
+
+def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgement:
+    """Predict measured steps before and after calibration.
+
+    Parameters
+    ----------
+    table : sequence of mapping of str to str
+        Rows of the grid.
+    system : Path
+        File of the machine they ran on.
+    calibrated : Path, optional
+        Where the calibrated machine is written.
+
+    Returns
+    -------
+    Judgement
+        Without calibration where scipy is missing.
+
+    Raises
+    ------
+    InputError
+        If the machine's file cannot be read.
+    """
+    before = validate(of_system(table, system))
+    shapes = list(dict.fromkeys(source_of(one["id"], False) for one in table))
+    halves = [_of_shapes(table, shapes[half::HALVES]) for half in range(HALVES)]
+    if not all(halves):
+        return Judgement(tuple(table), before)
+    if find_spec("scipy") is None:
+        return Judgement(tuple(table), before)
+    runs = [run for _, run in readable(of_system(halves[0], system)) if isinstance(run, Run)]
+    calibration = fitted_to(system, Measured(load_system(system), runs=tuple(runs)))
+    with TemporaryDirectory() as folder:
+        path = calibrated or Path(folder) / f"{system.stem}.yaml"
+        calibration.write(path, force=True)
+        fitted, left_out = (validate(of_system(half, path)) for half in halves)
+    return Judgement(tuple(table), before, calibration, fitted, left_out)
+
+
+def _of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
+    """Rows of some shapes."""
+    wanted = set(shapes)
+    return [one for one in table if source_of(one["id"], False) in wanted]
