@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from traincast.measuring.judge import Judgement
 
 EXPLAINED: Final = (
-    "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the plans "
-    "of one shape that compete: rank correlation, how much slower the one ranked first really is (regret), and the best of the three "
-    "ranked first."
+    "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "
+    "plans of one shape that compete: rank correlation, how much slower the one ranked first really is (regret), and the best of "
+    "the three ranked first."
 )
 
 
@@ -40,7 +40,7 @@ def _rows(found: "Judgement") -> Table:
     table = table_of(gap=2)
     for name in ("step", "measured", "spread", "predicted", "error", *(["calibrated", "error", ""] if found.calibration else [])):
         table.add_column(name, justify="left" if name in ("step", "") else "right", no_wrap=True)
-    after = {}
+    after: dict[str, tuple[Prediction, str]] = {}
     for told, half in (("fitted", found.fitted), ("left out", found.left_out)):
         after |= {one.id: (one, told) for one in (half.predictions if half else ())}
     for row, one in zip(found.rows, found.before.predictions, strict=True):

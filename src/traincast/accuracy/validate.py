@@ -78,7 +78,10 @@ def _by_source(some: Iterable[Summary]) -> dict[str, dict[str, Any]]:
 
 
 def validate(
-    runs: str | Path | Sequence[Mapping[str, str]] | None = None, assumptions: str | Assumptions = "calibrated", *, parts: bool = False
+    runs: str | Path | Sequence[Mapping[str, str]] | None = None,
+    assumptions: str | Assumptions = "calibrated",
+    *,
+    parts: bool = False,
 ) -> Report:
     """Predict every run of a table that can be read, and compare.
 

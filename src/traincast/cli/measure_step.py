@@ -29,7 +29,9 @@ def judge_steps(
 
     mistakes = Mistakes("measure --step")
     if system is None or not system.endswith((".yaml", ".yml", ".json")):
-        mistakes.errors.append(InputError("--system", [f"{system!r}: give the file that traincast measure has written of this machine"]))
+        mistakes.errors.append(
+            InputError("--system", [f"{system!r}: give the file that traincast measure has written of this machine"])
+        )
     else:
         mistakes.of(load_system, system)
     file = Path(system or "machine.yaml")

@@ -29,7 +29,9 @@ def load_torch() -> Any:
     except ImportError:
         raise InputError(
             "measure",
-            ["needs PyTorch, which is not installed beside traincast: pip install torch (pytorch.org says which build suits a machine)"],
+            [
+                "needs PyTorch, which is not installed beside traincast: pip install torch (pytorch.org says which build suits a machine)"
+            ],
         ) from None
     return torch
 
@@ -68,7 +70,7 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
 def _work(crew: "Crew", budget: Budget, told: Told) -> None:
     """Measure task after task until the time is over."""
     while True:
-        chosen = crew.agreed(lambda: (one.key if (one := budget.next()) else None))
+        chosen = crew.agreed(lambda: one.key if (one := budget.next()) else None)
         if chosen is None:
             return
         task = of_key(chosen)

@@ -56,7 +56,9 @@ class Budget:
     def next(self) -> Task | None:
         """The task whose turn it is: of the family that is furthest behind its share, the first that still fits; None at the end."""
         self.since = self.clock()
-        for family in sorted((one for one, queue in self.queues.items() if queue), key=lambda one: self.spent[one] / self.shares[one]):
+        for family in sorted(
+            (one for one, queue in self.queues.items() if queue), key=lambda one: self.spent[one] / self.shares[one]
+        ):
             queue = self.queues[family]
             while queue:
                 if self.costs.get(queue[0].key, self.slice(queue[0])) < self.left:

@@ -49,7 +49,12 @@ class Machine:
 
     def gpu(self, **more: float) -> Accelerator:
         """The accelerator with some figures more."""
-        known = {"hbm_bandwidth": 1.0, "vector_flops": 1.0, "hbm_bytes": float(self.about["memory_bytes"]), "processors": int(self.about["processors"])}
+        known = {
+            "hbm_bandwidth": 1.0,
+            "vector_flops": 1.0,
+            "hbm_bytes": float(self.about["memory_bytes"]),
+            "processors": int(self.about["processors"]),
+        }
         return Accelerator(name="measured", **(known | self.accelerator | more))  # type: ignore[arg-type]  # names of figures
 
     def assumed(self, **more: float) -> Assumptions:
@@ -142,12 +147,24 @@ def _products(it: Machine) -> None:
     rows = it.of("products")
     best: tuple[float, Values, float] | None = None
     for tile in TILES:
+
         def predict(values: Values, tile: float = tile) -> Floats:
             shares = {name: values[name] for name in ("matrix_sustained", "fp32_sustained")}
-            return predicted.products(rows, it.gpu(**shares), it.assumed(tile=tile, outputs_exposed=values["outputs_exposed"], launch_seconds=values["launch"]))
+            return predicted.products(
+                rows,
+                it.gpu(**shares),
+                it.assumed(tile=tile, outputs_exposed=values["outputs_exposed"], launch_seconds=values["launch"]),
+            )
 
         start = {"matrix_sustained": 0.9, "fp32_sustained": 0.9, "outputs_exposed": 0.3, "launch": 2e-6}
-        values = _fit(it, "products", rows, predict, start, {"matrix_sustained": (0.0, 1.0), "fp32_sustained": (0.0, 1.0), "outputs_exposed": (1e-3, 1.0), "launch": (1e-7, 1e-4)})
+        values = _fit(
+            it,
+            "products",
+            rows,
+            predict,
+            start,
+            {"matrix_sustained": (0.0, 1.0), "fp32_sustained": (0.0, 1.0), "outputs_exposed": (1e-3, 1.0), "launch": (1e-7, 1e-4)},
+        )
         if best is None or it.errors["products"] < best[2]:
             best = (tile, values, it.errors["products"])
     assert best is not None
@@ -204,8 +221,10 @@ def document(it: Machine, name: str, day: str) -> dict[str, Any]:
         return {"value": quantity(short, unit) if unit else short, "source": source, "basis": "measured"}
 
     units = {"flops": "FLOP/s", "bandwidth": "byte/s", "bytes": "byte", "latency": "s", "launch": "s"}
+
     def unit(one: str) -> str:
         return units.get(one.rsplit("_", 1)[-1], "")
+
     accelerator: dict[str, Any] = {"name": f"{about['device']}, {about['threads']} threads", "source": source}
     accelerator |= {one: entry(value, unit(one)) for one, value in it.accelerator.items()}
     accelerator["hbm_bytes"] = entry(float(about["memory_bytes"]), "byte")

@@ -8,7 +8,6 @@ from traincast.errors import InputError
 from traincast.model import Model
 from traincast.plan import Plan
 
-
 PADDED: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 
 
@@ -157,14 +156,14 @@ def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
         Data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism, pipelines with few and with many
         micro-batches, and pairs of them where there are ranks for two; each only where the shape can be cut so.
     """
-    ways = [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
+    ways: list[dict[str, Any]] = [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
     ways += [{one: 2, two: ranks // 2} for one, two in (("tp", "dp"), ("pp", "dp"), ("pp", "tp")) if ranks >= 4 and ranks % 2 == 0]
     seen: list[Plan] = []
     for way in ways if ranks > 1 else ():
         share = shape.gbs // way.get("dp", 1)
         pp = way.get("pp", 1)
         parts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
-        choices = [{"mbs": share // nm, "zero": 0} for nm in parts if share % nm == 0]
+        choices: list[dict[str, Any]] = [{"mbs": share // nm, "zero": 0} for nm in parts if share % nm == 0]
         if set(way) == {"dp"} and choices:
             choices.append(choices[0] | {"zero": 1})
         seen += [Plan(sp=False, **way, **choice, **PRECISION[device]) for choice in choices if _cuts(shape, way)]

@@ -1,4 +1,4 @@
-"""Training steps as the judge: the grid is measured, predicted, and predicted again by a machine calibrated to half of its shapes."""
+"""Training steps as the judge: measured, predicted, and predicted again with the machine calibrated to half of the shapes."""
 
 import csv
 import os
@@ -50,7 +50,9 @@ class Judgement:
     def to_dict(self) -> dict[str, Any]:
         """For machines: the rows, predictions and errors before, and after for either half."""
         after = None if self.calibration is None else self.calibration.to_dict()
-        halves = {name: None if one is None else one.to_dict() for name, one in (("fitted", self.fitted), ("left_out", self.left_out))}
+        halves = {
+            name: None if one is None else one.to_dict() for name, one in (("fitted", self.fitted), ("left_out", self.left_out))
+        }
         return {"measured": [dict(one) for one in self.rows], "before": self.before.to_dict(), "calibration": after, **halves}
 
 

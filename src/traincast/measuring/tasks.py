@@ -114,13 +114,23 @@ def _products(device: str, dtypes: Sequence[str]) -> Iterable[Task]:
     ]  # fmt: skip
     for m, n, k in shapes:
         for dtype in dtypes:
-            yield Task("products", "mm", dtype, (m * scale, n * scale, k * scale) if min(m, n, k) > 100 else (m, n * scale, k * scale))
+            yield Task(
+                "products", "mm", dtype, (m * scale, n * scale, k * scale) if min(m, n, k) > 100 else (m, n * scale, k * scale)
+            )
 
 
 def _attention(device: str, dtypes: Sequence[str]) -> Iterable[Task]:
     """Fused attention forward and backward, with a causal mask."""
     scale = 4 if device == "cuda" else 1
-    shapes = [(2, 4, 256, 64), (1, 4, 512, 64), (1, 8, 1024, 64), (4, 4, 128, 64), (1, 4, 512, 128), (2, 8, 256, 32), (1, 4, 2048, 64)]
+    shapes = [
+        (2, 4, 256, 64),
+        (1, 4, 512, 64),
+        (1, 8, 1024, 64),
+        (4, 4, 128, 64),
+        (1, 4, 512, 128),
+        (2, 8, 256, 32),
+        (1, 4, 2048, 64),
+    ]
     for b, h, s, d in shapes:
         for op in ("forward", "backward"):
             yield Task("attention", op, dtypes[0], (b * scale, h * scale, s * scale, d))

@@ -1,6 +1,6 @@
 """Training steps of the GPT under data, tensor and pipeline parallelism, timed on every rank."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -32,9 +32,9 @@ class Place:
         Where it trains.
     """
 
-    tp: Cut = Cut()
-    dp: Cut = Cut()
-    pp: Cut = Cut()
+    tp: Cut = field(default_factory=Cut)
+    dp: Cut = field(default_factory=Cut)
+    pp: Cut = field(default_factory=Cut)
     pipeline: tuple[int, ...] = (0,)
     device: Any = "cpu"
 
