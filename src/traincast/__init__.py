@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from traincast.hardware import Accelerator, System, Tier
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
+    from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
     from traincast.model import Model
     from traincast.plan import Plan, Plans
@@ -42,6 +43,7 @@ __all__ = [
     "Found",
     "InputError",
     "Limits",
+    "MeasuredMachine",
     "Metrics",
     "Model",
     "NothingFits",
@@ -58,6 +60,7 @@ __all__ = [
     "limits",
     "load_model",
     "load_system",
+    "measure",
     "metrics",
     "model_flops_per_token",
     "model_names",
@@ -80,6 +83,7 @@ _HOME = {
     "hardware": ["Accelerator", "System", "Tier"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
+    "measuring.measure": ["MeasuredMachine", "measure"],
     "metrics": ["Metrics", "metrics"],
     "model": ["Model"],
     "plan": ["Plan", "Plans"],

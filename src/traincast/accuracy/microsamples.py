@@ -27,6 +27,7 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "all2all": "all-to-all",
 }
 RECIPES: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "fp32"}  # of a type; bf16 of any other
+MESSAGE: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # of one rank at a time
 NOISE: Final = {"collective": 0.10, "product": 0.05}  # relative error expected of a time
 
 
@@ -39,7 +40,7 @@ def collective_seconds(system: System, assumed: Assumptions, seen: Sequence[Coll
         n = np.array([float(seen[i].ranks) for i in rows])
         near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
         V = np.array([seen[i].size_bytes for i in rows])
-        seconds[rows] = collective(KINDS[op], V, Group(n, near), system, alone)
+        seconds[rows] = collective((KINDS | MESSAGE)[op], V, Group(n, near), system, alone)
     return seconds
 
 

@@ -4,11 +4,19 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from traincast.measuring.tasks import SHARES, Family, Task
+from traincast.measuring.tasks import Family, Task
 
+SHARES: Final[dict[Family, float]] = {
+    "products": 0.30,
+    "attention": 0.15,
+    "memory": 0.15,
+    "dispatch": 0.05,
+    "copies": 0.05,
+    "collectives": 0.30,
+}  # of the time, of families that there are
 VISITS: Final = 4  # most visits of a task
-RESERVE: Final = 0.02  # of the time, for what follows
-SLICES: Final = 60.0  # a visit takes about such a part of its family's time
+SLICES: Final = 60.0  # samples of a visit take such a part of the family's time
+SHORTEST, LONGEST = 0.01, 2.0  # a visit's samples [s]
 
 
 class Budget:
@@ -29,50 +37,48 @@ class Budget:
     def __init__(
         self, tasks: Sequence[Task], known: Collection[str], seconds: float, clock: Callable[[], float] = time.perf_counter
     ):
-        self.clock, self.begin = clock, clock()
-        self.seconds = seconds * (1 - RESERVE)
-        self.queues: dict[Family, list[Task]] = {}
+        self._clock, self._begin, self._seconds = clock, clock(), seconds
+        self._queues: dict[Family, list[Task]] = {}
         for task in tasks:
             if task.key not in known:
-                self.queues.setdefault(task.family, []).append(task)
-        whole = sum(SHARES[one] for one in self.queues) or 1.0
-        self.shares = {one: SHARES[one] / whole for one in self.queues}
-        self.spent = dict.fromkeys(self.queues, 0.0)
-        self.costs: dict[str, float] = {}
-        self.visits: dict[str, int] = {}
-        self.since = self.begin
-        self.total = seconds
+                self._queues.setdefault(task.family, []).append(task)
+        whole = sum(SHARES[one] for one in self._queues) or 1.0
+        self._shares = {one: SHARES[one] / whole for one in self._queues}
+        self._spent = dict.fromkeys(self._queues, 0.0)
+        self._costs: dict[Task, float] = {}
+        self._visits: dict[Task, int] = {}
+        self._since = self._begin
 
     @property
     def left(self) -> float:
         """Time that is left [s]."""
-        return self.seconds - (self.clock() - self.begin)
+        return self._seconds - (self._clock() - self._begin)
 
-    def slice(self, task: Task) -> float:
+    def samples_seconds(self, task: Task) -> float:
         """Time for the samples of a visit [s]."""
-        share = self.shares.get(task.family, 1.0) * self.seconds
-        return min(max(share / SLICES, 0.02), 2.0)
+        return min(max(self._shares[task.family] * self._seconds / SLICES, SHORTEST), LONGEST)
 
     def next(self) -> Task | None:
-        """The task whose turn it is: of the family that is furthest behind its share, the first that still fits; None at the end."""
-        self.since = self.clock()
-        for family in sorted(
-            (one for one, queue in self.queues.items() if queue), key=lambda one: self.spent[one] / self.shares[one]
-        ):
-            queue = self.queues[family]
-            while queue:
-                if self.costs.get(queue[0].key, self.slice(queue[0])) < self.left:
-                    return queue[0]
+        """The task whose turn it is; None at the end.
+
+        Of the family that is furthest behind its share, the first task that was not longer than what is left when it was last
+        measured.
+        """
+        self._since = self._clock()
+        for family in sorted(self._queues, key=lambda one: self._spent[one] / self._shares[one]):
+            queue = self._queues[family]
+            while queue and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left:
                 queue.pop(0)
+            if queue:
+                return queue[0]
         return None
 
     def took(self, task: Task, failed: bool = False) -> None:
         """Take note that a task is done, until its next visit."""
-        now = self.clock()
-        self.costs[task.key] = now - self.since
-        self.spent[task.family] += now - self.since
-        queue = self.queues[task.family]
-        queue.pop(0)
-        self.visits[task.key] = self.visits.get(task.key, 0) + 1
-        if not failed and self.visits[task.key] < VISITS:
+        seconds = self._clock() - self._since
+        self._costs[task], self._visits[task] = seconds, self._visits.get(task, 0) + 1
+        self._spent[task.family] += seconds
+        queue = self._queues[task.family]
+        queue.remove(task)
+        if not failed and self._visits[task] < VISITS:
             queue.append(task)

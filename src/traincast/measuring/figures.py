@@ -1,4 +1,8 @@
-"""What a machine is, out of what was timed on it: figures with a physical meaning, each with its source and its spread."""
+"""What a machine is, out of what was timed on it: figures with a physical meaning that bring the engine's times to the measured.
+
+Peaks are the best rates seen, or those of the data sheet where the catalogue knows the accelerator; everything else is the value at
+which the engine's own formulas come nearest to the medians. Families go one after the other, each with what those before it found.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,236 +12,195 @@ import numpy as np
 
 from traincast.assumptions import Assumptions
 from traincast.columns import Floats
-from traincast.hardware import Accelerator, System, Tier
+from traincast.errors import InputError
+from traincast.hardware import Accelerator
 from traincast.measuring import predicted
 from traincast.measuring.rows import Row
-from traincast.measuring.searched import Values, mape, nearest
+from traincast.measuring.searched import Bounds, Values, loss, nearest
 from traincast.stacks import USUAL, resolve
-from traincast.units import quantity
 
-TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}
-GPU: Final = {"matrix_flops", "fp32_flops"}
+RATES: Final = {  # peak -> its sustained share, and types of products
+    "matrix_flops": ("matrix_sustained", ("bf16", "fp16")),
+    "fp32_flops": ("fp32_sustained", ("fp32", "tf32")),
+    "fp8_flops": ("fp8_sustained", ("fp8",)),
+}
+TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0)
+VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows: 4 of a V100, 7.4 of an H100
+BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
+SECONDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
+NEEDED: Final = ("products", "memory", "dispatch")
 
 
 @dataclass
-class Machine:
-    """A machine while its figures are found.
+class Figures:
+    """Figures of a machine while they are found, in SI units by their names.
 
     Parameters
     ----------
     about : mapping
-        What it says of itself.
+        What the machine says of itself.
     rows : sequence of Row
         What was timed on it.
-    accelerator, tier, software : dict
-        Figures so far, in SI units, by name.
-    errors : dict of str to float
-        Mean absolute relative error of the engine's times, by family.
+    percent : float
+        Share of the samples that are shorter than the time that counts; 50 for the median.
+    known : mapping of str to float
+        Figures of the accelerator in the catalogue.
+    accelerator, software : dict
+        Figures of an accelerator and of `Assumptions` that were found.
+    kernel_seconds : float
+        What a kernel costs whatever its size, without what PyTorch keeps for backward [s].
     """
 
     about: Mapping[str, Any]
     rows: Sequence[Row]
+    percent: float = 50
+    known: Mapping[str, float] = field(default_factory=dict)
     accelerator: Values = field(default_factory=dict)
-    tier: Values = field(default_factory=dict)
     software: Values = field(default_factory=dict)
-    errors: dict[str, float] = field(default_factory=dict)
+    kernel_seconds: float = 0.0
 
     def of(self, family: str, *ops: str) -> list[Row]:
-        """Rows of a family, in the type of training where they are none of products."""
+        """Rows of a family, all of them or those of some operations."""
         return [row for row in self.rows if row.task.family == family and (not ops or row.task.op in ops)]
 
+    def seconds(self, rows: Sequence[Row]) -> Floats:
+        """Times of rows, shape (rows,) [s]."""
+        return np.array([row.at(self.percent) for row in rows])
+
     def gpu(self, **more: float) -> Accelerator:
-        """The accelerator with some figures more."""
-        known = {
-            "hbm_bandwidth": 1.0,
-            "vector_flops": 1.0,
-            "hbm_bytes": float(self.about["memory_bytes"]),
-            "processors": int(self.about["processors"]),
-        }
-        return Accelerator(name="measured", **(known | self.accelerator | more))  # type: ignore[arg-type]  # names of figures
+        """The accelerator as far as it is known, with some figures more."""
+        blank = {"matrix_flops": 1.0, "vector_flops": 1.0, "hbm_bandwidth": 1.0}
+        own = {"hbm_bytes": float(self.about["memory_bytes"]), "processors": int(self.about["processors"])}
+        return Accelerator(name="measured", **{**blank, **self.known, **own, **self.accelerator, **more})  # type: ignore[arg-type]
 
     def assumed(self, **more: float) -> Assumptions:
-        """Assumptions with what was found of the software."""
-        return replace(resolve(USUAL), **(self.software | more))  # type: ignore[arg-type]  # names of figures
+        """What is assumed of the software, with what was found of it and some more."""
+        return replace(resolve(USUAL), **self.software, **more)  # type: ignore[arg-type]  # fields by name
 
-    def system(self, **more: float) -> System:
-        """The machine with its network, some figures of it more."""
-        return System(name="measured", accelerator=self.gpu(), tiers=(self.inner(**more), self.outer(**more)))
+    def bare(self, **more: float) -> Assumptions:
+        """The same of kernels that are called again and again with nothing kept for backward."""
+        return replace(self.assumed(), launch_seconds=self.kernel_seconds, **more)  # type: ignore[arg-type]  # fields by name
 
-    def inner(self, **more: float) -> Tier:
-        """The network that was timed."""
-        return Tier(name="node", size=int(self.about["ranks"]), **(self.tier | more))  # type: ignore[arg-type]
+    @property
+    def host(self) -> bool:
+        """Whether the accelerator is the host itself, so that nothing is issued ahead of time."""
+        return bool(self.about["kind"] == "cpu")
 
-    def outer(self, **more: float) -> Tier:
-        """What joins several of them, taken to be alike."""
-        return Tier(name="between nodes", **(self.tier | more))  # type: ignore[arg-type]
+    def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
+        """Values at which predicted times of rows are nearest to the measured."""
+        return nearest(predict, self.seconds(rows), start, bounds)
 
 
-def found(about: Mapping[str, Any], rows: Sequence[Row]) -> Machine:
-    """All figures that rows tell of a machine, one family after the other."""
-    it = Machine(about, rows)
-    _peaks(it)
-    _launches(it)
-    _memory(it)
-    _products(it)
-    _attention(it)
-    _network(it)
+def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
+    """All figures of the accelerator and of software that rows tell.
+
+    Parameters
+    ----------
+    about : mapping
+        What the machine says of itself.
+    rows : sequence of Row
+        What was timed on it.
+    known : mapping of str to float
+        Figures of the accelerator in the catalogue; nothing where it has none of it.
+    percent : float
+        Share of the samples that are shorter than the time that counts.
+
+    Raises
+    ------
+    InputError
+        If there was no time for a family that has to be there.
+    """
+    it = Figures(about, rows, percent, known)
+    missing = [f"no times of {family}: give a longer --budget" for family in NEEDED if not it.of(family)]
+    if missing:
+        raise InputError("measure", missing)
+    for step in (_peaks, _launches, _memory, _products, _attention, _copies):
+        step(it)
     return it
 
 
-def _fit(
-    it: Machine,
-    family: str,
-    rows: Sequence[Row],
-    predict: Callable[[Values], Floats],
-    start: Values,
-    bounds: Mapping[str, tuple[float, float]],
-) -> Values:
-    """Constants that suit the rows of a family."""
-    measured = np.array([row.seconds for row in rows])
-    values = nearest(predict, measured, start, bounds)
-    it.errors[family] = mape(predict(values), measured)
-    return values
+def _peaks(it: Figures) -> None:
+    """The best rates seen of types whose peak the catalogue does not know."""
+    for peak, (_, types) in RATES.items():
+        rows = [row for row in it.of("products") if row.task.dtype in types]
+        if rows and peak not in it.known:
+            it.accelerator[peak] = max(row.task.flops / row.at(it.percent) for row in rows)
+    if "matrix_flops" not in {**it.known, **it.accelerator}:
+        it.accelerator["matrix_flops"] = it.accelerator["fp32_flops"]
 
 
-def _launches(it: Machine) -> None:
-    """What an operation costs whatever its size."""
-    each = {row.task.op: row.seconds / row.task.sizes[0] for row in it.of("dispatch")}
-    host = it.about["kind"] == "cpu"
-    kernel = each.get("kernel", 1e-6)
-    it.software |= {"launch_seconds": kernel, "attention_launch_seconds": kernel}
-    if host:  # nothing is issued ahead of time
-        it.software |= {"dispatch_seconds": 0.0, "collective_launch": 1.0, "launch_seconds": each.get("forward", kernel)}
-    elif "host" in each:
-        it.software["dispatch_seconds"] = each["host"]
-    it.software["attention_launch_seconds"] = it.software["launch_seconds"]
+def _launches(it: Figures) -> None:
+    """What an operation costs whatever its size: on a CPU all that PyTorch does for it."""
+    each = {row.task.op: row.at(it.percent) / row.task.sizes[0] for row in it.of("dispatch")}
+    it.kernel_seconds = each.get("kernel", min(each.values()))
+    if it.host:
+        forward = each.get("forward", it.kernel_seconds)
+        it.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
+    else:
+        it.software = {"launch_seconds": it.kernel_seconds} | ({"dispatch_seconds": each["forward"]} if "forward" in each else {})
 
 
-def _memory(it: Machine) -> None:
-    """Bandwidth of memory and caches, and arithmetic of the vector units."""
+def _memory(it: Figures) -> None:
+    """Bandwidth of the memory; on a CPU that of its caches and the rate of its vector units as well."""
     rows = it.of("memory")
-    rates = {row: predicted.MOVED[row.task.op] * 4 * row.task.sizes[0] / row.seconds for row in rows}
-    largest = max(row.task.sizes[0] for row in rows)
-    far = max(rate for row, rate in rates.items() if row.task.sizes[0] == largest)
-    near = max(rates.values())
-    start = {"hbm_bandwidth": far, "cache_bandwidth": near, "cache_bytes": 8e6, "vector_flops": 30e9, "launch": 1e-6}
+    traffic = np.array([row.task.nbytes for row in rows])
+    rates = traffic / it.seconds(rows)
+    far, near = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
+    it.accelerator["hbm_bandwidth"] = it.known.get("hbm_bandwidth", far)
+    start, bounds = {"hbm_sustained": min(0.9 * far / it.accelerator["hbm_bandwidth"], 1.0)}, {"hbm_sustained": (0.01, 1.0)}
+    if it.host:
+        start |= {"cache_bandwidth": near, "cache_bytes": 8e6, "vector_flops": near}
+        bounds |= {"cache_bandwidth": (far, 4 * near)}
+    else:
+        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
+        it.accelerator["vector_flops"] = it.known.get("vector_flops", it.accelerator["matrix_flops"] / VECTOR)
+    it.accelerator |= it.fitted(rows, lambda values: predicted.memory(rows, it.gpu(**values), it.bare()), start, bounds)
 
-    def predict(values: Values) -> Floats:
-        figures = {name: value for name, value in values.items() if name != "launch"}
-        return predicted.memory(rows, it.gpu(**figures, hbm_sustained=1.0), it.assumed(launch_seconds=values["launch"]))
 
-    values = _fit(it, "memory", rows, predict, start, {"cache_bandwidth": (far, 10 * near), "launch": (1e-7, 1e-4)})
-    values.pop("launch")
-    it.accelerator |= values | {"hbm_sustained": 1.0}
-
-
-def _peaks(it: Machine) -> None:
-    """The best rates seen."""
+def _products(it: Figures) -> None:
+    """What products sustain of the peaks; on a CPU the tile of its kernels, and the share of results that is exposed, too."""
     rows = it.of("products")
-    for name, types in (("matrix_flops", ("bf16", "fp16")), ("fp32_flops", ("fp32",))):
-        rates = [row.task.flops / row.seconds for row in rows if row.task.dtype in types]
-        if rates:
-            it.accelerator[name] = max(rates)
-    it.accelerator.setdefault("matrix_flops", it.accelerator.get("fp32_flops", 1.0))
+    shares = [share for share, types in RATES.values() if any(row.task.dtype in types for row in rows)]
+
+    def predict(values: Values, tile: float) -> Floats:
+        software = {name: value for name, value in values.items() if name not in shares} | {"tile": tile}
+        return predicted.products(rows, it.gpu(**{name: values[name] for name in shares}), it.bare(**software))
+
+    start, bounds = dict.fromkeys(shares, 0.9), dict.fromkeys(shares, (0.01, 1.0))
+    tile = it.assumed().tile
+    if it.host:
+        tile = min(TILES, key=lambda one: loss(predict(start | {"outputs_exposed": 0.1}, one), it.seconds(rows)))
+        start["outputs_exposed"], bounds["outputs_exposed"] = 0.1, (0.01, 1.0)
+        it.software["tile"] = tile
+    values = it.fitted(rows, lambda values: predict(values, tile), start, bounds)
+    it.accelerator |= {name: values.pop(name) for name in shares}
+    it.software |= values
 
 
-def _products(it: Machine) -> None:
-    """Peaks as the best rates seen, what large products sustain of them, and the tile."""
-    rows = it.of("products")
-    best: tuple[float, Values, float] | None = None
-    for tile in TILES:
-
-        def predict(values: Values, tile: float = tile) -> Floats:
-            shares = {name: values[name] for name in ("matrix_sustained", "fp32_sustained")}
-            return predicted.products(
-                rows,
-                it.gpu(**shares),
-                it.assumed(tile=tile, outputs_exposed=values["outputs_exposed"], launch_seconds=values["launch"]),
-            )
-
-        start = {"matrix_sustained": 0.9, "fp32_sustained": 0.9, "outputs_exposed": 0.3, "launch": 2e-6}
-        values = _fit(
-            it,
-            "products",
-            rows,
-            predict,
-            start,
-            {"matrix_sustained": (0.0, 1.0), "fp32_sustained": (0.0, 1.0), "outputs_exposed": (1e-3, 1.0), "launch": (1e-7, 1e-4)},
-        )
-        if best is None or it.errors["products"] < best[2]:
-            best = (tile, values, it.errors["products"])
-    assert best is not None
-    it.software |= {"tile": best[0], "outputs_exposed": best[1]["outputs_exposed"]}
-    it.accelerator |= {name: best[1][name] for name in ("matrix_sustained", "fp32_sustained")}
-    it.errors["products"] = best[2]
-
-
-def _attention(it: Machine) -> None:
-    """Rate of fused attention."""
+def _attention(it: Figures) -> None:
+    """Rate of fused attention; on a CPU also what it skips of a mask, and what it costs beside its products."""
     rows = it.of("attention")
     if not rows:
         return
-    start = {"attention_fa2": 0.5, "attention_backward": 0.8, "attention_start": 50.0, "attention_softmax": 20.0, "launch": 1e-5}
-    bounds = {"attention_fa2": (0.0, 1.0), "attention_backward": (0.0, 1.0), "launch": (1e-7, 1e-3)}
-    own = ("attention_fa2", "attention_backward")
+    own = {"attention_fa2": 0.5, "attention_backward": 0.8}
+    free = {"causal_skipping": 0.5, "attention_start": 10.0, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5}
+    bounds = {"attention_fa2": (1e-3, 1.0), "attention_backward": (1e-3, 1.0), "causal_skipping": (1e-3, 1.0)}
+    bounds |= {"attention_start": (0.1, 1e3), "attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
+    if it.host:
+        it.software["attention_tail"] = 0.0  # cores share rows of queries evenly
 
     def predict(values: Values) -> Floats:
-        rest = {name: value for name, value in values.items() if name not in (*own, "launch")}
+        software = {name: value for name, value in values.items() if name not in own}
         gpu = it.gpu(**{name: values[name] for name in own})
-        return predicted.attention(rows, gpu, it.assumed(**rest, attention_launch_seconds=values["launch"]))
+        return predicted.attention(rows, gpu, it.assumed(**software))
 
-    values = _fit(it, "attention", rows, predict, start, bounds)
-    it.software["attention_launch_seconds"] = values.pop("launch")
+    values = it.fitted(rows, predict, own | (free if it.host else {}), bounds)
     it.accelerator |= {name: values.pop(name) for name in own}
     it.software |= values
 
 
-def _network(it: Machine) -> None:
-    """Latency and bandwidth of the network."""
-    rows = it.of("collectives", *BUS)
-    n = int(it.about["ranks"])
-    if not rows:
-        return
-    rates = [BUS[row.task.op] * (n - 1) / n * row.task.sizes[0] / row.seconds for row in rows]
-    least = min(row.seconds for row in rows)
-    it.tier = {"bandwidth": max(rates), "efficiency": 1.0}
-    start = {"efficiency": 0.8, "launch": least / 2, "latency": least / 2, "simple_latency": least, "ll_bandwidth": max(rates) / 2}
-    bounds = {"efficiency": (0.0, 1.0), "ll_bandwidth": (0.0, 2 * max(rates))}
-
-    def predict(values: Values) -> Floats:
-        return predicted.collectives(rows, it.system(**values), it.assumed(), it.about)
-
-    it.tier |= _fit(it, "collectives", rows, predict, start, bounds)
-
-
-def document(it: Machine, name: str, day: str) -> dict[str, Any]:
-    """Content of the machine file."""
-    about = it.about
-    source = f"measured with torch {about['torch']} on {about['device']}, {day}"
-
-    def entry(value: float, unit: str) -> dict[str, Any]:
-        short = float(f"{value:.4g}")
-        return {"value": quantity(short, unit) if unit else short, "source": source, "basis": "measured"}
-
-    units = {"flops": "FLOP/s", "bandwidth": "byte/s", "bytes": "byte", "latency": "s", "launch": "s"}
-
-    def unit(one: str) -> str:
-        return units.get(one.rsplit("_", 1)[-1], "")
-
-    accelerator: dict[str, Any] = {"name": f"{about['device']}, {about['threads']} threads", "source": source}
-    accelerator |= {one: entry(value, unit(one)) for one, value in it.accelerator.items()}
-    accelerator["hbm_bytes"] = entry(float(about["memory_bytes"]), "byte")
-    accelerator["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
-    tier = {one: entry(value, unit(one)) for one, value in it.tier.items()}
-    inner = {"name": str(about["backend"] or "node")} | tier | {"size": int(about["ranks"])}
-    alike = {one: told | {"source": "taken to be that inside a node", "basis": "assumed"} for one, told in tier.items()}
-    software = {"stack": USUAL} | {one: entry(value, "") for one, value in it.software.items()}
-    return {
-        "name": name,
-        "title": f"{about['device']}, {about['ranks']} ranks on {about['nodes']} nodes, measured {day}",
-        "source": source,
-        "accelerator": accelerator,
-        "network": [inner, {"name": "between nodes"} | alike],
-        "software": [software],
-    }
+def _copies(it: Figures) -> None:
+    """Bandwidth between host and device."""
+    rows = it.of("copies")
+    if rows:
+        it.accelerator["host_bandwidth"] = max(row.task.sizes[0] / row.at(it.percent) for row in rows)

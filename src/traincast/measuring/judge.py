@@ -14,14 +14,18 @@ from traincast.accuracy.collected import Measured
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import Report, validate
+from traincast.errors import Mistakes
 from traincast.load import load_system
 from traincast.measuring.grid import Shape
-from traincast.measuring.ranks import Rank, launch
+from traincast.measuring.machine import default_ranks
+from traincast.measuring.measure import check_job
+from traincast.measuring.ranks import cores, detected, launch
 from traincast.measuring.steps import alike, train_here
-from traincast.written import beside
+from traincast.written import beside, check_output
 
 Rows = Sequence[Mapping[str, str]]
 WORKER: Final = "traincast.measuring.worker"
+BUDGET: Final = 180.0  # [s]
 HALVES: Final = 2  # shapes that are fitted and left out in turn
 
 
@@ -56,30 +60,58 @@ class Judgement:
         return {"measured": [dict(one) for one in self.rows], "before": self.before.to_dict(), "calibration": after, **halves}
 
 
-def measured_steps(
-    output: Path,
-    ranks: int,
-    threads: int,
-    seconds: float,
-    *,
-    shapes: Sequence[Shape] = (),
-    rank: Rank | None = None,
-    told: Callable[[int, int], Any] = lambda done, of: None,
-) -> tuple[dict[str, str], ...]:
-    """Train the grid, and keep what is measured while it goes on, so that it can be continued.
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained.
 
     Parameters
     ----------
     output : Path
-        Where the table will stand; beside it what is measured so far.
-    ranks, threads : int
-        Ranks to start on this computer, and threads of each.
-    seconds : float
-        The time there is [s].
-    shapes : sequence of Shape
+        Where the table of runs will stand; beside it stands what is measured so far.
+    budget : float
+        Time for all of it [s].
+    ranks, threads : int, optional
+        Processes on this computer, and threads of each; as for `traincast.measure`.
+    shapes : tuple of Shape
         What is trained in place of the usual shapes.
-    rank : Rank, optional
-        This process, where a launcher started the ranks.
+    """
+
+    output: Path
+    budget: float = BUDGET
+    ranks: int | None = None
+    threads: int | None = None
+    shapes: tuple[Shape, ...] = ()
+
+    @property
+    def first(self) -> bool:
+        """Whether this process tells what the ranks found."""
+        own = detected()
+        return own is None or own.rank == 0
+
+    def check(self, calibrated: Path | None = None, force: bool = False) -> None:
+        """Refuse what cannot be used, all of it at once.
+
+        Raises
+        ------
+        InputError
+            If a number is not allowed, a file is there already, or PyTorch is not installed.
+        """
+        mistakes = Mistakes("measure")
+        check_job(self.budget, self.ranks, self.threads, mistakes)
+        if self.first:
+            mistakes.of(check_output, self.output, force, (".csv",))
+            if calibrated is not None:
+                mistakes.of(check_output, calibrated, force, (".yaml", ".yml"))
+        mistakes.tell()
+
+
+def measured_steps(job: Job, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+    """Train what a job asks for, and keep what is measured while it goes on, so that it can be continued.
+
+    Parameters
+    ----------
+    job : Job
+        The job.
     told : callable
         Called with the cases done and all of them.
 
@@ -88,9 +120,8 @@ def measured_steps(
     tuple of dict of str to str
         Rows of a table of runs; none on ranks other than the first.
     """
-    partial = partial_of(output)
-    first = rank is None or rank.rank == 0
-    kept = [dict(one) for one in rows(partial)] if first and partial.is_file() else []
+    partial, own = partial_of(job.output), detected()
+    kept = [dict(one) for one in rows(partial)] if job.first and partial.is_file() else []
 
     def heard(message: dict[str, Any]) -> None:
         if "machine" in message and not alike(kept, message["machine"]):
@@ -100,11 +131,13 @@ def measured_steps(
             write_rows(partial, kept)
             told(message["index"] + 1, message["cases"])
 
-    request = {"job": "steps", "seconds": seconds, "threads": threads, "kept": kept, "shapes": list(map(list, shapes))}
-    if rank is None and ranks > 1:
-        launch(WORKER, request, ranks, threads, heard)
+    request = {"job": "steps", "seconds": job.budget, "kept": kept, "shapes": [list(one) for one in job.shapes]}
+    if own is not None:
+        train_here(request | {"threads": job.threads or 0}, heard)
     else:
-        train_here(request, heard)
+        n = job.ranks or default_ranks()
+        each = job.threads or max(cores() // n, 1)
+        launch(WORKER, request | {"threads": each}, n, each, heard)
     return tuple(kept)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from traincast.measuring.ranks import Rank, cores
 
+GPU_FILES: Final = ("nvidia[0-9]*", "kfd", "dxg")  # of NVIDIA, of AMD, of Windows in a virtual machine
 IDENTITY: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
 
 
@@ -25,7 +26,16 @@ def device(torch: Any, rank: Rank) -> Any:
     return torch.device("cpu")
 
 
-def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str]) -> dict[str, Any]:
+def default_ranks() -> int:
+    """Ranks on this computer that nobody asked for: one for each GPU, two on a CPU of several cores."""
+    if not any(next(Path("/dev").glob(pattern), None) for pattern in GPU_FILES):
+        return min(cores(), 2)
+    import torch
+
+    return int(torch.cuda.device_count()) or min(cores(), 2)
+
+
+def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
     """What is known of the machine, as a mapping for a file."""
     nodes = len(set(hosts))
     about = {
@@ -36,7 +46,7 @@ def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str]) -> dict
         "host": hosts[0],
         "launcher": rank.launcher,
         "system": f"{platform.system()} {platform.release()}",
-        "backend": ("nccl" if device.type == "cuda" else "gloo") if rank.size > 1 else "",
+        "backend": backend,
         "kind": device.type,
     }
     if device.type == "cuda":
@@ -57,7 +67,8 @@ def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str]) -> dict
 def _gpu(torch: Any, device: Any) -> dict[str, Any]:
     """What a GPU says of itself."""
     it = torch.cuda.get_device_properties(device)
-    dtypes = ["bf16", "fp32"] if torch.cuda.is_bf16_supported(including_emulation=False) else ["fp16", "fp32"]
+    dtypes = ["bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16", "tf32"]
+    dtypes += ["fp8"] if (it.major, it.minor) >= (8, 9) and torch.version.cuda else []
     runtime = torch.version.cuda or torch.version.hip
     return {
         "device": it.name,

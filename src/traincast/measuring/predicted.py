@@ -18,7 +18,6 @@ from traincast.operations.base import Pass, Vector
 from traincast.recipes import PRECISIONS, Precision
 
 WORK: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # FLOP of an element (arXiv 2410.00273)
-RECIPES: Final = {"fp32": "fp32", "fp16": "fp16", "bf16": "bf16"}
 
 
 def products(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
@@ -31,25 +30,27 @@ def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Float
     recipe = _recipe(rows)
     elements = np.array([float(row.task.sizes[0]) for row in rows])
     flops = np.array([WORK[row.task.op] for row in rows]) * elements
-    nbytes = np.array([MOVED[row.task.op] for row in rows]) * 2 * recipe.width * elements
+    nbytes = np.array([MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
     return np.asarray(timed(Pass((Vector(flops),), nbytes), gpu, assumed, recipe), float)
 
 
 def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
-    """Times of fused attention with a causal mask, shape (rows,) [s]."""
+    """Times of fused attention with a causal mask, or on all pairs of query and key, shape (rows,) [s]."""
     recipe = _recipe(rows)
     b, h, s, d = np.array([row.task.sizes for row in rows], float).T
-    op = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, (1 + 1 / s) / 2), ((), ()), dropped=False)
+    causal = np.array([row.task.op != "full" for row in rows])
+    share = 1 - causal * assumed.causal_skipping * (1 - (1 + 1 / s) / 2)
+    op = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False)
     fused = replace(assumed, attention_kernel="fa2")
-    both = [np.asarray(timed(work, gpu, fused, recipe), float) for work in (op.forward, op.backward)]
-    return np.where([row.task.op == "backward" for row in rows], both[1], both[0])
+    forward, backward = (np.asarray(timed(work, gpu, fused, recipe), float) for work in (op.forward, op.backward))
+    return np.where([row.task.op == "backward" for row in rows], backward, forward)
 
 
 def collectives(rows: Sequence[Row], system: System, assumed: Assumptions, about: Mapping[str, Any]) -> Floats:
-    """Times of collectives, shape (rows,) [s]."""
+    """Times of collectives and messages, shape (rows,) [s]."""
     return collective_seconds(system, assumed, [collective(row, about) for row in rows])
 
 
 def _recipe(rows: Sequence[Row]) -> Precision:
     """The recipe of the type of rows, which is one."""
-    return PRECISIONS[RECIPES[rows[0].task.dtype]]
+    return PRECISIONS[rows[0].task.dtype]

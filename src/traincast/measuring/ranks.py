@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
 from traincast.errors import InputError, TraincastError
-from traincast.version import __version__
 
 LAUNCHERS: Final = {  # launcher -> variables of rank, number of ranks, rank on its node, ranks of its node; the first that speaks
+    "traincast": ("TRAINCAST_RANK", "TRAINCAST_RANKS", "TRAINCAST_LOCAL_RANK", "TRAINCAST_LOCAL_RANKS"),
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
     "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
@@ -136,13 +137,14 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = REUSE | dict(os.environ) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": str(threads)}
-    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "TRAINCAST_VERSION": __version__}
+    shared |= {"TRAINCAST_RANKS": str(ranks), "TRAINCAST_LOCAL_RANKS": str(ranks)}
     running: list[subprocess.Popen[str]] = []
     errors: list[IO[str]] = []
-    try:
+    with ExitStack() as open_files:
+        open_files.callback(_end, running)
         for rank in range(ranks):
-            errors.append(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
-            own = shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            errors.append(open_files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")))
+            own = shared | {"TRAINCAST_RANK": str(rank), "TRAINCAST_LOCAL_RANK": str(rank)}
             out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             command = [sys.executable, "-m", module]
             running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors[-1], env=own, text=True))
@@ -154,12 +156,15 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
         failed = [rank for rank, one in enumerate(running) if one.wait()]
         if failed:
             raise RankFailed(_last_words(failed[0], errors[failed[0]]))
-    finally:
-        for one in running:
-            one.kill()
-            one.wait()
-        for file in errors:
-            file.close()
+
+
+def _end(running: list[subprocess.Popen[str]]) -> None:
+    """End processes that are still there."""
+    for one in running:
+        one.kill()
+        one.wait()
+        if one.stdout is not None:
+            one.stdout.close()
 
 
 def _last_words(rank: int, file: IO[str]) -> str:

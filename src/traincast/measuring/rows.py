@@ -1,7 +1,7 @@
-"""What was timed: samples of each task, and tables of them."""
+"""What was timed: samples of each task, and tables of them beside a machine file."""
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ SIZES: Final[dict[Family, tuple[str, ...]]] = {
     "copies": ("size_bytes",),
     "collectives": ("size_bytes",),
 }
-COMMON: Final = ("time_us", "lower_quartile_us", "upper_quartile_us", "samples")
+TIMES: Final = {"time_us": 50, "lower_quartile_us": 25, "upper_quartile_us": 75}  # column -> percent of the samples below it
 
 
 @dataclass(frozen=True)
@@ -47,46 +47,40 @@ class Row:
         """The time that so many percent of the samples are below [s]."""
         return float(np.percentile(self.samples, percent))
 
-    @property
-    def seconds(self) -> float:
-        """The median time [s]."""
-        return self.at(50)
 
-
-def rows_of(samples: Mapping[str, Sequence[float]], tasks: Mapping[str, Task]) -> list[Row]:
-    """Rows of samples by task, without those that have none."""
-    return [Row(tasks[key], tuple(some)) for key, some in samples.items() if some]
-
-
-def gemm(row: Row, percent: float = 50) -> Gemm:
-    """A product, as `traincast.accuracy.logs` reads it."""
+def gemm(row: Row) -> Gemm:
+    """The product of a row, as tables of products have it."""
     m, n, k = row.task.sizes
-    return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.at(percent) * 1e6)
+    return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.at(50) * 1e6)
 
 
-def collective(row: Row, about: Mapping[str, Any], percent: float = 50) -> Collective:
-    """A collective, as `traincast.accuracy.logs` reads it."""
-    nodes, ranks = where(row.task, about)
+def collective(row: Row, about: Mapping[str, Any]) -> Collective:
+    """The collective of a row, as tables of collectives have it."""
+    placed, time_us = where(row.task, about), row.at(50) * 1e6
     return Collective(
-        op=row.task.op, nodes=nodes, gpus_per_node=ranks // nodes, ranks=ranks,
-        size_bytes=float(row.task.sizes[0]), time_us=row.at(percent) * 1e6,
+        op=row.task.op, nodes=placed["nodes"], gpus_per_node=placed["gpus_per_node"], ranks=placed["ranks"],
+        size_bytes=float(row.task.sizes[0]), time_us=time_us,
     )  # fmt: skip
 
 
-def where(task: Task, about: Mapping[str, Any]) -> tuple[int, int]:
-    """Nodes and ranks that a collective ran on."""
+def where(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
+    """Nodes, ranks of each, and ranks of a collective; a message has two."""
     nodes, ranks = int(about["nodes"]), int(about["ranks"])
-    return nodes, ranks
+    if task.scope == "node":
+        nodes, ranks = 1, ranks // nodes
+    if task.op == "p2p":
+        nodes, ranks = min(nodes, 2), 2
+    return {"nodes": nodes, "gpus_per_node": ranks // nodes, "ranks": ranks}
 
 
-def write_tables(path: Path, rows: Iterable[Row], about: Mapping[str, Any], day: str) -> list[Path]:
+def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
     """Write tables beside a machine file: products, collectives, and all other kernels.
 
     Parameters
     ----------
     path : Path
         The machine file.
-    rows : iterable of Row
+    rows : sequence of Row
         What was timed.
     about : mapping
         The machine.
@@ -98,34 +92,33 @@ def write_tables(path: Path, rows: Iterable[Row], about: Mapping[str, Any], day:
     list of Path
         The tables that hold something.
     """
-    rows, found = list(rows), []
-    for name, families in TABLES.items():
-        own = [row for row in rows if row.task.family in families]
+    found = []
+    for name, table in tables_beside(path).items():
+        own = [row for row in rows if row.task.family in TABLES[name]]
         if own:
-            table = table_beside(path, name)
-            _write(table, own, about, day, families)
+            _write(table, own, about, day)
             found.append(table)
     return found
 
 
-def table_beside(path: Path, name: str) -> Path:
-    """Where a table of a machine file stands."""
-    return path.with_name(f"{path.stem}.{name}.csv")
+def tables_beside(path: Path) -> dict[str, Path]:
+    """Where the tables of a machine file stand."""
+    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in TABLES}
 
 
-def _write(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str, families: Sequence[Family]) -> None:
-    """Write one table."""
-    sizes = list(dict.fromkeys(name for family in families for name in SIZES[family]))
-    placed = ["nodes", "gpus_per_node", "ranks"] if "collectives" in families else []
-    kinds = ["family", "op"] if len(families) > 1 else ["op"] if placed else []
+def _write(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
+    """Write a table."""
     constant = {"gpu": about["device"], "torch": about["torch"], "threads": about["threads"], "host": about["host"], "date": day}
+    blank = dict.fromkeys((size for row in rows for size in SIZES[row.task.family]), "")
+    lines = []
+    for row in sorted(rows, key=lambda one: (one.task.family, one.task.op, one.task.dtype, one.task.scope, one.task.sizes)):
+        task = row.task
+        named = {} if task.family == "products" else {"family": task.family, "op": task.op}
+        placed = where(task, about) if task.family == "collectives" else {}
+        sizes = blank | dict(zip(SIZES[task.family], map(str, task.sizes), strict=True))
+        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in TIMES.items()}
+        lines.append(named | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples)} | constant)
     with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, [*kinds, *placed, "dtype", *sizes, *COMMON, *constant], restval="", lineterminator="\n")
+        out = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         out.writeheader()
-        for row in sorted(rows, key=lambda one: (one.task.family, one.task.op, one.task.dtype, one.task.sizes)):
-            nodes, ranks = where(row.task, about)
-            told = {"family": row.task.family, "op": row.task.op, "nodes": nodes, "gpus_per_node": ranks // nodes, "ranks": ranks}
-            times = [f"{row.at(percent) * 1e6:.6g}" for percent in (50, 25, 75)]
-            cells = {name: told[name] for name in (*kinds, *placed)} | {"dtype": row.task.dtype} | constant
-            cells |= dict(zip(SIZES[row.task.family], row.task.sizes, strict=True))
-            out.writerow(cells | dict(zip(COMMON, (*times, len(row.samples)), strict=True)))
+        out.writerows(lines)

@@ -1,15 +1,16 @@
 """Positive constants that bring predictions nearest to measurements, by a search along each of them."""
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from traincast.columns import Floats
 
-Values = dict[str, float]
+Values: TypeAlias = dict[str, float]
+Bounds: TypeAlias = Mapping[str, tuple[float, float]]
 NOISE: Final = 0.05  # relative error from which one counts by its size, not by its square
-FINEST: Final = 1.002  # factor at which the search ends
+FINEST: Final = 1.004  # factor at which the search ends
 MOST: Final = 400  # evaluations at most
 
 
@@ -19,14 +20,7 @@ def loss(predicted: Floats, measured: Floats) -> float:
     return float(np.mean(np.sqrt(1 + errors * errors) - 1))
 
 
-def mape(predicted: Floats, measured: Floats) -> float:
-    """Mean absolute relative error."""
-    return float(np.mean(np.abs(predicted / measured - 1)))
-
-
-def nearest(
-    predict: Callable[[Values], Floats], measured: Floats, start: Mapping[str, float], bounds: Mapping[str, tuple[float, float]]
-) -> Values:
+def nearest(predict: Callable[[Values], Floats], measured: Floats, start: Mapping[str, float], bounds: Bounds) -> Values:
     """Values of constants at which predictions are nearest to what was measured.
 
     One constant after the other is multiplied and divided by a factor, which shrinks where nothing helps; what helped in a round is

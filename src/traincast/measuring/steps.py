@@ -7,7 +7,9 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from traincast.measuring import machine
+from traincast.measuring.crew import Crew, load_torch
 from traincast.measuring.grid import Case, Shape, cases
+from traincast.measuring.machine_file import own_name
 from traincast.measuring.ranks import Rank, detected
 from traincast.units import GIB
 
@@ -24,33 +26,27 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
     Parameters
     ----------
     request : mapping
-        ``seconds``, the budget; ``threads`` of a rank, 0 for what PyTorch takes; ``kept``, rows that are measured already, if on
+        ``seconds``, how long; ``threads`` of a rank, 0 for what PyTorch takes; ``kept``, rows that are measured already, if on
         this machine; ``shapes``, what is trained in place of the usual shapes.
     told : callable
-        Called by rank 0 with a message for the machine, for each case that is begun, and for its row.
+        Called by rank 0 with a message for the machine, and one for the row of each case.
     """
-    from traincast.measuring.bench import Crew, load_torch
-
     begin = time.perf_counter()
-    torch = load_torch()
-    rank = detected() or Rank(0, 1, 0, 1)
-    device = machine.device(torch, rank)
-    if request.get("threads"):
-        torch.set_num_threads(int(request["threads"]))
-    crew = Crew(torch, rank, device)
+    crew = Crew(load_torch("measure --step"), detected() or Rank(0, 1, 0, 1), int(request["threads"]))
     try:
-        about = crew.agreed(lambda: machine.described(torch, rank, device, crew.hosts))
-        if rank.rank == 0:
+        about = crew.agreed(lambda: machine.described(crew.torch, crew.rank, crew.device, crew.hosts, crew.backend))
+        first, device = crew.rank.rank == 0, crew.device.type
+        if first:
             told({"machine": about})
         seconds = float(request["seconds"])
         done = crew.agreed(lambda: [one["id"] for one in request["kept"]] if alike(request["kept"], about) else [])
-        wanted = cases(device.type, rank.size, (Shape(*one) for one in request.get("shapes") or ()))
+        wanted = cases(device, crew.rank.size, (Shape(*one) for one in request.get("shapes") or ()))
         for index, case in enumerate(wanted):
             if crew.agreed(lambda: time.perf_counter() - begin > seconds * (1 - MOST_SHARE)):
                 break
             if case.id not in done:
                 found = _trained(case, crew, seconds * MOST_SHARE)
-                if rank.rank == 0:
+                if first:
                     told({"row": row(case, about, **found), "index": index, "cases": len(wanted)})
     finally:
         crew.leave()
@@ -112,11 +108,11 @@ def row(case: Case, about: Mapping[str, Any], taken: list[float], memory: float 
     cells: dict[str, Any] = {
         "id": case.id, "source": source(about), "stack": STACK, "model": shape.name, "layers": shape.layers, "hidden": shape.hidden,
         "ffn": 4 * shape.hidden, "heads": shape.heads, "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu",
-        "gpu": about["device"], "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
+        "gpu": own_name(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
         "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp, "zero": plan.zero,
         "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True, "step_seconds": f"{middle:.6g}",
         "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken),
-        "memory_gb_published": "" if memory is None else f"{memory / GIB:.6g}", "memory_kind": "" if memory is None else "allocated",
+        "memory_gb_published": f"{memory / GIB:.6g}" if memory else "", "memory_kind": "allocated" if memory else "",
         "notes": "untied embeddings",
     }  # fmt: skip
     return {name: str(value) for name, value in cells.items()}
@@ -124,7 +120,7 @@ def row(case: Case, about: Mapping[str, Any], taken: list[float], memory: float 
 
 def source(about: Mapping[str, Any]) -> str:
     """Where rows are from: what has to be the same for them to stand in one table, and the day."""
-    where = f"{about['device']}, {about['ranks']} ranks of {about['threads']} threads, torch {about['torch']}"
+    where = f"{about['ranks']} x {own_name(about)}, torch {about['torch']}"
     return f"traincast measure --step on {where}, {date.today().isoformat()}"
 
 

@@ -1,4 +1,4 @@
-"""One rank of a measurement: `python -m traincast.measuring.worker` reads what to measure and tells what it found, line by line."""
+"""One rank of a job: `python -m traincast.measuring.worker` reads what to do and tells what it found, line by line."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ from traincast.errors import TraincastError
 
 
 def main() -> None:
-    """Measure what standard input asks for: training steps, or all else."""
+    """Do what standard input asks for."""
     from traincast.measuring.bench import measure_here
     from traincast.measuring.steps import train_here
 
