@@ -262,7 +262,8 @@ def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
     Where it does not, no fewer chunks of as many layers hold the model; those of the largest chunk set the pace.
     """
     largest = -(-layers // (pp * vp))
-    return (pp > 1) & (pp * vp <= layers) & np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
+    suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
+    return suits & (pp > 1) & (pp * vp <= layers)
 
 
 def _divisors_of(column: Ints) -> Ints:
