@@ -40,7 +40,7 @@ from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
-import json_page  # noqa: E402: beside this file
+import json_page  # noqa: E402
 from scoreboard_page import scoreboard  # noqa: E402
 
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage

@@ -8,17 +8,16 @@ from traincast.outputs.vocabulary import UNIT, Schema, rows
 
 INTRO = """# JSON outputs
 
-Every command takes `--json` and then prints one JSON object on standard output, whatever happens; messages and progress go to standard
-error. Numbers are in SI units (FLOP, byte, second) unless the unit says otherwise, shares are fractions of 1, and what is not known is
-`null`. Each output has a [JSON Schema](https://json-schema.org/draft/2020-12/schema), in which `x-unit` is the unit of a number:
-`traincast schema plan` prints it, and the [schemas](schemas/plan.json) lie beside this page. The tables below are written from them.
-A key in a table is a path: `[]` stands for every element of a list, `*` for any name. Later versions may add keys.
+Every command takes `--json` and then prints one JSON object on standard output, whatever happens; messages and progress go to
+standard error. Numbers are in SI units (FLOP, byte, second) unless the unit says otherwise, shares are fractions of 1, and what is
+not known is `null`. Each output has a [JSON Schema](https://json-schema.org/draft/2020-12/schema), in which `x-unit` is the unit of
+a number: `traincast schema plan` prints it, and the [schemas](schemas/plan.json) lie beside this page, whose tables are written
+from them. A key in a table is a path: `[]` stands for every element of a list, `*` for any name. Later versions may add keys.
 
 | exit code | meaning | standard output |
 | --- | --- | --- |
 | 0 | there is an answer | the command's object |
-| 1 | the answer is no: nothing fits, or published figures are not met | the command's object (`"fits": false`, or no `plans`) where it\
- has one to give, else [`error`](#error) |
+| 1 | the answer is no: nothing fits, or published figures are not met | the command's object, else [`error`](#error) |
 | 2 | the input cannot be used, or the output not be written | [`error`](#error): every mistake at once |
 | 130 | interrupted | [`error`](#error) |
 

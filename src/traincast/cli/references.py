@@ -94,7 +94,9 @@ def _draw_paper(folder: Path) -> list[Path]:
 
 @app.command
 def schema(
-    name: Annotated[str | None, Parameter(help="Command, or error for what stands in place of an answer; all names without it.")] = None,
+    name: Annotated[
+        str | None, Parameter(help="Command, or error for what stands in place of an answer; all names without it.")
+    ] = None,
     /,
     *,
     json: Json = False,

@@ -76,7 +76,7 @@ def plot(
 ) -> None:
     """Draw a figure of a study or of a plan.
 
-    Example: traincast plot cb.parquet --kind contour --output cb.svg
+    Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
     """
     from traincast.plots import save
     from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study

@@ -202,8 +202,8 @@ SCALING = record(
                     "memory_bytes": number("parameters, gradients, optimizer and activations by the source's formulas", "byte"),
                     "enough_bandwidth": or_null(
                         number(
-                            "of a fast domain to all others, one direction: enough for the target; 0 where none is used, `null` where"
-                            " none is enough or none was asked for",
+                            "a fast domain to all others, one direction: enough for the target; 0 where none is used, `null`"
+                            " where none is enough or none was asked for",
                             "byte/s",
                         )
                     ),
