@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import httpx
+import jsonschema
 import pytest
 from starlette.testclient import TestClient
 
@@ -18,6 +19,7 @@ from traincast.explorer.app import FIRST, application
 from traincast.explorer.files import Body
 from traincast.explorer.pool import Pool
 from traincast.explorer.state import State
+from traincast.outputs import schema
 from traincast.study import varied
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
@@ -335,6 +337,7 @@ def served(tmp_path):
 
 def test_serve_from_the_command_line(served, capsys):
     process, told = served
+    jsonschema.validate(told, schema("serve"))
     assert httpx.get(told["url"] + "api/model", params={"name": "gpt-125m"}).json()["layers"] == 12
     with pytest.raises(SystemExit) as stop:
         main(["serve", "--port", str(told["port"])])
