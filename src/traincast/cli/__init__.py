@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError
 
 from traincast.cli import accuracy, advice, limits, plans, references, scaling, studies
-from traincast.cli.common import app, fail
+from traincast.cli.common import TYPED, app, fail
 from traincast.errors import TraincastError
 
 __all__ = ["accuracy", "advice", "app", "limits", "main", "plans", "references", "scaling", "studies"]
@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     if arguments is None:
         _make_standard_output_forgiving()
+    TYPED.set(tuple(sys.argv[1:] if arguments is None else arguments))
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         if sys.stdout is not None:

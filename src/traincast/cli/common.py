@@ -1,15 +1,21 @@
 """What the commands share: the app, types of arguments, output, and progress."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, get_args
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
 from traincast.version import __version__
+
+if TYPE_CHECKING:
+    from traincast.pages.page import Page
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -28,6 +34,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+HtmlFile = Annotated[
+    Path | None, Parameter(name="--html", help="Write a report to this file, .html: one page with figures, sources and all.")
+]
+Force = Annotated[bool, Parameter(negative="", help="Overwrite the files that are written.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
 
 
@@ -48,6 +58,31 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
             bar.update(task, completed=done, total=total, rate=rate)
 
         yield told
+
+
+TYPED: Final[ContextVar[tuple[str, ...]]] = ContextVar("arguments of the command line", default=())
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.pages.drawings import require_figures
+        from traincast.written import check_output
+
+        check_output(html, force, (".html",))
+        require_figures()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.pages.page import write
+
+    write(page, html, shlex.join(("traincast", *TYPED.get())))
+
+
+def key_of(html: Path | None) -> dict[str, str]:
+    """Where a report is, for machines."""
+    return {} if html is None else {"html": str(html)}
 
 
 def print_json(value: Mapping[str, Any]) -> None:
