@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-
 from html_pages import read
-from traincast.cli import main
 from traincast.units import gib, rate, seconds
 from traincast.version import __version__
 
@@ -13,25 +10,10 @@ PLAN = "plan llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --strategy 1d --top
 ESTIMATE = "estimate llama-3-8b --system dgx-h100 --tp 2 --pp 2 --dp 4 --gbs 64"
 
 
-@pytest.fixture
-def run(capsys):
-    """Run the command line: exit code, standard output, standard error."""
-
-    def run(command, *more):
-        code = 0
-        try:
-            main([*command.split(), *map(str, more)])
-        except SystemExit as stop:
-            code = stop.code or 0
-        return (code, *capsys.readouterr())
-
-    return run
-
-
 def test_a_plan_as_a_report(run, tmp_path):
     """The summary says what --json says, the sections what was asked, what else was tried and what it all rests on."""
     path = tmp_path / "plan.html"
-    code, out, err = run(PLAN, "--html", path, "--json")
+    code, out, err = run(f"{PLAN} --html {path} --json")
     assert (code, err) == (0, "")
     told = json.loads(out)
     assert told["html"] == str(path)
@@ -61,23 +43,23 @@ def test_a_report_is_repeatable_and_never_overwrites(run, tmp_path, monkeypatch)
     """With a date given (reproducible-builds.org) the same bytes; 1767225600 is the first of January 2026."""
     path = tmp_path / "estimate.html"
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
-    code, out, _ = run(ESTIMATE, "--html", path)
+    code, out, _ = run(f"{ESTIMATE} --html {path}")
     assert code == 0
     assert out.splitlines()[-1] == str(path)
     first = path.read_bytes()
     page = read(first.decode())
     assert {"datetime": "2026-01-01"} in page.of("time")
-    code, _, err = run(ESTIMATE, "--html", path)
+    code, _, err = run(f"{ESTIMATE} --html {path}")
     assert code == 2
     assert "--force overwrites it" in err
-    assert run(ESTIMATE, "--html", path, "--force")[0] == 0
+    assert run(f"{ESTIMATE} --html {path} --force")[0] == 0
     assert path.read_bytes().replace(b" --force", b"") == first
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_nothing_fits_and_the_report_says_so(run, tmp_path):
     path = tmp_path / "none.html"
-    code, out, err = run("plan llama-3-70b --system dgx-h100 --gpus 8 --gbs 64 --strategy 1d", "--html", path)
+    code, out, err = run(f"plan llama-3-70b --system dgx-h100 --gpus 8 --gbs 64 --strategy 1d --html {path}")
     assert code == 1
     assert out.strip() == str(path)
     page = read(path.read_text(encoding="utf-8"))
@@ -90,11 +72,11 @@ def test_nothing_fits_and_the_report_says_so(run, tmp_path):
 
 
 def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):
-    code, out, err = run("plan no-such-model --system dgx-h100 --gpus 8", "--html", tmp_path / "report.txt")
+    code, out, err = run(f"plan no-such-model --system dgx-h100 --gpus 8 --html {tmp_path / 'report.txt'}")
     assert (code, out) == (2, "")
     assert "must be one of .html" in err
     assert "no-such-model" in err
-    code, _, err = run("estimate gpt3-1t --system no-such-machine", "--html", tmp_path / "nowhere" / "a.html")
+    code, _, err = run(f"estimate gpt3-1t --system no-such-machine --html {tmp_path / 'nowhere' / 'a.html'}")
     assert code == 2
     assert "there is no folder" in err
     assert "no-such-machine" in err

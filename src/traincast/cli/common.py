@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
+from traincast.errors import InputError
 from traincast.version import __version__
 
 if TYPE_CHECKING:
@@ -60,7 +60,17 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
         yield told
 
 
-TYPED: Final[ContextVar[tuple[str, ...]]] = ContextVar("arguments of the command line", default=())
+class _Reply:
+    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+
+    typed: tuple[str, ...] = ()
+    wanted = printed = False
+
+
+def begin_reply(arguments: Sequence[str]) -> None:
+    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    _Reply.typed = tuple(arguments)
+    _Reply.wanted, _Reply.printed = "--json" in arguments, False
 
 
 def check_html(html: Path | None, force: bool) -> None:
@@ -77,7 +87,7 @@ def write_html(page: "Page", html: Path) -> None:
     """Write a report, with the command line that repeats it."""
     from traincast.pages.page import write
 
-    write(page, html, shlex.join(("traincast", *TYPED.get())))
+    write(page, html, shlex.join(("traincast", *_Reply.typed)))
 
 
 def key_of(html: Path | None) -> dict[str, str]:
@@ -88,9 +98,18 @@ def key_of(html: Path | None) -> dict[str, str]:
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
+    _Reply.printed = True
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """One clear message on standard error, and the exit code."""
-    print(f"traincast: {message}", file=sys.stderr)
+def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+    """One clear message on standard error, the same for machines where they wait for an answer, and the exit code."""
+    tell_failure(message, code, error)
     sys.exit(code)
+
+
+def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """The messages of `fail`."""
+    if _Reply.wanted and not _Reply.printed:
+        subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
+        print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+    print(f"traincast: {message}", file=sys.stderr, flush=True)
