@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
     from traincast.thumb import Advice, advise
+    from traincast.trace import Trace, trace
 
 __all__ = [
     "Accelerator",
@@ -52,6 +53,7 @@ __all__ = [
     "Results",
     "System",
     "Tier",
+    "Trace",
     "TraincastError",
     "advise",
     "calibrate",
@@ -70,6 +72,7 @@ __all__ = [
     "search_each",
     "study",
     "system_names",
+    "trace",
     "validate",
 ]
 
@@ -94,6 +97,7 @@ _HOME = {
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
     "thumb": ["Advice", "advise"],
+    "trace": ["Trace", "trace"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

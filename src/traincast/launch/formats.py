@@ -1,7 +1,7 @@
 """The formats that are written and read: each a table, and what turns settings into text and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from traincast.errors import InputError, Mistakes
 from traincast.launch.facts import Facts, as_model, as_plan, facts
@@ -54,6 +54,8 @@ class Format:
         The text of settings.
     settings : callable
         The settings of a text.
+    spelled : callable
+        A setting's name as it is written.
     model : bool
         Whether it describes the model.
     comments : bool
@@ -69,9 +71,9 @@ class Format:
     ending: str
     text: Callable[[Writing], str]
     settings: Callable[[str], Settings]
+    spelled: Callable[[str], str] = str
     model: bool = True
     comments: bool = True
-    expects: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> frozenset[str]:

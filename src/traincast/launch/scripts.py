@@ -2,16 +2,19 @@
 
 import shlex
 from collections.abc import Iterable, Mapping
+from textwrap import wrap
 from typing import Any, Final
 
 from traincast.launch.formats import Writing
 from traincast.launch.table import Settings
 
 RUN: Final = """
-torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" --node-rank "$NODE_RANK" \\
-    --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" \\
-    "$MEGATRON/pretrain_gpt.py" {arrays} "$@"
+torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
+    --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
+    --master-port "$MASTER_PORT" "$MEGATRON/pretrain_gpt.py" \\
+    {arrays} "$@"
 """
+WIDTH: Final = 76
 OVERLAP: Final = {  # settings without facts: what the prediction takes for granted
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,
@@ -35,8 +38,8 @@ def megatron(writing: Writing) -> str:
     arrays = {name: name.upper().split(" AND ")[0].replace(" ", "_") for name in sections}
     lines = [
         "#!/bin/bash",
-        *(f"# {line}".rstrip() for line in writing.head),
-        "# The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",
+        *comments(writing.head),
+        *comments(("The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",)),
         "set -euo pipefail",
         f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
         f"NNODES=${{NNODES:-{launch['nnodes']}}}",
@@ -47,8 +50,15 @@ def megatron(writing: Writing) -> str:
         *(() if sharded > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
         *(line for name, one in sections.items() for line in ("", f"{arrays[name]}=(", *flags(one), ")")),
     ]
-    called = " ".join(f'"${{{array}[@]}}"' for array in arrays.values())
+    called = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), WIDTH))
     return "\n".join(lines) + "\n" + RUN.format(arrays=called)
+
+
+def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
+    """Lines as comments, long ones wrapped."""
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        yield from (f"{mark} {part}" for part in wrap(line, WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2)))
 
 
 def flags(settings: Mapping[str, Any]) -> Iterable[str]:
