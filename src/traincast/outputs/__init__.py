@@ -25,6 +25,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "study": references.STUDY,
     "merge": references.STUDY,
     "plot": references.FIGURE,
+    "serve": references.SERVED,
     "schema": references.SCHEMA,
     "error": references.ERROR,
 }
