@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
+    from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
     from traincast.measuring.measure import MeasuredMachine, measure
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
     from traincast.thumb import Advice, advise
+    from traincast.trace import Trace, trace
 
 __all__ = [
     "Accelerator",
@@ -42,6 +44,7 @@ __all__ = [
     "Estimate",
     "Found",
     "InputError",
+    "Launch",
     "Limits",
     "MeasuredMachine",
     "Metrics",
@@ -52,10 +55,12 @@ __all__ = [
     "Results",
     "System",
     "Tier",
+    "Trace",
     "TraincastError",
     "advise",
     "calibrate",
     "estimate",
+    "export",
     "hardware_flops_per_token",
     "limits",
     "load_model",
@@ -70,6 +75,7 @@ __all__ = [
     "search_each",
     "study",
     "system_names",
+    "trace",
     "validate",
 ]
 
@@ -81,6 +87,7 @@ _HOME = {
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
+    "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
     "measuring.measure": ["MeasuredMachine", "measure"],
@@ -94,6 +101,7 @@ _HOME = {
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
     "thumb": ["Advice", "advise"],
+    "trace": ["Trace", "trace"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

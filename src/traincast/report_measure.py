@@ -7,12 +7,11 @@ from rich.console import Console
 from rich.text import Text
 
 from traincast.report import heading, paragraphs, table_of
-from traincast.units import many
+from traincast.units import many, seconds
 
 if TYPE_CHECKING:
     from traincast.measuring.measure import MeasuredMachine
 
-CALIBRATE = "traincast calibrate --system {0} --gemm {1} --nccl {2}"
 FEW = 8  # problems that are told one by one
 
 
@@ -37,18 +36,27 @@ def _figures(found: "MeasuredMachine", out: Console) -> None:
     """What was measured, figure by figure."""
     out.print(heading("Figures"))
     table = table_of(gap=2)
-    for name in ("figure", "value", "5 to 95% of the times"):
-        table.add_column(name, no_wrap=True)
+    for name in ("figure", "value", "low", "high"):
+        table.add_column(name, justify="left" if name == "figure" else "right", no_wrap=True)
     document = found.document
-    parts = {"accelerator": document["accelerator"], f"network.0 ({document['network'][0]['name']})": document["network"][0]}
-    parts |= {f"software ({one['stack']})": one for one in document["software"][:1]}
-    parts |= {"network.1 (between nodes)": document["network"][1]}
+    parts = {"accelerator": document["accelerator"]}
+    parts |= {f"network: {tier['name']}": tier for tier in document["network"]}
+    parts |= {f"software: {one['stack']}": one for one in document["software"][:1]}
     for part, entries in parts.items():
-        for name, entry in entries.items():
-            if isinstance(entry, dict) and entry.get("basis") == "measured":
-                ends = f"{entry['low']} to {entry['high']}" if "low" in entry else ""
-                table.add_row(f"{part}.{name}", str(entry["value"]), ends)
+        measured = {name: one for name, one in entries.items() if isinstance(one, dict) and one.get("basis") == "measured"}
+        if measured:
+            table.add_row(part, style="bold")
+        for name, one in measured.items():
+            table.add_row(f"  {name}", *(_cell(name, one.get(end)) for end in ("value", "low", "high")))
     out.print(table)
+    paragraphs(["Low and high: the same from the times that 5 and 95 of 100 samples are below."], out)
+
+
+def _cell(name: str, value: object) -> str:
+    """A figure as a file has it; durations of software, which has no units, as such."""
+    if value is None:
+        return ""
+    return seconds(float(str(value))) if name.endswith("_seconds") else str(value)
 
 
 def _errors(found: "MeasuredMachine", out: Console) -> None:

@@ -5,7 +5,7 @@ panels and placement ascending).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -47,6 +47,7 @@ class Found:
     outcomes: tuple[Outcome, ...]  # one per batch of candidates
     framework: Framework
     objective: Objective = "time"
+    locks: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -113,15 +114,19 @@ class Found:
 
     def pareto(self) -> list[Answer]:
         """Plans that no other beats in both time and memory, fastest first."""
-        rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, layout
-        for which, outcome in enumerate(self.outcomes):
-            whose = [which] * len(outcome.fitting)
-            rows += zip(outcome.memory.tolist(), outcome.least.tolist(), whose, outcome.fitting.tolist(), strict=True)
-        front: list[tuple[float, float, int, int]] = []
-        for row in sorted(rows):
-            if not front or row[1] < front[-1][1]:
-                front.append(row)
-        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for _, _, which, layout in reversed(front)]
+        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for which, layout in self.front()]
+
+    def front(self) -> list[tuple[int, int]]:
+        """Outcome and layout of each plan that no other beats in both time and memory, fastest first."""
+        which = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
+        memory, least, layout = (
+            np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
+            for name in ("memory", "least", "fitting")
+        )
+        order = np.lexsort((layout, which, least, memory))
+        faster = least[order] < np.minimum.accumulate(np.r_[np.inf, least[order][:-1]])
+        best = order[faster][::-1]
+        return list(zip(which[best].tolist(), layout[best].tolist(), strict=True))
 
     def table(self) -> list[dict[str, Any]]:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
@@ -149,11 +154,16 @@ class Question:
     batches: list[Batch]
     top: int
     objective: Objective
+    locks: Mapping[str, Any]
 
     def answer(self, told: Told | None = None) -> list[Found]:
         """Search: what is found on each number of GPUs."""
         return [
-            Found(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework, self.objective)
+            Found(
+                *(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework),
+                objective=self.objective,
+                locks=self.locks,
+            )
             for n, outcomes in zip(self.gpus, _outcomes(self, told), strict=True)
         ]
 
@@ -273,7 +283,11 @@ def ask(
     if mistakes.errors:
         return None
     sure = mistakes.settled
-    return Question(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top, objective)
+    return Question(
+        *(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top),
+        objective=objective,
+        locks=sure(held),
+    )
 
 
 def _outcomes(asked: Question, told: Told | None) -> Iterator[tuple[Outcome, ...]]:

@@ -22,6 +22,8 @@ PAGES = [
     "docs/studies.md",
     "docs/metrics.md",
     "docs/advise.md",
+    "docs/trace.md",
+    "docs/export.md",
     "docs/validation.md",
     "docs/calibration.md",
     "docs/kernels.md",
@@ -40,6 +42,9 @@ DOCTESTS = [
     "traincast.metrics",
     "traincast.anatomy",
     "traincast.thumb",
+    "traincast.trace",
+    "traincast.launch.facts",
+    "traincast.launch.layers",
     "traincast.fills",
     "traincast.executors",
 ]

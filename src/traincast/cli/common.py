@@ -1,15 +1,21 @@
 """What the commands share: the app, types of arguments, output, and progress."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
+from traincast.errors import InputError
 from traincast.version import __version__
+
+if TYPE_CHECKING:
+    from traincast.pages.page import Page
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -28,6 +34,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+HtmlFile = Annotated[
+    Path | None, Parameter(name="--html", help="Write a report to this file, .html: one page with figures, sources and all.")
+]
+Force = Annotated[bool, Parameter(negative="", help="Overwrite the files that are written.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
 
 
@@ -50,12 +60,56 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         yield told
 
 
+class _Reply:
+    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+
+    typed: tuple[str, ...] = ()
+    wanted = printed = False
+
+
+def begin_reply(arguments: Sequence[str]) -> None:
+    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    _Reply.typed = tuple(arguments)
+    _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.pages.drawings import require_figures
+        from traincast.written import check_output
+
+        check_output(html, force, (".html",))
+        require_figures()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.pages.page import write
+
+    write(page, html, shlex.join(("traincast", *_Reply.typed)))
+
+
+def key_of(html: Path | None) -> dict[str, str]:
+    """Where a report is, for machines."""
+    return {} if html is None else {"html": str(html)}
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
+    _Reply.printed = True
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """One clear message on standard error, and the exit code."""
-    print(f"traincast: {message}", file=sys.stderr)
+def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+    """One clear message on standard error, the same for machines where they wait for an answer, and the exit code."""
+    tell_failure(message, code, error)
     sys.exit(code)
+
+
+def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """The messages of `fail`."""
+    if _Reply.wanted and not _Reply.printed:
+        subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
+        print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+    print(f"traincast: {message}", file=sys.stderr, flush=True)

@@ -62,12 +62,12 @@ class Budget:
         """The task whose turn it is; None at the end.
 
         Of the family that is furthest behind its share, the first task that was not longer than what is left when it was last
-        measured.
+        measured. Each family has a turn, however short the time.
         """
         self._since = self._clock()
         for family in sorted(self._queues, key=lambda one: self._spent[one] / self._shares[one]):
             queue = self._queues[family]
-            while queue and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left:
+            while queue and self._spent[family] and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left:
                 queue.pop(0)
             if queue:
                 return queue[0]

@@ -150,7 +150,7 @@ def _memory(it: Figures) -> None:
     start, bounds = {"hbm_sustained": min(0.9 * far / it.accelerator["hbm_bandwidth"], 1.0)}, {"hbm_sustained": (0.01, 1.0)}
     if it.host:
         start |= {"cache_bandwidth": near, "cache_bytes": 8e6, "vector_flops": near}
-        bounds |= {"cache_bandwidth": (far, 4 * near)}
+        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (2.0**16, 2.0**32)}
     else:
         rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
         it.accelerator["vector_flops"] = it.known.get("vector_flops", it.accelerator["matrix_flops"] / VECTOR)

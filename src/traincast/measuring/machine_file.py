@@ -12,7 +12,7 @@ from traincast.measuring.searched import Values
 from traincast.schema.entries import Entry
 from traincast.schema.systems import AcceleratorPart, MiddleTier
 from traincast.stacks import USUAL, stack_names
-from traincast.units import quantity
+from traincast.units import GIB, quantity
 
 DIGITS: Final = 4
 STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is
@@ -52,8 +52,13 @@ def _entry(unit: str, values: Sequence[float], source: str) -> dict[str, Any]:
     """One figure with the ends of its spread, where they differ."""
     short = [float(f"{value:.{DIGITS}g}") for value in values]
     ends = {"low": min(short), "high": max(short)} if min(short) < max(short) else {}
-    told = {name: quantity(one, unit) if unit else one for name, one in ({"value": short[0]} | ends).items()}
+    told = {name: _written(one, unit) for name, one in ({"value": short[0]} | ends).items()}
     return told | {"source": source, "basis": "measured"}
+
+
+def _written(value: float, unit: str) -> str | float:
+    """A figure as a file has it; of memory all digits."""
+    return f"{value / GIB:.{DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
 
 
 def _unit(part: type, name: str) -> str:

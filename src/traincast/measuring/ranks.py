@@ -6,9 +6,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Thread
 from typing import IO, Any, Final
 
 from traincast.errors import InputError, TraincastError
@@ -21,6 +23,7 @@ LAUNCHERS: Final = {  # launcher -> variables of rank, number of ranks, rank on 
     "MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 }
 PORT: Final = 29511
+POLL: Final = 0.1  # between looks at whether all processes are well [s]
 REUSE: Final = {  # glibc gives large blocks back to the system at once, which a caching allocator does not
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
@@ -150,12 +153,25 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
             running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors[-1], env=own, text=True))
             with running[-1].stdin as pipe:  # type: ignore[union-attr]  # it is a pipe
                 pipe.write(json.dumps(dict(request)))
-        for line in running[0].stdout or ():
-            if line.startswith("{"):
-                told(json.loads(line))
-        failed = [rank for rank, one in enumerate(running) if one.wait()]
+        watch = Thread(target=_watch, args=(running,), daemon=True)
+        watch.start()
+        with running[0].stdout as lines:  # type: ignore[union-attr]  # it is a pipe
+            for line in lines:
+                if line.startswith("{"):
+                    told(json.loads(line))
+        watch.join()
+        failed = sorted((rank for rank, one in enumerate(running) if one.wait()), key=lambda rank: running[rank].returncode < 0)
         if failed:
             raise RankFailed(_last_words(failed[0], errors[failed[0]]))
+
+
+def _watch(running: list[subprocess.Popen[str]]) -> None:
+    """Wait until all processes are done; where one fails, end those that wait for it."""
+    while any(one.poll() is None for one in running):
+        if any(one.poll() for one in running):
+            for one in running:
+                one.kill()
+        time.sleep(POLL)
 
 
 def _end(running: list[subprocess.Popen[str]]) -> None:
