@@ -14,7 +14,20 @@ from traincast.cli import accuracy, advice, launches, limits, measure, plans, re
 from traincast.cli.common import app, begin_reply, fail
 from traincast.errors import TraincastError
 
-__all__ = ["accuracy", "advice", "app", "launches", "limits", "main", "measure", "plans", "references", "scaling", "serve", "studies"]
+__all__ = [
+    "accuracy",
+    "advice",
+    "app",
+    "launches",
+    "limits",
+    "main",
+    "measure",
+    "plans",
+    "references",
+    "scaling",
+    "serve",
+    "studies",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
