@@ -21,7 +21,7 @@ from traincast.rules import require
 DATA = Path(__file__).parent / "data"
 MACHINE = DATA / "cpu.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
 STEPS = rows(DATA / "cpu.steps.csv")  # what they took to train shapes of the grid
-ABOUT = {"device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
+ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
@@ -33,7 +33,7 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
         plan, shape = case.plan, case.shape
         assert plan.gpus in (1, ranks)
         assert shape.gbs % (plan.dp * plan.mbs) == 0
-        require(case.model, plan, shape.gbs)
+        require(case.model, plan, shape.gbs, ranks)
         assert shape.heads % plan.tp == shape.layers % plan.pp == shape.vocab % (128 * plan.tp) == 0
 
 
@@ -153,5 +153,6 @@ def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
 
 def test_to_dict_is_json():
     told = json.loads(json.dumps(judged(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
-    assert list(told) == ["measured", "before", "calibration", "fitted", "left_out"]
-    assert (told["calibration"], told["fitted"]) == (None, None)  # one shape only
+    assert list(told) == ["source", "rows", "shapes", "errors", "constants"]
+    assert len(told["rows"]) == 6
+    assert (told["errors"]["fitted"], told["constants"]) == (None, [])  # one shape only

@@ -36,7 +36,7 @@ def judge_steps(
     partial_of(table).unlink(missing_ok=True)
     found = judged(rows, file, calibrated)
     if json:
-        print_json(found.to_dict() | {"files": [str(one) for one in (table, calibrated) if one is not None]})
+        print_json({"steps": found.to_dict(), "files": [str(one) for one in (table, calibrated) if one is not None]})
         return
     from traincast.report import console
     from traincast.report_steps import print_judgement

@@ -82,7 +82,7 @@ class Case:
         """The GPT, as the estimator sees it."""
         one = self.shape
         return Model(
-            name=one.name, layers=one.layers, hidden=one.hidden, heads=one.heads, ffn=4 * one.hidden, seq=one.seq, vocab=one.vocab,
+            name=one.name, layers=one.layers, hidden=one.hidden, heads=one.heads, kv_heads=one.heads, ffn=4 * one.hidden, seq=one.seq, vocab=one.vocab,
             biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False, inner_dropout=False,
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from typing import Any, Final
 from traincast.accuracy.calibrate import Calibration, fitted_to
 from traincast.accuracy.collected import Measured
 from traincast.accuracy.measurements import Run, readable, rows
-from traincast.accuracy.scores import source_of
+from traincast.accuracy.scores import Prediction, Summary, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.errors import Mistakes
 from traincast.load import load_system
@@ -51,13 +51,45 @@ class Judgement:
     fitted: Report | None = None
     left_out: Report | None = None
 
+    @property
+    def errors(self) -> dict[str, Summary | None]:
+        """Errors of all rows before calibration, and of either half after it."""
+        reports = {"before": self.before, "fitted": self.fitted, "left_out": self.left_out}
+        return {name: next((one for one in report.totals if one.n), None) if report else None for name, report in reports.items()}
+
+    @property
+    def calibrated(self) -> dict[str, tuple[str, Prediction]]:
+        """Predictions after calibration by id, and whether the row was fitted or left out."""
+        halves = {"fitted": self.fitted, "left out": self.left_out}
+        return {one.id: (half, one) for half, report in halves.items() if report for one in report.predictions}
+
     def to_dict(self) -> dict[str, Any]:
-        """For machines: the rows, predictions and errors before, and after for either half."""
-        after = None if self.calibration is None else self.calibration.to_dict()
-        halves = {
-            name: None if one is None else one.to_dict() for name, one in (("fitted", self.fitted), ("left_out", self.left_out))
+        """For machines: every row with its predictions, errors by shape and in all, and what was fitted."""
+        after = self.calibrated
+        constants = () if self.calibration is None else self.calibration.to_dict()["constants"]
+        return {
+            "source": self.rows[0]["source"] if self.rows else None,
+            "rows": [
+                {
+                    "id": one.id,
+                    "measured_step_seconds": one.measured_step_seconds,
+                    "spread": float(cells["step_spread"]),
+                    "predicted_step_seconds": one.predicted_step_seconds,
+                    "calibrated_step_seconds": after[one.id][1].predicted_step_seconds if one.id in after else None,
+                    "half": after[one.id][0] if one.id in after else None,
+                    "skipped": one.skipped,
+                }
+                for cells, one in zip(self.rows, self.before.predictions, strict=True)
+            ],
+            "shapes": {one.source: figures_of(one) for one in self.before.summaries},
+            "errors": {name: None if one is None else figures_of(one) for name, one in self.errors.items()},
+            "constants": list(constants),
         }
-        return {"measured": [dict(one) for one in self.rows], "before": self.before.to_dict(), "calibration": after, **halves}
+
+
+def figures_of(one: Summary) -> dict[str, Any]:
+    """The figures of a summary."""
+    return {name: value for name, value in asdict(one).items() if name != "source"}
 
 
 @dataclass(frozen=True)
