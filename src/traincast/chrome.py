@@ -189,8 +189,8 @@ def _complete(found: Trace, device: int, microbatches: Collection[int]) -> Itera
         start = max(start, free.get(thread, 0))
         free[thread] = max(start, end)
         about = {} if one.of is None else {"chunk": one.of.chunk, "micro_batch": one.of.microbatch}
-        yield {"ph": "X", "name": one.name, "cat": one.component or one.stream, "pid": device + 1, "tid": thread, "ts": start / 1000,
-               "dur": (free[thread] - start) / 1000, "args": about}  # fmt: skip
+        told = {"ph": "X", "name": one.name, "cat": one.component or one.stream, "pid": device + 1, "tid": thread}
+        yield told | {"ts": start / 1000, "dur": (free[thread] - start) / 1000, "args": about}
 
 
 def _thread(device: int, thread: int) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The command on the step of a plan as it runs: `trace`."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ def trace(
 ) -> None:
     """Show the step of one plan as it runs: every pass of every micro-batch on every stage, and every wait.
 
-    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 2 --gbs 128 --output trace.json
+    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
     """
     from traincast import chrome
     from traincast.trace import trace
@@ -68,8 +69,9 @@ def _numbers(name: str, text: str | None) -> tuple[int, ...]:
     """Whole numbers and ranges of them with commas, such as 0,1,6-7."""
     found: list[int] = []
     for word in [] if text is None else text.split(","):
-        first, _, last = word.strip().partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal() and int(first) <= int(last or first)):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
             raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
-        found += range(int(first), int(last or first) + 1)
+        found += range(first, last + 1)
     return tuple(found)

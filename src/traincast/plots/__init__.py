@@ -7,6 +7,7 @@ from traincast.plots.limits import utilisation_by_cluster, utilisation_by_comput
 from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
 from traincast.plots.studies import optima, strong_scaling
 from traincast.plots.style import save
+from traincast.plots.timelines import timeline
 
 __all__ = [
     "accuracy",
@@ -18,6 +19,7 @@ __all__ = [
     "roofline",
     "save",
     "strong_scaling",
+    "timeline",
     "tornado",
     "utilisation_by_cluster",
     "utilisation_by_compute",
