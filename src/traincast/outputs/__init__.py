@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.errors import unknown
-from traincast.outputs import accuracy, analyses, plans, references, traces
+from traincast.outputs import accuracy, analyses, launches, plans, references, traces
 from traincast.outputs.vocabulary import Schema, document
 
 OUTPUTS: Final[Mapping[str, Schema]] = {
@@ -16,6 +16,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "memory": plans.MEMORY,
     "trace": traces.TRACED,
     "advise": analyses.ADVICE,
+    "export": launches.EXPORT,
     "limits": analyses.LIMITS,
     "scaling": analyses.SCALING,
     "validate": accuracy.VALIDATION,
@@ -25,6 +26,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "study": references.STUDY,
     "merge": references.STUDY,
     "plot": references.FIGURE,
+    "serve": references.SERVED,
     "schema": references.SCHEMA,
     "error": references.ERROR,
 }

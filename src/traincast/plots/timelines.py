@@ -67,7 +67,10 @@ def timeline(found: Trace) -> Figure:
     figure.suptitle(f"{est.model.name} on {est.system.name}, {est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
-    figure.legend(handles=_legend(found), loc="outside lower center", ncols=4, columnspacing=1.2)
+    several = any(one.chunk != own[0].chunk for own in found.by_device for one in own)
+    told = "the lighter a pass, the later its chunk of the stage" if several else None
+    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": told, "title_fontsize": SMALL}
+    figure.legend(handles=_legend(found), loc="outside lower center", **look)
     return figure
 
 
@@ -75,7 +78,7 @@ def _windows(found: Trace) -> list[Window]:
     """The whole step, and where that has no room for numbers, its beginning and the end of its pipeline."""
     end = max(found.begin) + max(found.step_seconds, found.simulated_seconds)
     shortest = min(filter(None, found.passes.seconds("F")), default=end)
-    room = DRAWN / (DIGIT * len(str(found.microbatches - 1))) * shortest
+    room = 0.97 * DRAWN / (DIGIT * len(str(found.microbatches - 1))) * shortest
     if end <= room:
         return [Window(0.0, end)]
     last = min(max(found.begin) + found.pipeline_seconds + 0.1 * room, end)
@@ -152,9 +155,7 @@ def _edge(colour: Any) -> str:
 def _legend(found: Trace) -> list[Patch]:
     """What is drawn."""
     drawn = {one.kind for one in found.timeline.passes}
-    several = any(one.chunk != own[0].chunk for own in found.by_device for one in own)
-    more = ", later chunks lighter" if several else ""
-    kinds = [Patch(color=colour, label=f"{name}{more}") for kind, (name, colour) in KINDS.items() if kind in drawn]
+    kinds = [Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in drawn]
     waited = {wait.component for waits in found.waits for wait in waits}
     waits = [Patch(color=colour, label=name) for component, (name, colour) in WAITS.items() if component in waited]
     after = []
