@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, advice, launches, limits, plans, references, scaling, serve, studies, trace
+from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies, trace
 from traincast.cli.common import app, begin_reply, fail
 from traincast.errors import TraincastError
 
@@ -21,6 +21,7 @@ __all__ = [
     "launches",
     "limits",
     "main",
+    "measure",
     "plans",
     "references",
     "scaling",

@@ -58,7 +58,7 @@ def trace(
         from traincast.report_trace import print_trace
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
+        header(est, out, asked.leaves_batch(est.model))
         print_trace(found, out)
         for path in filter(None, files.values()):
             print(path)
