@@ -9,10 +9,11 @@ from traincast.cli import app
 
 NAMES = sorted(name for name in app if not name.startswith("-"))
 WITHOUT_JSON = {"serve"}
-EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].help, re.MULTILINE) for name in NAMES}
+EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here
     "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
+    "completion bash > traincast.bash": "completion bash",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
     "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",

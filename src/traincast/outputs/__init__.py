@@ -25,6 +25,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "merge": references.STUDY,
     "plot": references.FIGURE,
     "schema": references.SCHEMA,
+    "completion": references.COMPLETION,
     "error": references.ERROR,
 }
 

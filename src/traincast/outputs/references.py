@@ -1,4 +1,4 @@
-"""Outputs of `catalog`, `reproduce`, `study`, `merge`, `plot`, `schema`, and what is printed where something is wrong."""
+"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge` and `plot`, and what is told where input is wrong."""
 
 from traincast.outputs.vocabulary import Schema, flag, listed, number, or_null, record, text, whole
 
@@ -84,6 +84,7 @@ STUDY = record(
 )
 FIGURE = record("a figure", {"figure": text("the file written"), "kind": text("what it shows")})
 SCHEMA: Schema = {"type": "object", "description": "a JSON Schema; without a name `outputs`, the names there are"}
+COMPLETION = record("a script for a shell", {"shell": text("its name"), "script": text("what it is to read")})
 
 ERROR = record(
     "what is wrong",
