@@ -8,7 +8,7 @@ import re
 from traincast.cli import app
 
 NAMES = sorted(name for name in app if not name.startswith("-"))
-WITHOUT_JSON = {"serve"}
+ENDLESS = {"serve"}  # commands that go on until interrupted
 EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here

@@ -10,7 +10,7 @@ from inspect import signature
 
 import pytest
 
-from every_command import EXAMPLES, NAMES, WITHOUT_JSON, calls
+from every_command import EXAMPLES, NAMES, calls
 from traincast.cli import app
 
 TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
@@ -79,7 +79,7 @@ def test_a_reader_that_has_seen_enough_ends_the_program_quietly(command):
         assert process.wait() in {0, -signal.SIGPIPE}
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - WITHOUT_JSON))
+@pytest.mark.parametrize("name", NAMES)
 def test_interrupted(name, run, folder, monkeypatch):
     command = app[name].default_command
 

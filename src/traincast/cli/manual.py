@@ -26,6 +26,7 @@ PAGES: Final = {  # of docs/, by command
     "estimate": ("tutorial", "metrics", "nomenclature"),
     "memory": ("training", "nomenclature"),
     "advise": ("advise",),
+    "export": ("export",),
     "study": ("studies",),
     "merge": ("studies",),
     "plot": ("studies", "gallery"),

@@ -1,4 +1,4 @@
-"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge` and `plot`, and what is told where input is wrong."""
+"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and what is told of wrong input."""
 
 from traincast.outputs.vocabulary import Schema, flag, listed, number, or_null, record, text, whole
 
@@ -83,6 +83,10 @@ STUDY = record(
     },
 )
 FIGURE = record("a figure", {"figure": text("the file written"), "kind": text("what it shows")})
+SERVED = record(
+    "where the explorer is, once it answers",
+    {"url": text("its address"), "host": text("that it listens on"), "port": whole("that it listens on")},
+)
 SCHEMA: Schema = {"type": "object", "description": "a JSON Schema; without a name `outputs`, the names there are"}
 COMPLETION = record("a script for a shell", {"shell": text("its name"), "script": text("what it is to read")})
 
