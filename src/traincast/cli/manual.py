@@ -36,6 +36,7 @@ PAGES: Final = {  # of docs/, by command
     "scaling": ("scaling",),
     "reproduce": ("errata", "gallery"),
     "catalog": ("catalogue", "machines", "models"),
+    "serve": ("explorer",),
     "schema": ("json",),
 }
 EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
