@@ -73,7 +73,7 @@ export function standalone(drawing, title) {
   copy.append(...key);
   for (const name of ["width", "height"]) copy.setAttribute(name, frame[name]);
   copy.setAttribute("viewBox", Object.values(frame).join(" "));
-  copy.removeAttribute("class");
+  for (const name of ["class", "style"]) copy.removeAttribute(name);
   return new XMLSerializer().serializeToString(copy);
 }
 

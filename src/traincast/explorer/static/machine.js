@@ -42,7 +42,7 @@ function slider(figure, set) {
     const changed = now !== figure.value;
     row.classList.toggle("changed", changed);
     undo.tabIndex = changed ? 0 : -1;
-    if (typeof now === "number") place.value = placeOf(figure, now);
+    if (typeof now === "number" && !(place === document.activeElement && Math.abs(placeOf(figure, now) - Number(place.value)) <= 1)) place.value = placeOf(figure, now);
     if (value !== document.activeElement || typeof now !== "number") value.value = typeof now === "number" ? number(now / size, 4) : now;
     place.setAttribute("aria-valuetext", typeof now === "number" ? quantity(now, figure.unit) : now);
   };
