@@ -1,4 +1,4 @@
-"""Write the pages that are printed from the code itself: formulas, nomenclature, errata, catalogue, scoreboard.
+"""Write the pages that are printed from the code itself: formulas, nomenclature, errata, catalogue, scoreboard, JSON outputs.
 
 Run `python docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
 """
@@ -39,6 +39,10 @@ from traincast.times.placement import Group
 from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+import json_page  # noqa: E402
+from scoreboard_page import scoreboard  # noqa: E402
+
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
 GENERATED = "<!-- Written by docs/generate.py from the code: do not edit. -->\n\n"
 
@@ -447,15 +451,9 @@ def pages() -> dict[str, str]:
         "errata.md": GENERATED + errata(reproduce()),
         "catalogue.md": GENERATED + catalogue(),
         "scoreboard.md": GENERATED + scoreboard(),
+        "json.md": GENERATED + json_page.page(),
+        **json_page.schemas(),
     }
-
-
-def scoreboard() -> str:
-    """The page of scoreboard_page.py, which stands beside this file."""
-    sys.path.insert(0, str(DOCS))
-    from scoreboard_page import scoreboard as page
-
-    return page()
 
 
 def draw() -> None:

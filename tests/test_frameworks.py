@@ -1,6 +1,8 @@
 """Batches of candidates, what frameworks can run, and locks; searches of small modern models against brute force."""
 
+from dataclasses import replace
 from itertools import product
+from math import ceil
 
 import numpy as np
 import pytest
@@ -86,8 +88,36 @@ def by_loops(model, gpus, gbs, zero_with_pipeline):
             if mbs * model.seq % tp:
                 continue
             for v in range(1, model.layers // pp + 1):
-                if v == 1 or (pp > 1 and gbs // dp // mbs % pp == 0):
+                if v == 1 or (pp > 1 and gbs // dp // mbs % pp == 0 and v in worthwhile(model.layers, pp)):
                     yield tp, pp, dp, mbs, v
+
+
+def worthwhile(layers, pp):
+    """Virtual stages of equal chunks; where pp does not divide the layers, the fewest for each size of the largest chunk."""
+    if layers % pp == 0:
+        return {v for v in range(1, layers // pp + 1) if layers % (pp * v) == 0}
+    fewest = {}
+    for v in range(1, layers // pp + 1):
+        fewest.setdefault(ceil(layers / (pp * v)), v)
+    return set(fewest.values())
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "values"),
+    [
+        (80, 4, {1, 2, 4, 5, 10, 20}),  # the divisors of 20
+        (126, 16, {1, 2, 3, 4}),  # 8, 4, 3 and 2 layers in the largest chunk; one each would be 8 chunks on more than 126 layers
+    ],
+)
+def test_virtual_stages_searched(layers, pp, values):
+    model = replace(DENSE, layers=layers)
+    found = tc.search(model, H100, pp, 16 * pp, framework="megatron", strategy="1d", locks={"pp": pp, "recompute": "none"})
+    assert {int(v) for columns in plans_of(found) for v in np.unique(columns.vp)} == values == worthwhile(layers, pp)
+
+
+def test_a_lock_may_ask_for_chunks_of_unequal_length():
+    found = tc.search(DENSE, H100, 2, 16, framework="megatron", strategy="1d", locks={"pp": 2, "vp": 2, "recompute": "none"})
+    assert {float(v) for columns in plans_of(found) for v in np.unique(columns.vp)} == {2.0}
 
 
 def test_megatrons_candidates_are_those_of_plain_loops():

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
     from traincast.thumb import Advice, advise
+    from traincast.trace import Trace, trace
 
 __all__ = [
     "Accelerator",
@@ -50,6 +51,7 @@ __all__ = [
     "Results",
     "System",
     "Tier",
+    "Trace",
     "TraincastError",
     "advise",
     "calibrate",
@@ -67,6 +69,7 @@ __all__ = [
     "search_each",
     "study",
     "system_names",
+    "trace",
     "validate",
 ]
 
@@ -90,6 +93,7 @@ _HOME = {
     "accuracy.validate": ["validate"],
     "search": ["Found", "search", "search_each"],
     "thumb": ["Advice", "advise"],
+    "trace": ["Trace", "trace"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

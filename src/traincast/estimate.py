@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from math import log2
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -223,6 +224,14 @@ def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
 
 Answer: TypeAlias = tuple[Plan, Estimate]
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
+
+
+def usual_batch(seq: int) -> int:
+    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
+
+    It is a power of two, which degrees divide.
+    """
+    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -45,6 +46,66 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
         If there is no such model, or with every mistake of the file.
     """
     return _model(_model_file(name_or_path, seq), str(name_or_path))
+
+
+def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None) -> Model:
+    """A model from the content of a file, as text from elsewhere was parsed: no file is opened.
+
+    Parameters
+    ----------
+    document : mapping
+        What a model file says, or the config.json of a Hugging Face model.
+    name : str
+        What the content is called: in messages, and where it names no model itself.
+    seq : int, optional
+        Sequence length in place of the model's own [tokens].
+
+    Raises
+    ------
+    InputError
+        With every mistake of the content.
+    """
+    return _model(_checked_model(dict(document), Path(name) / "config.json", name, seq), name)
+
+
+def known_model(name: str, *, seq: int | None = None) -> Model:
+    """A model of the catalogue; no file of that name is looked for.
+
+    Parameters
+    ----------
+    name : str
+        Its name, in any case.
+    seq : int, optional
+        Sequence length in place of the model's own [tokens].
+
+    Raises
+    ------
+    InputError
+        If the catalogue has no such model, or the sequence length cannot be.
+    """
+    _require_name("model", name, "a name of the catalogue")
+    if _model_document(name) is None:
+        raise unknown("model", name, model_names())
+    return load_model(name, seq=seq)
+
+
+def known_system(name: str) -> System:
+    """A system of the catalogue; no file of that name is looked for.
+
+    Parameters
+    ----------
+    name : str
+        Its name, in any case, such as ``"dgx-h100"`` or ``"h200-nvs8"``.
+
+    Raises
+    ------
+    InputError
+        If the catalogue has no such system.
+    """
+    _require_name("system", name, "a name of the catalogue")
+    if _system_document(name) is None:
+        raise unknown("system", name, system_names(), hint="any N in <gpu>-nvs<N>")
+    return load_system(name)
 
 
 def load_system(name_or_path: str | Path) -> System:
@@ -217,23 +278,28 @@ def _plain(item: Any) -> Any:
 
 def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
     """A checked model file, its sequence length replaced where one is asked for."""
-    from traincast.mistakes import check
-    from traincast.schema.models import ModelFile
-
     _require_name("model", name_or_path)
-    if seq is not None and not_whole("seq", seq):
-        raise InputError(str(name_or_path), not_whole("seq", seq))
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
         _refuse_other_file("model", str(name_or_path))
         raise unknown("model", str(name_or_path), model_names())
+    return _checked_model(document, Path(name_or_path), str(name_or_path), seq)
+
+
+def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
+    """The checked content of a model file, or of a configuration that stands at a path."""
+    from traincast.mistakes import check
+    from traincast.schema.models import ModelFile
+
+    if seq is not None and not_whole("seq", seq):
+        raise InputError(subject, not_whole("seq", seq))
     if SYSTEM_KEYS & document.keys():
-        raise InputError(str(name_or_path), ["describes a system, not a model"])
+        raise InputError(subject, ["describes a system, not a model"])
     if huggingface.is_config(document):
-        document = huggingface.as_model_file(document, Path(name_or_path), seq)
+        document = huggingface.as_model_file(document, path, seq)
     if seq is not None:
         document = document | {"seq": {"value": seq, "source": "asked for", "basis": "assumed"}}
-    return check(ModelFile, document, str(name_or_path))
+    return check(ModelFile, document, subject)
 
 
 def _system_file(name_or_path: str | Path) -> "SystemFile":

@@ -113,15 +113,19 @@ class Found:
 
     def pareto(self) -> list[Answer]:
         """Plans that no other beats in both time and memory, fastest first."""
-        rows: list[tuple[float, float, int, int]] = []  # memory, time, outcome, layout
-        for which, outcome in enumerate(self.outcomes):
-            whose = [which] * len(outcome.fitting)
-            rows += zip(outcome.memory.tolist(), outcome.least.tolist(), whose, outcome.fitting.tolist(), strict=True)
-        front: list[tuple[float, float, int, int]] = []
-        for row in sorted(rows):
-            if not front or row[1] < front[-1][1]:
-                front.append(row)
-        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for _, _, which, layout in reversed(front)]
+        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for which, layout in self.front()]
+
+    def front(self) -> list[tuple[int, int]]:
+        """Outcome and layout of each plan that no other beats in both time and memory, fastest first."""
+        which = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
+        memory, least, layout = (
+            np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
+            for name in ("memory", "least", "fitting")
+        )
+        order = np.lexsort((layout, which, least, memory))
+        faster = least[order] < np.minimum.accumulate(np.r_[np.inf, least[order][:-1]])
+        best = order[faster][::-1]
+        return list(zip(which[best].tolist(), layout[best].tolist(), strict=True))
 
     def table(self) -> list[dict[str, Any]]:
         """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""

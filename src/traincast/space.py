@@ -251,9 +251,19 @@ def _branch_inside(model: Model, batch: Batch, columns: dict[str, Ints], branch:
         branch("replicas", every, holders[:, None] % every == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
-        branch("vp", v, (v == 1) | ((columns["pp"][:, None] > 1) & (columns["pp"][:, None] * v <= model.layers)))
+        branch("vp", v, (v == 1) | _interleaves(model.layers, columns["pp"][:, None], v) | (v == dict(batch.locks).get("vp")))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)
+
+
+def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
+    """Whether vp chunks a device are as few as their layers allow: equal chunks where pp divides the layers.
+
+    Where it does not, no fewer chunks of as many layers hold the model; those of the largest chunk set the pace.
+    """
+    largest = -(-layers // (pp * vp))
+    suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
+    return suits & (pp > 1) & (pp * vp <= layers)
 
 
 def _divisors_of(column: Ints) -> Ints:

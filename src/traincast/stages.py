@@ -138,15 +138,7 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
     InputError
         If a layout does not have a number for each chunk, or not all of the layers.
     """
-    number = pp * chunks_per_device
-    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
-    if len(cut) != number or sum(cut) != model.layers:
-        wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
-        raise InputError("plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
-    ends = np.cumsum((0, *cut))
-    held = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
-    held[0].update(_first(model))
-    held[-1].update(_last(model, several=number > 1))
+    held = contents(model, pp, chunks_per_device, layout)
     own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
     if schedule == "dualpipe":  # stage i of one direction, pp - 1 - i of the other, for half the micro-batches (arXiv 2412.19437)
         own = [own[i] + own[pp - 1 - i] for i in range(pp)]
@@ -156,6 +148,20 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
     if schedule == "dualpipe":
         return tuple(Device(i, {part: n / 2 for part, n in one.items()}, dict(one)) for i, one in enumerate(own))
     return tuple(Device(i, dict(one), dict(one)) for i, one in enumerate(own))
+
+
+def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:
+    """Parts in every chunk of the model, first to last; arguments and errors as for `devices`."""
+    number = pp * chunks_per_device
+    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
+    if len(cut) != number or sum(cut) != model.layers:
+        wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
+        raise InputError("plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
+    ends = np.cumsum((0, *cut))
+    held = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
+    held[0].update(_first(model))
+    held[-1].update(_last(model, several=number > 1))
+    return held
 
 
 def _chunks(device: int, pp: int, per_device: int, schedule: str) -> Sequence[int]:

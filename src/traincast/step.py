@@ -94,16 +94,14 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
-    message = _message(costs)
-    hop = passed_on(message, plan, system, assumed)
-    paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
-    each = 2 * schedule.transfers(plan.vp) * assumed.pp_exposed * paced  # of a micro-batch, forward and backward
+    link = links(costs, plan, system, assumed)
+    each = 2 * schedule.transfers(plan.vp) * link.held  # of a micro-batch, forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * each)
     if plan.ep_overlap:  # nothing is beside the exchange of the first forward and the last backward pass
         bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.work])[0]
     pp_comm = nm * each
     if assumed.pp_exposed < 1:
-        pp_comm = pp_comm + _beside(schedule, (1 - assumed.pp_exposed) * hop, plan, nm, pace)
+        pp_comm = pp_comm + _beside(schedule, link.beside, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
@@ -112,6 +110,21 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     waits = nm * pace.late + assumed.step_seconds
     done = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, waits)
     return replace(done, stragglers=_straggling(plan, assumed) * (done.seconds - optimizer)) if assumed.straggling else done
+
+
+class Links(NamedTuple):
+    """What a micro-batch that a stage passes on takes."""
+
+    held: Column  # holds up the stages at both ends [s]
+    beside: Column  # runs beside their work [s]
+
+
+def links(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Links:
+    """Transfers between stages; arguments as for `step`."""
+    message = _message(costs)
+    hop = passed_on(message, plan, system, assumed)
+    paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
+    return Links(assumed.pp_exposed * paced, (1 - assumed.pp_exposed) * hop)
 
 
 class _Pace(NamedTuple):

@@ -197,6 +197,31 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
     return replace(system, tiers=tiers)
 
 
+def varied(system: System, figures: Mapping[str, float]) -> System:
+    """The system with some figures replaced, each under its path in a system file, sizes of domains among them.
+
+    Where the accelerator then differs in more than its memory its name says so: nobody ran on it, and errors are larger.
+
+    Parameters
+    ----------
+    system : System
+        The system.
+    figures : mapping of str to float
+        Path → value in SI.
+
+    Raises
+    ------
+    InputError
+        If tiers no longer nest, or a figure is not positive.
+    """
+    if not figures:
+        return system
+    changed = with_shape(system, figures).with_figures(figures)
+    alike = all(path == CAPACITY or not path.startswith("accelerator.") for path in figures)
+    name = system.accelerator.name if alike else f"{system.accelerator.name}, varied"
+    return replace(changed, accelerator=replace(changed.accelerator, name=name))
+
+
 def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
     """The model with the fields given, whole numbers all of them."""
     changed: dict[str, Any] = {}

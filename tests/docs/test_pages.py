@@ -22,6 +22,7 @@ PAGES = [
     "docs/studies.md",
     "docs/metrics.md",
     "docs/advise.md",
+    "docs/trace.md",
     "docs/validation.md",
     "docs/calibration.md",
     "docs/kernels.md",
@@ -40,6 +41,7 @@ DOCTESTS = [
     "traincast.metrics",
     "traincast.anatomy",
     "traincast.thumb",
+    "traincast.trace",
     "traincast.fills",
     "traincast.executors",
 ]

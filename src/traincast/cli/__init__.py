@@ -10,30 +10,37 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, advice, limits, plans, references, scaling, studies
-from traincast.cli.common import app, fail
+from traincast.cli import accuracy, advice, limits, plans, references, scaling, serve, studies
+from traincast.cli.common import app, begin_reply, fail
 from traincast.errors import TraincastError
 
-__all__ = ["accuracy", "advice", "app", "limits", "main", "plans", "references", "scaling", "studies"]
+__all__ = ["accuracy", "advice", "app", "limits", "main", "plans", "references", "scaling", "serve", "studies"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     if arguments is None:
         _make_standard_output_forgiving()
+    begin_reply(sys.argv[1:] if arguments is None else arguments)
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         if sys.stdout is not None:
             sys.stdout.flush()
     except CycloptsError as error:
-        fail(f"{str(error).strip()} (traincast --help)", 2)
+        fail(f"{str(error).strip()} (traincast --help)", 2, error)
     except TraincastError as error:
-        fail(str(error), error.exit_code)
+        fail(str(error), error.exit_code, error)
     except OSError as error:
-        sys.stdout = None  # what is left unwritten stays so
-        fail(f"cannot write: {error.strerror}", 2)
+        if error.filename is None:
+            sys.stdout = None  # what is left unwritten stays so
+        fail(f"cannot write: {_said(error)}", 2, error)
     except KeyboardInterrupt:
         fail("interrupted", 130)
+
+
+def _said(error: OSError) -> str:
+    """What an operating system says of a file, if it names one."""
+    return str(error.strerror) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _make_standard_output_forgiving() -> None:

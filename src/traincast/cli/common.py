@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
+from traincast.errors import InputError
 from traincast.version import __version__
 
 
@@ -50,12 +51,32 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
         yield told
 
 
+class _Reply:
+    """Whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+
+    wanted = printed = False
+
+
+def begin_reply(arguments: Sequence[str]) -> None:
+    """Take note of whether JSON is wanted, even if the rest of the command line cannot be understood."""
+    _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON object on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
+    _Reply.printed = True
 
 
-def fail(message: str, code: int) -> NoReturn:
-    """One clear message on standard error, and the exit code."""
-    print(f"traincast: {message}", file=sys.stderr)
+def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+    """One clear message on standard error, the same for machines where they wait for an answer, and the exit code."""
+    tell_failure(message, code, error)
     sys.exit(code)
+
+
+def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """The messages of `fail`."""
+    if _Reply.wanted and not _Reply.printed:
+        subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
+        print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+    print(f"traincast: {message}", file=sys.stderr, flush=True)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from math import log2
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
@@ -91,11 +90,11 @@ class Asked:
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """The global batch [sequences]: that asked for, the model's own, or the usual one."""
-        from traincast.estimate import check_gbs
+        from traincast.estimate import check_gbs, usual_batch
 
         batch = self._given_batch(model)
         if model is not None and self.leaves_batch(model):
-            batch = usual or _usual_batch(model.seq)
+            batch = usual or usual_batch(model.seq)
         return check_gbs(batch, model)
 
     def leaves_batch(self, model: "Model") -> bool:
@@ -117,14 +116,6 @@ class Asked:
             wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
             raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
         return tokens // model.seq
-
-
-def _usual_batch(seq: int) -> int:
-    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
-
-    It is a power of two, which degrees divide.
-    """
-    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
 
 
 def _locks() -> Any:

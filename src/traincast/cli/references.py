@@ -1,12 +1,12 @@
-"""Commands on what is known: `catalog` and `reproduce`."""
+"""Commands on what is known: `catalog`, `reproduce`, `schema`."""
 
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json, progress
-from traincast.errors import InputError, TraincastError
+from traincast.cli.common import Json, app, fail, print_json, progress
+from traincast.errors import InputError
 
 
 @app.command
@@ -72,7 +72,7 @@ def reproduce(
         for path in drawn:
             print(path)
     if not result.agrees:
-        raise TraincastError("not every published figure is met")
+        fail("not every published figure is met", 1)
 
 
 def _draw_paper(folder: Path) -> list[Path]:
@@ -90,3 +90,27 @@ def _draw_paper(folder: Path) -> list[Path]:
             drawn.append(folder / f"{stem}.svg")
             told(len(drawn), 12, 0)
     return drawn
+
+
+@app.command
+def schema(
+    name: Annotated[
+        str | None, Parameter(help="Command, or error for what stands in place of an answer; all names without it.")
+    ] = None,
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Print the JSON Schema (draft 2020-12) of what a command prints with --json.
+
+    Example: traincast schema plan
+    """
+    from traincast.outputs import OUTPUTS
+    from traincast.outputs import schema as describe
+
+    if name is not None:
+        print_json(describe(name))
+    elif json:
+        print_json({"outputs": list(OUTPUTS)})
+    else:
+        print("\n".join(OUTPUTS))

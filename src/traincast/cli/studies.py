@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, fail, print_json, progress
+from traincast.cli.common import Json, app, fail, print_json, progress, tell_failure
 from traincast.errors import InputError, not_whole
 
 
@@ -46,7 +46,9 @@ def study(
     except KeyboardInterrupt:
         told_how = "interrupted; finished chunks are kept: the same command goes on from there"
         if dask:  # whose own way out could wait for ever
-            print(f"traincast: {told_how}", file=sys.stderr, flush=True)
+            tell_failure(told_how, 130)
+            if sys.stdout is not None:
+                sys.stdout.flush()
             os._exit(130)
         fail(told_how, 130)
     _told(asked.name, output, written, time.perf_counter() - begin, json)
@@ -74,7 +76,7 @@ def plot(
 ) -> None:
     """Draw a figure of a study or of a plan.
 
-    Example: traincast plot cb.parquet --kind contour --output cb.svg
+    Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
     """
     from traincast.plots import save
     from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study

@@ -1,0 +1,77 @@
+"""The design space as points: a sample of what fits, and the Pareto front in full."""
+
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.columns import CHOICES, Ints
+from traincast.evaluation import fastest_plans
+from traincast.plan import Plan
+from traincast.search import Found
+
+MOST_POINTS: Final = 1000
+DIGITS: Final = 5  # of what is only drawn
+
+
+def sample(found: Found) -> dict[str, Any]:
+    """Layouts that fit, each with its least time: at most a thousand, dense where they are fast and ever sparser behind.
+
+    They are those of rank 1, 2, … r, … with r in geometric steps, so that the cloud keeps its shape while a slider moves.
+    """
+    which, layout, seconds, _ = _every(found)
+    order = np.lexsort((layout, which, seconds))
+    ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
+    picked = order[ranks]
+    return _points(found, which[picked], layout[picked])
+
+
+def front(found: Found) -> dict[str, Any]:
+    """Layouts that no other beats in both time and memory, fastest first."""
+    rows = np.array(found.front(), np.int64).reshape(-1, 2)
+    return _points(found, rows[:, 0], rows[:, 1])
+
+
+def _every(found: Found) -> tuple[Ints, Ints, Any, Any]:
+    """Outcome, layout, least time [s] and memory [byte] of all that fits."""
+    which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
+    columns = [np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least", "memory")]
+    return which, columns[0], columns[1], columns[2]
+
+
+def _points(found: Found, which: Ints, layout: Ints) -> dict[str, Any]:
+    """Time, memory and knobs of layouts of outcomes. A placement is left out: an estimate chooses the same one again."""
+    seconds, held = np.zeros(len(which)), np.zeros(len(which))
+    knobs: list[dict[str, Any]] = [{}] * len(which)
+    for number, outcome in enumerate(found.outcomes):
+        rows = np.flatnonzero(which == number)
+        if not len(rows):
+            continue
+        mine, space = layout[rows], outcome.evaluation.space
+        at = np.searchsorted(outcome.fitting, mine)
+        seconds[rows], held[rows] = outcome.least[at], outcome.memory[at]
+        filled = space.strategy == "summa"  # the number of panels belongs to the fill
+        plans = fastest_plans(outcome, mine) if filled else space.as_asked(space.layouts.take(mine))
+        for row, told in zip(rows, _knobs(plans, len(mine), filled), strict=True):
+            knobs[row] = told
+    return {"step_seconds": _short(seconds), "memory_bytes": _short(held), "plan": knobs}
+
+
+def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
+    """Knobs and choices of columns of plans, row by row, as far as they differ from the default."""
+    usual = Plan()
+    numbers = {
+        name: np.broadcast_to(column, rows).astype(np.int64).tolist()
+        for name, column in plans.numbers().items()
+        if filled or not name.startswith("fast_")
+    }
+    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(usual, name)}
+    alone = {name: numbers[name.removeprefix("fast_")] for name in numbers if name.startswith("fast_")}
+    return [
+        {name: column[i] for name, column in numbers.items() if (alone[name][i] if name in alone else column[i]) != 1} | choices
+        for i in range(rows)
+    ]
+
+
+def _short(values: Any) -> list[float]:
+    """Numbers in as many digits as a drawing shows."""
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]

@@ -1,0 +1,86 @@
+"""Outputs of `validate` and `calibrate`."""
+
+from traincast.outputs.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole
+
+_SUMMARY = record(
+    "errors of a group of runs; relative ones are shares of the measured value",
+    {
+        "n": whole("runs predicted"),
+        "skipped": whole("runs that cannot be"),
+        "weight": number("independent runs among them"),
+        "mape": or_null(number("mean absolute relative error of step times")),
+        "median": or_null(number("median of the same")),
+        "bias": or_null(number("mean relative error")),
+        "worst": or_null(number("largest absolute relative error")),
+        "groups": whole("sets of plans of one model on one machine"),
+        "spearman": or_null(number("rank correlation within them, mean")),
+        "regret": or_null(number("time lost by taking the plan predicted first, mean")),
+        "best_of_three": or_null(number("the same for the best of the three predicted first")),
+        "worst_regret": or_null(number("largest regret")),
+        "worst_of_three": or_null(number("the same for the best of the three")),
+        "memory": or_null(number("mean absolute relative error of memory")),
+    },
+    title="summary",
+)
+VALIDATION = record(
+    "predictions of measured training runs",
+    {
+        "assumptions": text("what was assumed"),
+        "rows": listed(
+            "every row of the table",
+            record(
+                "a row",
+                {
+                    "id": text("what it is called"),
+                    "measured_step_seconds": or_null(number("as the table says", "s")),
+                    "predicted_step_seconds": or_null(number("as predicted", "s")),
+                    "low": or_null(number("lower end of the 90 % interval", "s")),
+                    "high": or_null(number("upper end of the 90 % interval", "s")),
+                    "measured_memory_bytes": or_null(number("as the table says", "byte")),
+                    "predicted_memory_bytes": or_null(number("as predicted, counted as the row counts", "byte")),
+                    "skipped": or_null(text("why it is not predicted")),
+                },
+            ),
+        ),
+        "summary": by_name("errors by source", _SUMMARY),
+        "totals": by_name("errors of all dense models, and of all with experts", _SUMMARY),
+        "coverage": or_null(number("share of measured times that lie in their intervals")),
+        "skipped": by_name("rows that are not predicted, by reason", whole("rows")),
+    },
+    sometimes={"figure": text("with `--output`: the file drawn")},
+)
+
+
+def _errors(*more: str) -> dict[str, Schema]:
+    """Errors before and after a calibration."""
+    return {when: or_null(number("mean absolute relative error")) for when in ("before", "after", *more)}
+
+
+CALIBRATION = record(
+    "a system as measurements say it is",
+    {
+        "system": text("what it was calibrated from"),
+        "runs": whole("training runs used"),
+        "collectives": whole("measured collectives used"),
+        "products": whole("measured matrix products used"),
+        "errors": record("of the runs; `held out`: each predicted without itself", _errors("held out")),
+        "errors_of_others": by_name("of collectives and products, where there are any", record("errors", _errors())),
+        "constants": listed(
+            "what was fitted",
+            record(
+                "a constant",
+                {
+                    "path": text("its name"),
+                    "of": listed("accelerator, network or software stack", text("a name")),
+                    "before": number("as the catalogue says; in SI units"),
+                    "value": number("fitted"),
+                    "low": number("lower end of its 90 % interval"),
+                    "high": number("upper end of its 90 % interval"),
+                    "determined": flag("whether the measurements determine it; else it stays as it was"),
+                },
+            ),
+        ),
+        "left_out": listed("what could not be used", text("in words")),
+        "output": text("the file written"),
+    },
+)

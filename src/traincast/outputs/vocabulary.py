@@ -1,0 +1,110 @@
+"""Words to write the JSON Schema of an output in: each makes a part of a schema, from what a reader has to know about it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+UNIT: Final = "x-unit"  # where a schema says the unit of a number
+
+
+def number(about: str, unit: str = "") -> Schema:
+    """A number, in a unit or without one."""
+    return {"type": "number", "description": about} | ({UNIT: unit} if unit else {})
+
+
+def whole(about: str, unit: str = "") -> Schema:
+    """A whole number."""
+    return number(about, unit) | {"type": "integer"}
+
+
+def text(about: str, *allowed: str) -> Schema:
+    """Text, free or one of some words."""
+    return {"type": "string", "description": about} | ({"enum": list(allowed)} if allowed else {})
+
+
+def flag(about: str) -> Schema:
+    """True or false."""
+    return {"type": "boolean", "description": about}
+
+
+def listed(about: str, of: Schema) -> Schema:
+    """A list of things of one kind."""
+    return {"type": "array", "description": about, "items": of}
+
+
+def by_name(about: str, of: Schema) -> Schema:
+    """Things of one kind by names that are not known beforehand."""
+    return {"type": "object", "description": about, "additionalProperties": of}
+
+
+def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None = None, title: str = "") -> Schema:
+    """Known keys, and no others.
+
+    Parameters
+    ----------
+    about : str
+        What it describes.
+    keys : mapping of str to Schema
+        Keys that are always there.
+    sometimes : mapping of str to Schema, optional
+        Keys that may be left out.
+    title : str
+        Its name, where several outputs hold one: it is then described once.
+    """
+    return {
+        "type": "object",
+        "description": about,
+        "properties": {**keys, **(sometimes or {})},
+        "required": list(keys),
+        "additionalProperties": False,
+    } | ({"title": title} if title else {})
+
+
+def or_null(one: Schema) -> Schema:
+    """The same, or null where it is not known."""
+    if "title" in one or "enum" in one:
+        return {"anyOf": [one, {"type": "null"}], "description": one["description"]}
+    return one | {"type": [one["type"], "null"]}
+
+
+def said(one: Schema, about: str) -> Schema:
+    """A record that has a title, in a place where there is more to say about it."""
+    return one | {"description": about}
+
+
+def document(one: Schema, name: str) -> Schema:
+    """A whole JSON Schema (draft 2020-12): records with a title stand once, under ``$defs``."""
+    shared: dict[str, Schema] = {}
+    top = _referring({key: value for key, value in one.items() if key != "title"}, shared)
+    return {"$schema": DIALECT, "title": name, **top} | ({"$defs": shared} if shared else {})
+
+
+def _referring(part: Any, shared: dict[str, Schema]) -> Any:
+    """A part of a schema with references in place of records that have a title, which are gathered."""
+    if isinstance(part, list):
+        return [_referring(one, shared) for one in part]
+    if not isinstance(part, dict):
+        return part
+    if isinstance(part.get("title"), str):
+        name = part["title"]
+        shared[name] = _referring({key: value for key, value in part.items() if key not in ("title", "description")}, shared)
+        return {"$ref": f"#/$defs/{name}", "description": part["description"]}
+    return {key: _referring(value, shared) for key, value in part.items()}
+
+
+def rows(one: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every key below a part of a schema, as a path, with its own part; records with a title are not entered.
+
+    Examples
+    --------
+    >>> [path for path, _ in rows(record("", {"plans": listed("", record("", {"tp": whole("")}))}))]
+    ['plans', 'plans[].tp']
+    """
+    for key, below in one.get("properties", {}).items():
+        path = f"{at}{key}"
+        yield path, below
+        for inner, ending in ((below, ""), (below.get("items", {}), "[]"), (below.get("additionalProperties") or {}, ".*")):
+            if "title" not in inner:
+                yield from rows(inner, f"{path}{ending}.")

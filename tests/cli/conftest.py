@@ -1,0 +1,50 @@
+"""Commands run in this process, and a folder to run their examples in."""
+
+import contextlib
+import io
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from every_command import STUDY
+from traincast.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Answer(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+def answer(command):
+    """Run a command line in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(shlex.split(command))
+        except SystemExit as stop:
+            return Answer(stop.code or 0, out.getvalue(), err.getvalue())
+    return Answer(0, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with what the examples of commands expect to find."""
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    for file in (EXAMPLES / "my_cluster").iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run():
+    """Run a command line: exit code, standard output, standard error."""
+    return answer

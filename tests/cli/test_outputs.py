@@ -1,0 +1,75 @@
+"""Outputs for machines: every command with --json prints one object, as its published schema says."""
+
+import json
+
+import pytest
+
+from every_command import BEFORE, ENDLESS, NAMES, calls
+from traincast.outputs import OUTPUTS, schema
+from traincast.outputs.vocabulary import rows
+
+jsonschema = pytest.importorskip("jsonschema", reason="a development tool")
+PENDING = {"trace", "export", "check", "measure"}  # commands whose schema is not written yet
+
+
+def validator(name):
+    return jsonschema.Draft202012Validator(schema(name))
+
+
+def test_every_command_has_a_schema():
+    assert set(OUTPUTS) - {"error"} - PENDING == set(NAMES) - PENDING
+
+
+@pytest.mark.parametrize("name", sorted(OUTPUTS))
+def test_schemas_are_schemas(name):
+    jsonschema.Draft202012Validator.check_schema(schema(name))
+
+
+def keys(told):
+    """Every key in an object, however deep."""
+    if isinstance(told, list):
+        return {key for one in told for key in keys(one)}
+    return {*told} | {key for one in told.values() for key in keys(one)} if isinstance(told, dict) else set()
+
+
+@pytest.mark.parametrize("name", sorted(set(OUTPUTS) - {"error"} - ENDLESS))
+def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, folder):
+    for command in BEFORE.get(name, ()):
+        assert run(command).code == 0
+    seen = set()
+    for command in calls(name):
+        code, out, err = run(f"{command} --json")
+        assert code in (0, 1), err
+        assert (code == 0) == (err == "")
+        validator(name).validate(json.loads(out))
+        seen |= keys(json.loads(out))
+    parts = [OUTPUTS[name], *schema(name).get("$defs", {}).values()]
+    assert {path.split(".")[-1].removesuffix("[]") for part in parts for path, _ in rows(part)} - seen == set()
+
+
+BAD = {
+    "plan": ("plan gpt3-1x --system h200nvs8 --gpus 0", "search", 3),
+    "estimate": ("estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0", "plan", 2),
+    "catalog": ("catalog wibble", "unknown model, system, accelerator or software stack 'wibble'", 1),
+    "study": ("study nowhere.yaml --output a.parquet", "nowhere.yaml", 1),
+    "reproduce": ("reproduce 1234.5678", "paper", 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_all_that_is_wrong_is_told_to_machines_as_well(name, run):
+    command, subject, problems = BAD[name]
+    code, out, err = run(f"{command} --json")
+    told = json.loads(out)
+    validator("error").validate(told)
+    assert (code, told["error"]["exit_code"], told["error"]["subject"], len(told["error"]["problems"])) == (2, 2, subject, problems)
+    assert err == f"traincast: {told['error']['message']}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_option_is_told_to_machines(name, run):
+    code, out, err = run(f"{name} --wibble --json")
+    told = json.loads(out)["error"]
+    validator("error").validate(json.loads(out))
+    assert (code, told["exit_code"], told["subject"]) == (2, 2, None)
+    assert err == f"traincast: {told['message']}\n"

@@ -1,0 +1,69 @@
+"""Every command of the command line, its documented example, and further calls whose answers show every key it may print.
+
+A new command needs nothing here if its example runs quickly and shows every key of its schema.
+"""
+
+import re
+
+from traincast.cli import app
+
+NAMES = sorted(name for name in app if not name.startswith("-"))
+ENDLESS = {"serve"}  # commands that go on until interrupted
+EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].help, re.MULTILINE) for name in NAMES}
+
+SHORTER = {  # examples that take long, as they are tried here
+    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
+    "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
+    "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
+    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",
+}
+FURTHER = {
+    "plan": [
+        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1",
+        "plan gpt3-1t --system h200-nvs8 --gpus 8",
+        "plan gpt3-1t --system h200-nvs8 --gpus 7919",
+        "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full --ep 32",
+    ],
+    "estimate": [
+        "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
+        "estimate llama-3-8b --system dgx-h100 --dp 8 --gbs 64 --restart 600",
+        "estimate gpt3-1t --system h200-nvs8 --tp 8",
+    ],
+    "memory": [
+        "memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32",
+    ],
+    "advise": [
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",
+        "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64",
+        "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
+    ],
+    "limits": [
+        "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",
+    ],
+    "scaling": [
+        "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",
+    ],
+    "catalog": [
+        "catalog",
+        "catalog llama-3-8b",
+    ],
+    "schema": [
+        "schema",
+    ],
+}
+BEFORE = {  # what has to be run first
+    "plot": ["study study.yaml --output scaling.parquet"],
+    "merge": ["study study.yaml --output shards.parquet --shard 1/2", "study study.yaml --output shards.parquet --shard 2/2"],
+}
+STUDY = """
+name: scaling
+models: [gpt3-1t]
+systems: [h200-nvs8, b200-nvs8]
+gpus: [512, 1024]
+strategies: [1d]
+"""
+
+
+def calls(name):
+    """Command lines to try a command with, the documented example first."""
+    return [*(SHORTER.get(one, one) for one in EXAMPLES[name]), *FURTHER.get(name, ())]

@@ -1,0 +1,367 @@
+"""The explorer's server: the same answers as the library, and nothing but clear refusals for all that cannot be answered."""
+
+import asyncio
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import httpx
+import jsonschema
+import pytest
+from starlette.testclient import TestClient
+
+import traincast as tc
+from traincast.cli import main
+from traincast.explorer.app import FIRST, application
+from traincast.explorer.files import Body
+from traincast.explorer.pool import Pool
+from traincast.explorer.state import State
+from traincast.outputs import schema
+from traincast.study import varied
+
+SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
+ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}
+LARGE = {"model": "deepseek-v3", "gpus": 8192, "framework": "any", "global_batch": 16384}  # 46 million candidates
+PAGE = {
+    "index.html": Body(b"<!doctype html>" + FIRST, "text/html; charset=utf-8"),
+    "a/b.js": Body(b"//" + b" " * 2000, "text/javascript"),
+}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(application(lambda: Pool(workers=1), files=lambda: PAGE), base_url="http://localhost") as one:
+        yield one
+
+
+def asked(client, kind, **content):
+    """The answer to a request that can be answered."""
+    got = client.post(f"/api/{kind}", json=content)
+    assert got.status_code == 200, got.text
+    return got.json()
+
+
+def refused(client, kind, status=422, **content):
+    """What is said of a request that cannot be answered."""
+    got = client.post(f"/api/{kind}", json=content)
+    assert got.status_code == status, got.text
+    return got.json()["error"]
+
+
+def test_search_answers_as_the_library(client):
+    told = asked(client, "search", **SMALL)
+    found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
+    assert (told["candidates"], told["feasible"], told["rejected"]) == (found.candidates, found.feasible, found.rejected)
+    for one, (plan, est) in zip(told["plans"], found.plans, strict=True):
+        assert (one["label"], one["step_seconds"], one["memory_bytes"]) == (str(plan), est.step_seconds, est.memory_bytes)
+        assert tc.Plan(**one["knobs"]) == plan
+    assert told["devices"] == found.best[1].devices()
+    assert told["state"]["framework"] == "megatron"
+    assert told["state"]["seq"] == 8192
+
+
+def test_points_are_plans_of_their_time_and_memory(client):
+    told = asked(client, "search", **SMALL)
+    front = tc.search("llama-3-8b", "dgx-h100", **ASKED).pareto()
+    assert told["pareto"]["step_seconds"] == pytest.approx([est.step_seconds for _, est in front], rel=1e-4)  # five digits
+    assert told["pareto"]["memory_bytes"] == pytest.approx([est.memory_bytes for _, est in front], rel=1e-4)
+    space = told["space"]
+    assert space["step_seconds"] == sorted(space["step_seconds"])
+    assert space["step_seconds"][0] == told["pareto"]["step_seconds"][0]
+    last = asked(client, "plan", **SMALL, plan=space["plan"][-1])
+    assert last["step_seconds"] == pytest.approx(space["step_seconds"][-1], rel=1e-4)
+    assert last["memory_bytes"] == pytest.approx(space["memory_bytes"][-1], rel=1e-4)
+
+
+def test_summa_points_hold_their_panels(client):
+    told = asked(client, "search", model="gpt3-1t", system="h200-nvs8", gpus=256, global_batch=4096, strategy=["summa"], top=1)
+    space = told["space"]
+    one = asked(client, "plan", model="gpt3-1t", system="h200-nvs8", global_batch=4096, assumptions="paper", plan=space["plan"][0])
+    assert one["step_seconds"] == pytest.approx(space["step_seconds"][0], rel=1e-4)
+
+
+def test_figures_change_the_machine(client):
+    told = asked(
+        client, "search", **SMALL, figures={"network.1.bandwidth": "800 Gb/s", "accelerator.hbm_bytes": 2**36, "network.0.size": 16}
+    )
+    system = varied(tc.load_system("dgx-h100"), {"network.1.bandwidth": 1e11, "accelerator.hbm_bytes": 2**36, "network.0.size": 16})
+    found = tc.search("llama-3-8b", system, **ASKED)
+    assert told["plans"][0]["step_seconds"] == found.best[1].step_seconds
+    assert told["system"]["capacity_bytes"] == 2**36
+    assert told["system"]["fast_domain"] == 16
+    assert told["state"]["figures"]["network.1.bandwidth"] == 1e11
+
+
+def test_changed_accelerator_is_one_nobody_ran_on(client):
+    own = asked(client, "search", **SMALL)["plans"][0]
+    other = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})["plans"][0]
+    width = [one["step_seconds_high"] / one["step_seconds"] for one in (own, other)]
+    assert width[1] > width[0]
+    assert "accelerator" in " ".join(other["outside_measured"])
+
+
+def test_explanation_follows(client):
+    told = asked(client, "explain", **SMALL)
+    found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
+    assert told["text"] == found.explain().lines()
+    assert (told["first_within_3_percent"], told["listed_within_3_percent"]) == found.within_3_percent
+
+
+def test_nothing_fits_is_an_answer(client):
+    state = {"model": "llama-3-405b", "gpus": 8, "global_batch": 32}
+    told = asked(client, "search", **state)
+    assert (told["plans"], told["devices"], told["pareto"]["plan"], told["feasible"]) == ([], [], [], 0)
+    why = asked(client, "explain", **state)
+    assert why["nearest_miss"]["fits"] is False
+    assert why["fits_from"]["gpus"] > 8
+    assert "needs" in why["nearest_miss"]["short_of"]
+
+
+def test_scaling_is_a_search_on_each_size(client):
+    told = asked(client, "scaling", **SMALL, sizes=[32, 8, 16])
+    assert [row["gpus"] for row in told["rows"]] == [8, 16, 32]
+    for row in told["rows"]:
+        est = tc.search("llama-3-8b", "dgx-h100", **(ASKED | {"gpus": row["gpus"]})).best[1]
+        assert (row["step_seconds"], row["tokens_per_second_per_gpu"]) == (est.step_seconds, est.tokens_per_second_per_gpu)
+    assert told["rows"][0]["efficiency"] == 1
+    assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+
+
+def test_copied_python_says_the_same(client):
+    state = SMALL | {"figures": {"accelerator.hbm_bandwidth": 3e12}, "locks": {"recompute": "full"}, "framework": "megatron"}
+    best = asked(client, "search", **state)["plans"][0]
+    scope = {}
+    exec(asked(client, "copy", **state)["python"].replace("print(found.explain())", ""), scope)
+    assert scope["found"].best[1].step_seconds == best["step_seconds"]
+    exec(asked(client, "copy", **state, plan=best["knobs"])["python"].replace("print(est)", ""), scope)
+    assert scope["est"].step_seconds == best["step_seconds"]
+
+
+def test_copied_command_says_the_same(client, capsys):
+    state = SMALL | {"locks": {"tp": 2, "sp": False}, "objective": "memory"}
+    best = asked(client, "search", **state)["plans"][0]
+    words = asked(client, "copy", **state)["cli"].split()
+    main([*words[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["plans"][0]["step_seconds"] == best["step_seconds"]
+    words = asked(client, "copy", **state, plan=best["knobs"])["cli"].split()
+    main([*words[1:], "--json"])
+    assert json.loads(capsys.readouterr().out)["estimate"]["step_seconds"] == best["step_seconds"]
+
+
+def test_pasted_model_is_that_of_its_file(client, tmp_path):
+    config = {
+        "model_type": "llama",
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "intermediate_size": 8192,
+    }
+    config |= {"num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": True}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    told = asked(client, "model", model=config)
+    assert told["parameters"] == tc.load_model(tmp_path / "config.json").parameters
+    assert told["pasted"]
+    wrong = refused(client, "search", model=config | {"num_attention_heads": 31, "model_type": "nothing"})
+    assert "model_type" in wrong["message"]
+
+
+def first(client, address):
+    """What the page holds for an address."""
+    got = client.get(address)
+    assert got.status_code == 200
+    return json.loads(re.search(r'id="first">(.*?)</script>', got.text)[1])
+
+
+def test_page_holds_its_first_answer(client):
+    asked(client, "search", **State().to_dict())  # made, so that the page need not wait
+    told = first(client, "/")
+    assert told["error"] is None
+    assert told["answer"]["plans"]
+    assert told["system"]["figures"]
+    assert told["model"]["layers"] == 80
+    assert told["catalog"]["default"] == told["state"]
+
+
+def test_address_is_a_state(client):
+    text = (
+        "/?model=llama-3-8b&gpus=16&tp=2&sp=false&recompute=full&network.1.bandwidth=800+Gb%2Fs&strategy=1d,ring&pin=x&pin=y&view=z"
+    )
+    state = first(client, text)["state"]
+    assert state["locks"] == {"tp": 2, "sp": False, "recompute": "full"}
+    assert state["figures"] == {"network.1.bandwidth": "800 Gb/s"}
+    assert (state["model"], state["gpus"], state["strategy"]) == ("llama-3-8b", 16, "1d,ring")
+
+
+def test_wrong_address_is_said_in_the_page(client):
+    told = first(client, "/?colour=red&gpus=8&gpus=9")
+    assert told["answer"] is None
+    assert told["error"]["problems"][0].startswith("colour: no key of an address")
+    assert "gpus: stands twice in the address" in told["error"]["problems"]
+
+
+def test_page_cannot_be_broken_out_of(client):
+    page = client.get("/", params={"model": "</script><script>alert(1)</script>"}).text
+    assert "<script>alert" not in page
+
+
+def test_table_as_csv(client):
+    got = client.get("/api/plans.csv", params={"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3})
+    rows = list(csv.DictReader(got.text.splitlines()))
+    assert [row["rank"] for row in rows] == ["1", "2", "3"]
+    assert "attachment" in got.headers["content-disposition"]
+    found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
+    assert float(rows[0]["step_seconds"]) == found.best[1].step_seconds
+    assert client.get("/api/plans.csv?gpus=0").status_code == 422
+
+
+def test_everything_that_can_be_chosen_is_told(client):
+    told = client.get("/api/catalog").json()
+    assert set(told["models"]) == set(tc.model_names())
+    assert set(told["systems"]) == set(tc.system_names())
+    for name in ("gb200-nvl72", "h200-nvs8", "tpu-v4-pod"):
+        system = client.get("/api/system", params={"name": name}).json()
+        for one in system["figures"]:
+            assert one["low"] <= one["value"] <= one["high"]
+            assert one["meaning"]
+        figures = {one["path"]: one["value"] for one in system["figures"]}
+        same = {"model": "gpt-125m", "gpus": 8, "global_batch": 8, "top": 1, "system": name}
+        plain = {path: value for path, value in figures.items() if path.startswith("network.")}
+        assert asked(client, "search", **same, figures=plain)["plans"] == asked(client, "search", **same)["plans"]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../llama.yaml", "C:\\x.json", "pyproject.toml", "README", ""])
+def test_no_file_is_opened(client, name):
+    for wrong in (refused(client, "search", model=name), refused(client, "search", system=name)):
+        assert wrong["message"].startswith("unknown")
+
+
+def test_all_mistakes_are_told_as_on_the_command_line(client):
+    wrong = refused(
+        client, "search", model="llama", gpus=0, locks={"tp": "x", "zero": 9}, figures={"network.1.efficiency": 2}, top=51
+    )
+    text = "\n".join(wrong["problems"])
+    for part in ("unknown model 'llama'", "gpus = 0", "tp = 'x'", "zero = 9", "network.1.efficiency = '2': above 1", "top = 51"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b'{"gpus": NaN}', "application/json", 400),
+        (b'{"gpus": 8, "gpus": 9}', "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"gpus": ' + b"9" * 5000 + b"}", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"{}", "text/plain", 415),
+        (b" " * (256 * 1024 + 1), "application/json", 413),
+    ],
+)
+def test_what_is_no_request(client, body, kind, status):
+    got = client.post("/api/search", content=body, headers={"content-type": kind})
+    assert got.status_code == status
+    assert got.json()["error"]["problems"]
+
+
+def test_body_in_pieces_is_bounded_as_well(client):
+    got = client.post("/api/search", content=(b" " * 65536 for _ in range(5)), headers={"content-type": "application/json"})
+    assert got.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("evil.example", 403), ("localhost:80", 200), ("127.0.0.1", 200), ("[::1]:9", 200), ("", 403)]
+)
+def test_only_names_of_this_machine_are_answered(client, host, status):
+    assert client.get("/api/catalog", headers={"host": host}).status_code == status
+
+
+def test_every_answer_has_a_strict_policy(client):
+    for path in ("/", "/static/a/b.js", "/static/none", "/nothing", "/api/search", "/api/catalog"):
+        headers = client.get(path).headers
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [("GET", "/static/../app.py", 404), ("GET", "/static/..%2fapp.py", 404), ("GET", "/api/search", 405), ("POST", "/", 405)],
+)
+def test_what_is_not_there(client, method, path, status):
+    got = client.request(method, path)
+    assert got.status_code == status
+    assert got.json()["error"]["message"]
+
+
+def test_files_are_compressed_and_known_again(client):
+    got = client.get("/static/a/b.js")
+    assert got.headers["content-encoding"] == "gzip"
+    assert got.headers["content-type"].startswith("text/javascript")
+    assert client.get("/static/a/b.js", headers={"if-none-match": got.headers["etag"]}).status_code == 304
+
+
+def test_what_takes_too_long_is_cut_off():
+    with TestClient(application(lambda: Pool(workers=1, seconds=0.5), files=lambda: PAGE), base_url="http://localhost") as one:
+        wrong = refused(one, "search", **LARGE)
+        assert "longer than 0.5 s" in wrong["message"]
+        assert asked(one, "model", model="gpt-125m")["layers"] == 12  # another worker took the place
+
+
+def test_a_full_server_says_so():
+    async def ask_four():
+        app = application(lambda: Pool(workers=1, waiting=1, seconds=1.0), files=lambda: PAGE)
+        transport = httpx.ASGITransport(app)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://localhost") as many:
+            large = [LARGE | {"top": top} for top in (1, 2, 3)]
+            return await asyncio.gather(*(many.post("/api/search", json=one) for one in [*large, large[0]]))
+
+    got = asyncio.run(ask_four())
+    assert [one.status_code for one in got] == [422, 422, 503, 422]  # the last joins the first
+    assert got[2].headers["retry-after"] == "1"
+    assert "busy" in got[2].json()["error"]["message"]
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A server as it is started from the command line: its process and what it tells."""
+    command = [sys.executable, "-m", "traincast", "serve", "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        told = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        yield process, json.loads(told)
+        process.kill()
+
+
+def test_serve_from_the_command_line(served, capsys):
+    process, told = served
+    jsonschema.validate(told, schema("serve"))
+    assert httpx.get(told["url"] + "api/model", params={"name": "gpt-125m"}).json()["layers"] == 12
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", "--port", str(told["port"])])
+    assert stop.value.code == 2
+    assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 0
+    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [("--port 70000", "port = 70000"), ("--host no.such.host.invalid", "cannot listen")]
+)
+def test_serve_where_nobody_can_listen(arguments, said, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["serve", *arguments.split()])
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_serve_without_its_extra(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "traincast.explorer.server", raising=False)
+    with pytest.raises(SystemExit) as stop:
+        main(["serve"])
+    assert stop.value.code == 2
+    assert "pip install 'traincast[explorer]'" in capsys.readouterr().err

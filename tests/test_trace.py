@@ -1,0 +1,163 @@
+"""The step of a plan as it runs, against its estimate and against what a schedule demands."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, reject, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.assumptions import PAPER
+from traincast.errors import InputError
+from traincast.load import load_model, load_system
+from traincast.plan import Plan, Plans
+
+MODELS = {name: load_model(name, seq=2048) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt3-175b")}
+MODELS["gpt3-1t"] = load_model("gpt3-1t")
+SYSTEMS = {name: load_system(name) for name in ("dgx-h100", "polaris", "h200-nvs8")}
+STACKS = ("paper", "calibrated", "megatron-lm-2022", "megatron-lm-2023", "megatron-deepspeed-2022", "torchtitan-2025")
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe")
+EXACT = {"rel": 1e-9, "abs": 1e-12}
+
+
+@st.composite
+def estimates(draw, schedules=SCHEDULES, models=tuple(MODELS), stacks=STACKS):
+    """An estimate of a plan that breaks no rule."""
+    schedule, model = draw(st.sampled_from(schedules)), MODELS[draw(st.sampled_from(models))]
+    pp = draw(st.sampled_from([2, 4] if schedule in ("interleaved", "zb-v", "dualpipe") else [1, 2, 3, 4]))
+    nm = draw(st.integers(2, 6)) * 2 * pp
+    vp = {"interleaved": draw(st.sampled_from([2, 3])), "zb-v": 2}.get(schedule, 1)
+    recompute = draw(st.sampled_from(["none", "selective", "full"]))
+    knobs = {
+        "schedule": schedule.replace("interleaved", "1f1b"),
+        "pp": pp,
+        "vp": vp,
+        "tp": draw(st.sampled_from([1, 2, 8])),
+        "dp": 2,
+        "zero": draw(st.sampled_from([0, 1, 2, 3])),
+        "recompute": recompute,
+        "recompute_every": draw(st.sampled_from([1, 2])) if recompute == "full" else 1,
+        "mbs": draw(st.sampled_from([1, 2])),
+    }
+    if model.experts:
+        knobs |= {"ep": draw(st.sampled_from([1, 2])), "offload": draw(st.sampled_from(["none", "activations"]))}
+        knobs["ep_overlap"] = knobs["ep"] > 1 and draw(st.booleans())
+    gbs = nm * knobs["dp"] * knobs["mbs"]
+    plan = Plan(**knobs)
+    system, stack = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))], draw(st.sampled_from(stacks))
+    try:
+        return tc.estimate(model, system, plan, gbs, stack)
+    except InputError:
+        reject()
+
+
+@settings(max_examples=120)
+@given(estimates())
+def test_totals_are_those_of_the_estimate(est):
+    """All but the two components that are simulated are met on the slowest device, and every device spends the whole step."""
+    found = tc.trace(est)
+    scale = {"rel": 1e-9, "abs": 1e-9 * est.step_seconds}
+    assert set(found.remainder) == {"bubble", "pp_comm"}
+    for component, seconds in est.breakdown.items():
+        if component not in found.remainder:
+            assert found.totals[component] == pytest.approx(seconds, **scale), component
+    assert max(map(abs, found.remainder.values())) <= sum(map(sum, map(found.passes.seconds, found.passes.spent)))
+    assert found.simulated_seconds + sum(found.remainder.values()) == pytest.approx(est.step_seconds, **scale)
+    for device in range(est.plan.pp):
+        assert sum(found.totals_of(device).values()) == pytest.approx(found.simulated_seconds, **scale)
+
+
+@settings(max_examples=60)
+@given(estimates(("1f1b", "interleaved", "gpipe"), ("gpt3-1t",)))
+def test_equal_stages_have_no_remainder(est):
+    """Where docs/schedules.md says that closed forms are exact: layers that divide, and no vocabulary; transfers of any length, but
+    interleaved of at most half a chunk's pass."""
+    found = tc.trace(est)
+    assume(est.plan.vp == 1 or found.passes.beside < min(found.passes.seconds("F")) / 2)
+    assume(128 % (est.plan.pp * est.plan.vp) == 0)
+    assert found.remainder == pytest.approx({"bubble": 0, "pp_comm": 0}, abs=1e-9 * est.step_seconds)
+
+
+@settings(max_examples=60)
+@given(estimates())
+def test_every_micro_batch_passes_every_chunk_forward_and_backward(est):
+    found = tc.trace(est)
+    passed = Counter((way, one.chunk, one.microbatch) for own in found.by_device for one in own for way in one.kind)
+    expected = product("FBW", range(est.plan.pp * est.plan.vp), range(found.microbatches))
+    assert passed == Counter(expected)
+    assert found.microbatches == est.gbs / est.plan.dp / est.plan.mbs
+
+
+@settings(max_examples=60)
+@given(estimates())
+def test_a_page_can_draw_what_the_dictionary_holds(est):
+    """Passes and waits follow each other without gap or overlap, to the end of the pipeline, and `after` to that of the step."""
+    told = json.loads(json.dumps(tc.trace(est).to_dict()))
+    tolerance = 3e-6 * told["step_seconds"]  # rounded to a millionth
+    for device in told["devices"]:
+        spans = [(start, seconds) for _, start, seconds in device["waits"]]
+        for kind, chunk, _, start in device["passes"]:
+            spans.append((start, sum(told["chunks"][chunk]["passes"][told["kinds"][kind]].values())))
+        spans += [(device["begin"] + one["start"], one["seconds"]) for one in told["after"]]
+        spans.sort()
+        assert spans[0][0] == pytest.approx(device["begin"], abs=tolerance)
+        for (start, seconds), (following, _) in pairwise(spans):
+            assert following == pytest.approx(start + seconds, abs=tolerance)
+        end = max(told["step_seconds"], told["simulated_seconds"])
+        assert sum(spans[-1]) - device["begin"] == pytest.approx(end, abs=tolerance)
+
+
+def test_size_of_the_dictionary():
+    """A page gets it with every change of a plan: 8 stages with 5 chunks each and 64 micro-batches in less than 200 kB."""
+    plan = Plan(tp=4, pp=8, vp=5, dp=2)
+    est = tc.estimate(load_model("llama-3-70b", seq=8192), "dgx-h100", plan, gbs=128)
+    assert len(json.dumps(tc.trace(est).to_dict())) < 200_000
+
+
+def test_by_hand():
+    """Two stages, two micro-batches, 1F1B: the second stage is done with both when the first begins its last backward pass."""
+    plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
+    est = tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=8)
+    found = tc.trace(est)
+    F, B = found.passes.seconds("F")[0], found.passes.seconds("BW")[0]
+    first, second = found.by_device
+    assert [(one.kind, one.microbatch) for one in first] == [("F", 0), ("F", 1), ("BW", 0), ("BW", 1)]
+    assert [(one.kind, one.microbatch) for one in second] == [("F", 0), ("BW", 0), ("F", 1), ("BW", 1)]
+    assert [one.start for one in first] == pytest.approx([0, F, 2 * F + B, 3 * F + 2 * B], **EXACT)
+    assert [one.start for one in second] == pytest.approx([F, 2 * F, 2 * F + B, 3 * F + B], **EXACT)
+    waited = [(wait.component, wait.seconds) for wait in found.waits[0]]
+    assert waited == [("bubble", pytest.approx(B, **EXACT)), ("bubble", pytest.approx(F, **EXACT))]
+
+
+def test_transfers_beside_the_work():
+    """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops (docs/schedules.md)."""
+    stack = replace(PAPER, name="custom", pp_exposed=0)
+    plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
+    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=12, assumptions=stack))
+    assert found.totals["pp_comm"] == pytest.approx(4 * found.passes.beside, **EXACT)
+    assert found.passes.beside > 0
+
+
+def test_without_a_barrier_every_device_has_its_own_step():
+    """ZB-H2 at F = B = W would start every stage F later than the one before, and end it so."""
+    plan = Plan(tp=8, pp=4, dp=4, schedule="zb-h2", fast_tp=8, fast_pp=1, fast_dp=1)
+    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
+    assert np.diff(found.begin) == pytest.approx([found.passes.seconds("F")[0]] * 3, **EXACT)
+    assert [own[0].start for own in found.by_device] == list(found.begin)
+
+
+@pytest.mark.parametrize(
+    ("est", "reason"),
+    [
+        ("a name", "must be an Estimate"),
+        (tc.estimate("gpt3-1t", "h200-nvs8", Plans(tp=np.array([1.0, 2.0])), gbs=64), "columns of plans"),
+        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 1,000,000 passes, this one 134,217,728"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(est, reason):
+    with pytest.raises(InputError, match=reason):
+        tc.trace(est)
