@@ -40,6 +40,7 @@ from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+import export_page  # noqa: E402
 import json_page  # noqa: E402
 from scoreboard_page import scoreboard  # noqa: E402
 
@@ -451,6 +452,7 @@ def pages() -> dict[str, str]:
         "errata.md": GENERATED + errata(reproduce()),
         "catalogue.md": GENERATED + catalogue(),
         "scoreboard.md": GENERATED + scoreboard(),
+        "export.md": GENERATED + export_page.page(),
         "json.md": GENERATED + json_page.page(),
         **json_page.schemas(),
     }

@@ -19,14 +19,14 @@ SHORTER = {  # examples that take long, as they are tried here
 }
 FURTHER = {
     "plan": [
-        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1",
+        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
         "plan gpt3-1t --system h200-nvs8 --gpus 7919",
         "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full --ep 32",
     ],
     "estimate": [
         "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
-        "estimate llama-3-8b --system dgx-h100 --dp 8 --gbs 64 --restart 600",
+        "estimate llama-3-8b --system dgx-h100 --dp 8 --gbs 64 --restart 600 --html report.html",
         "estimate gpt3-1t --system h200-nvs8 --tp 8",
     ],
     "memory": [

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
+    from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
     from traincast.metrics import Metrics, metrics
@@ -42,6 +43,7 @@ __all__ = [
     "Estimate",
     "Found",
     "InputError",
+    "Launch",
     "Limits",
     "Metrics",
     "Model",
@@ -56,6 +58,7 @@ __all__ = [
     "advise",
     "calibrate",
     "estimate",
+    "export",
     "hardware_flops_per_token",
     "limits",
     "load_model",
@@ -81,6 +84,7 @@ _HOME = {
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
+    "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
     "metrics": ["Metrics", "metrics"],

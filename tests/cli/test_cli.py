@@ -30,6 +30,7 @@ COMMANDS = {
     "catalog-model": "catalog vit-era5",
     "limits": "limits --accelerator h100-sxm-80",
     "reproduce": "reproduce 2410.00273",
+    "export": "export mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8 --gbs 256 --recompute selective",
     "help": "--help",
     "help-plan": "plan --help",
 }
@@ -51,7 +52,7 @@ def run(capsys):
     return run
 
 
-FITTED = {"advise", "estimate-modern"}  # what is fitted moves with every fit: approved is the form
+FITTED = {"advise", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
 
 
 def figureless(text):

@@ -42,6 +42,6 @@ def advise(
         from traincast.report_advice import print_advice
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
+        header(est, out, asked.leaves_batch(est.model))
         print_advice(found, out)
     require_fit(est)

@@ -1,16 +1,21 @@
 """What the commands share: the app, types of arguments, output, and progress."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 from cyclopts import App, Parameter, Token, convert
 
 from traincast.errors import InputError
 from traincast.version import __version__
+
+if TYPE_CHECKING:
+    from traincast.pages.page import Page
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -29,6 +34,10 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
+HtmlFile = Annotated[
+    Path | None, Parameter(name="--html", help="Write a report to this file, .html: one page with figures, sources and all.")
+]
+Force = Annotated[bool, Parameter(negative="", help="Overwrite the files that are written.")]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
 
 
@@ -52,14 +61,38 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
 
 
 class _Reply:
-    """Whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
 
+    typed: tuple[str, ...] = ()
     wanted = printed = False
 
 
 def begin_reply(arguments: Sequence[str]) -> None:
-    """Take note of whether JSON is wanted, even if the rest of the command line cannot be understood."""
+    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    _Reply.typed = tuple(arguments)
     _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.pages.drawings import require_figures
+        from traincast.written import check_output
+
+        check_output(html, force, (".html",))
+        require_figures()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.pages.page import write
+
+    write(page, html, shlex.join(("traincast", *_Reply.typed)))
+
+
+def key_of(html: Path | None) -> dict[str, str]:
+    """Where a report is, for machines."""
+    return {} if html is None else {"html": str(html)}
 
 
 def print_json(value: Mapping[str, Any]) -> None:

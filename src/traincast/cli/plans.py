@@ -3,11 +3,12 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json, progress
+from traincast.cli.common import Force, HtmlFile, Json, app, check_html, key_of, print_json, progress, write_html
 from traincast.errors import InputError, Mistakes, NothingFits
 from traincast.frameworks import SEARCHED
 from traincast.plan import Plan
@@ -15,6 +16,7 @@ from traincast.units import counted
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
+    from traincast.explain import Explanation
     from traincast.hardware import System
     from traincast.metrics import Metrics
     from traincast.model import Model
@@ -155,6 +157,8 @@ def plan(
     top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
     locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,  # type: ignore[valid-type]
     assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Find the best plan by searching every candidate. Any knob can be held to one value, such as --tp 8 or --zero 3.
@@ -164,6 +168,7 @@ def plan(
     from traincast.search import ask
 
     mistakes = Mistakes("search")
+    mistakes.of(check_html, html, force)
     wanted, machine, gbs = asked.read(mistakes, model, system)
     held = {name: value for name, value in vars(locks).items() if value is not None}
     asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
@@ -174,16 +179,29 @@ def plan(
         best = found.best
         elapsed = time.perf_counter() - begin
     explanation = found.explain()
+    if html is not None:
+        _report_search(found, explanation, asked, html)
     if json:
-        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()})
+        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()} | key_of(html))
     elif best is not None:
         from traincast.report import console, header, print_found
 
         out = console()
-        header(found, found.gpus, out, asked.leaves_batch(found.model))
+        header(found, out, asked.leaves_batch(found.model))
         print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
+    if html is not None and not json:
+        print(html)
     if best is None:
         raise NothingFits(str(explanation))
+
+
+def _report_search(found: "Found", explanation: "Explanation", asked: Asked, html: Path) -> None:
+    """Write the report on a search."""
+    from traincast.pages import searches
+    from traincast.report import remarks
+
+    measures = None if found.best is None else asked.metrics(found.best[1])
+    write_html(searches.page(found, explanation, measures, remarks(found, asked.leaves_batch(found.model))), html)
 
 
 @app.command
@@ -196,25 +214,36 @@ def estimate(
     asked: Annotated[Asked, Parameter(name="*")] = ASKED,
     operations: Annotated[bool, Parameter(negative="", help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Estimate one plan: time and memory of a step. Without any --fast-* the fastest placement is chosen.
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    est = estimated(asked, model, system, plan or Plan(), assumptions)
+    mistakes = Mistakes("estimate")
+    mistakes.of(check_html, html, force)
+    est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
+    if html is not None:
+        from traincast.pages import estimates
+        from traincast.report import remarks
+
+        write_html(estimates.page(est, asked.metrics(est), remarks(est, asked.leaves_batch(est.model))), html)
     if json:
         told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
-        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}))
+        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}) | key_of(html))
     else:
         from traincast.report import console, header, print_breakdowns, print_metrics, print_operations
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
+        header(est, out, asked.leaves_batch(est.model))
         print_breakdowns(est, out)
         print_metrics(asked.metrics(est), out)
         if operations:
             print_operations(est, out)
+        if html is not None:
+            print(html)
     require_fit(est)
 
 
@@ -247,17 +276,25 @@ def memory(
         from traincast.report_advice import print_kept
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model), timed=False)
+        header(est, out, asked.leaves_batch(est.model), timed=False)
         print_devices(est, out)
         print_kept(est, out)
     require_fit(est)
 
 
-def estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: str | None, usual: int | None = None) -> "Estimate":
-    """The estimate of a plan, once everything asked is found usable."""
+def estimated(
+    asked: Asked,
+    model: str,
+    system: str,
+    plan: Plan,
+    assumptions: str | None,
+    usual: int | None = None,
+    mistakes: Mistakes | None = None,
+) -> "Estimate":
+    """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
     from traincast.estimate import check_assumptions, check_size, estimate
 
-    mistakes = Mistakes("estimate")
+    mistakes = mistakes or Mistakes("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
     mistakes.of(check_assumptions, assumptions, "calibrated")
     mistakes.of(check_size, machine, plan.gpus)

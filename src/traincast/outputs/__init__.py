@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.errors import unknown
-from traincast.outputs import accuracy, analyses, plans, references
+from traincast.outputs import accuracy, analyses, launches, plans, references
 from traincast.outputs.vocabulary import Schema, document
 
 OUTPUTS: Final[Mapping[str, Schema]] = {
@@ -15,6 +15,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "estimate": plans.ONE_PLAN,
     "memory": plans.MEMORY,
     "advise": analyses.ADVICE,
+    "export": launches.EXPORT,
     "limits": analyses.LIMITS,
     "scaling": analyses.SCALING,
     "validate": accuracy.VALIDATION,
