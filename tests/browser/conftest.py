@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from browsing import settled
+
 NAMES = ("chromium", "chromium-browser", "google-chrome")  # as distributions call it
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -17,7 +19,9 @@ QUIET = (
 )  # fmt: skip
 VIOLATIONS = """
 window.violations = [];
-document.addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.violatedDirective}: ${event.blockedURI}`));
+document.addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective}: ${event.blockedURI}`);
+});
 """
 REFUSED = "Failed to load resource: the server responded with a status of"  # what Chromium says of 4xx and 5xx
 
@@ -80,8 +84,3 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
 def _bad(said, refused: bool) -> bool:
     """Whether a line of the console is to fail the test; a refusal that the test asks for is not."""
     return said.type in ("error", "warning") and not (refused and said.text.startswith(REFUSED))
-
-
-def settled(page) -> None:
-    """Wait until the answer to what was asked last is drawn."""
-    page.wait_for_function("() => document.querySelector('#locks .field') && document.querySelector('#main').ariaBusy !== 'true'")

@@ -49,7 +49,10 @@ export function question(state) {
   return Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== "" && value !== undefined && value !== null));
 }
 
-export const pinText = (knobs) => Object.entries(knobs).map(([name, value]) => `${name}-${value}`).join(" ");
+export const pinText = (knobs) =>
+  Object.entries(knobs)
+    .map(([name, value]) => `${name}-${value}`)
+    .join(" ");
 
 /** Whether two plans are the same, whatever the order of their knobs. */
 export const samePlan = (one, other) => sorted(one) === sorted(other);
@@ -57,7 +60,10 @@ export const samePlan = (one, other) => sorted(one) === sorted(other);
 const sorted = (knobs) => pinText(Object.fromEntries(Object.entries(knobs).sort(([a], [b]) => (a < b ? -1 : 1))));
 
 function pinOf(text, known) {
-  const parts = text.split(" ").filter(Boolean).map((part) => [part.slice(0, part.indexOf("-")), part.slice(part.indexOf("-") + 1)]);
+  const parts = text
+    .split(" ")
+    .filter(Boolean)
+    .map((part) => [part.slice(0, part.indexOf("-")), part.slice(part.indexOf("-") + 1)]);
   return Object.fromEntries(parts.map(([name, value]) => [name, valueOf(known.get(name), value)]));
 }
 

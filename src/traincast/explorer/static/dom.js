@@ -30,9 +30,27 @@ export function table(caption, head, rows) {
     "table",
     {},
     h("caption", { class: "hidden" }, caption),
-    h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, rows.map(([first, ...rest]) =>
-      h("tr", {}, h("th", { scope: "row" }, first), rest.map((cell) => h("td", {}, cell))))),
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        head.map((text) => h("th", { scope: "col" }, text)),
+      ),
+    ),
+    h(
+      "tbody",
+      {},
+      rows.map(([first, ...rest]) =>
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, first),
+          rest.map((cell) => h("td", {}, cell)),
+        ),
+      ),
+    ),
   );
 }
 

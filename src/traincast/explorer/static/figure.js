@@ -2,7 +2,18 @@
 
 import { download, h, s, swap } from "./dom.js";
 
-const COPIED = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "fill-opacity"];
+const COPIED = [
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "text-anchor",
+  "fill-opacity",
+];
 
 /** A figure of the page. `draw(data, width)` gives an SVG (or several elements), `says(data)` the sentence, `numbers(data)` the table. */
 export class Figure {
@@ -11,7 +22,11 @@ export class Figure {
     this.root = document.getElementById(id);
     this.plot = this.root.querySelector(".plot");
     const title = this.root.querySelector("h2").textContent;
-    const save = h("button", { type: "button", class: "link save", "aria-label": `Download ${title} as SVG`, onclick: () => this.save() }, "SVG");
+    const save = h(
+      "button",
+      { type: "button", class: "link save", "aria-label": `Download ${title} as SVG`, onclick: () => this.save() },
+      "SVG",
+    );
     this.details = h("details", { class: "numbers", ontoggle: () => this.tabulate() }, h("summary", {}, "As a table"));
     this.root.querySelector("figcaption").append(save);
     this.root.append(this.details);
@@ -52,7 +67,8 @@ export class Figure {
   /** The drawing as a file that needs no stylesheet. */
   save() {
     const drawing = this.plot.querySelector("svg");
-    if (drawing) download(`traincast-${this.id}.svg`, "image/svg+xml", standalone(drawing, this.root.querySelector("h2").textContent));
+    if (drawing)
+      download(`traincast-${this.id}.svg`, "image/svg+xml", standalone(drawing, this.root.querySelector("h2").textContent));
   }
 }
 
@@ -81,13 +97,26 @@ export function standalone(drawing, title) {
 function keyRows(items, height) {
   return [...items].map((item, i) => {
     const look = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: getComputedStyle(item).color };
-    return s("g", {},
-      s("rect", { x: 0, y: height + 8 + 18 * i, width: 11, height: 11, fill: getComputedStyle(item.firstElementChild).backgroundColor }),
-      s("text", { x: 18, y: height + 18 + 18 * i, ...look }, item.textContent));
+    return s(
+      "g",
+      {},
+      s("rect", {
+        x: 0,
+        y: height + 8 + 18 * i,
+        width: 11,
+        height: 11,
+        fill: getComputedStyle(item.firstElementChild).backgroundColor,
+      }),
+      s("text", { x: 18, y: height + 18 + 18 * i, ...look }, item.textContent),
+    );
   });
 }
 
 /** A colour key: rows of `[class, words]`. */
 export function legend(rows) {
-  return h("ul", { class: "legend" }, rows.map(([name, words]) => h("li", {}, h("span", { class: `swatch ${name}` }), words)));
+  return h(
+    "ul",
+    { class: "legend" },
+    rows.map(([name, words]) => h("li", {}, h("span", { class: `swatch ${name}` }), words)),
+  );
 }

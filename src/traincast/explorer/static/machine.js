@@ -5,19 +5,37 @@ import { number, quantity, shownIn } from "./format.js";
 
 const STEPS = 400;
 const WIDE = matchMedia("(min-width: 60rem)"); // where the sliders stand beside the answer
-const MAIN = ["accelerator.matrix_flops", "accelerator.hbm_bandwidth", "accelerator.hbm_bytes", "network.0.bandwidth", "network.1.bandwidth", "network.0.size"];
+const MAIN = [
+  "accelerator.matrix_flops",
+  "accelerator.hbm_bandwidth",
+  "accelerator.hbm_bytes",
+  "network.0.bandwidth",
+  "network.1.bandwidth",
+  "network.0.size",
+];
 
 /** Draw the sliders of a system; `change(patch, settled)` hears of a move, `settled` once it has ended. */
 export function sliders(system, change) {
-  const set = (path, value, settled) => change((state) => {
-    const { [path]: before, ...others } = state.figures;
-    const usual = system.figures.find((figure) => figure.path === path).value;
-    return { figures: value === usual ? others : { ...others, [path]: value } };
-  }, settled);
+  const set = (path, value, settled) =>
+    change((state) => {
+      const { [path]: before, ...others } = state.figures;
+      const usual = system.figures.find((figure) => figure.path === path).value;
+      return { figures: value === usual ? others : { ...others, [path]: value } };
+    }, settled);
   const open = new Set([...byId("figures").querySelectorAll("details[open]")].map((group) => group.dataset.group));
   const groups = Map.groupBy(system.figures, (figure) => groupOf(figure, system));
-  const rows = [...groups].map(([name, figures]) => h("details", { "data-group": name, open: open.has(name) || (name === "Main figures" && WIDE.matches) },
-    h("summary", {}, name), h("div", { class: "body" }, figures.map((figure) => slider(figure, set)))));
+  const rows = [...groups].map(([name, figures]) =>
+    h(
+      "details",
+      { "data-group": name, open: open.has(name) || (name === "Main figures" && WIDE.matches) },
+      h("summary", {}, name),
+      h(
+        "div",
+        { class: "body" },
+        figures.map((figure) => slider(figure, set)),
+      ),
+    ),
+  );
   byId("figures").replaceChildren(...rows);
 }
 
@@ -31,19 +49,49 @@ function groupOf({ path }, system) {
 function slider(figure, set) {
   const id = `figure-${figure.path}`;
   const [unit, size] = shownIn(figure.value, figure.unit);
-  const place = h("input", { id, type: "range", min: 0, max: STEPS, step: 1,
+  const place = h("input", {
+    id,
+    type: "range",
+    min: 0,
+    max: STEPS,
+    step: 1,
     oninput: ({ target }) => set(figure.path, valueAt(figure, Number(target.value), size), false),
-    onchange: ({ target }) => set(figure.path, valueAt(figure, Number(target.value), size), true) });
-  const value = h("input", { type: "text", class: "value", inputmode: "decimal", "aria-label": `${figure.meaning}${unit ? `, in ${unit}` : ""}`,
-    onchange: ({ target }) => set(figure.path, typed(target.value, figure, size), true) });
-  const undo = h("button", { type: "button", class: "undo", "aria-label": `Reset ${figure.meaning} to ${quantity(figure.value, figure.unit)}`, onclick: () => set(figure.path, figure.value, true) }, "reset");
-  const row = h("div", { class: "slider field", "data-field": figure.path }, h("label", { for: id, title: figure.source ?? null }, nameOf(figure)), value, h("span", { class: "unit" }, unit), place, undo);
+    onchange: ({ target }) => set(figure.path, valueAt(figure, Number(target.value), size), true),
+  });
+  const value = h("input", {
+    type: "text",
+    class: "value",
+    inputmode: "decimal",
+    "aria-label": `${figure.meaning}${unit ? `, in ${unit}` : ""}`,
+    onchange: ({ target }) => set(figure.path, typed(target.value, figure, size), true),
+  });
+  const undo = h(
+    "button",
+    {
+      type: "button",
+      class: "undo",
+      "aria-label": `Reset ${figure.meaning} to ${quantity(figure.value, figure.unit)}`,
+      onclick: () => set(figure.path, figure.value, true),
+    },
+    "reset",
+  );
+  const row = h(
+    "div",
+    { class: "slider field", "data-field": figure.path },
+    h("label", { for: id, title: figure.source ?? null }, nameOf(figure)),
+    value,
+    h("span", { class: "unit" }, unit),
+    place,
+    undo,
+  );
   row.show = (now) => {
     const changed = now !== figure.value;
     row.classList.toggle("changed", changed);
     undo.tabIndex = changed ? 0 : -1;
-    if (typeof now === "number" && !(place === document.activeElement && Math.abs(placeOf(figure, now) - Number(place.value)) <= 1)) place.value = placeOf(figure, now);
-    if (value !== document.activeElement || typeof now !== "number") value.value = typeof now === "number" ? number(now / size, 4) : now;
+    if (typeof now === "number" && !(place === document.activeElement && Math.abs(placeOf(figure, now) - Number(place.value)) <= 1))
+      place.value = placeOf(figure, now);
+    if (value !== document.activeElement || typeof now !== "number")
+      value.value = typeof now === "number" ? number(now / size, 4) : now;
     place.setAttribute("aria-valuetext", typeof now === "number" ? quantity(now, figure.unit) : now);
   };
   row.show(figure.value);
@@ -66,8 +114,9 @@ function nameOf({ path, meaning }) {
 
 /** Show the figures of a question. */
 export function render(state, system) {
-  for (const figure of system.figures) document.querySelector(`[data-field="${figure.path}"]`)?.show(state.figures[figure.path] ?? figure.value);
-  byId("figures-reset").hidden = !Object.keys(state.figures).length;
+  for (const figure of system.figures)
+    document.querySelector(`[data-field="${figure.path}"]`)?.show(state.figures[figure.path] ?? figure.value);
+  byId("figures-reset").disabled = !Object.keys(state.figures).length; // made visible, not put in: a new box would end a drag
 }
 
 function share({ low, high, scale }, value) {

@@ -49,7 +49,10 @@ async function search() {
   since = performance.now();
   clearTimeout(timer);
   try {
-    const named = state.system === now.system?.name ? null : await look(`/api/system?name=${encodeURIComponent(state.system ?? now.catalog.default.system)}`);
+    const named =
+      state.system === now.system?.name
+        ? null
+        : await look(`/api/system?name=${encodeURIComponent(state.system ?? now.catalog.default.system)}`);
     const answer = await ask("/api/search", question(state), { name: "search", busy: later.problems.wait });
     if (answer === null) return;
     if (named && state.system === now.state.system) useSystem(named);
@@ -137,12 +140,20 @@ async function slower() {
   await Promise.all([
     told("/api/explain", body, (explanation) => explained(explanation)),
     pins(state, body),
-    told("/api/scaling", body, (scaling) => later.scaling.show(scaling.rows.some((row) => row.step_seconds !== null) ? scaling : null)),
+    told("/api/scaling", body, (scaling) =>
+      later.scaling.show(scaling.rows.some((row) => row.step_seconds !== null) ? scaling : null),
+    ),
   ]);
   if (state !== now.state) return;
   const plan = shown();
   later.take.renew(state, choices());
-  if (plan && now.catalog.timeline) await told("/api/timeline", { ...body, plan: plan.knobs }, (trace) => later.timeline.show({ trace, again: () => later.timeline.redraw() }), () => later.timeline.show(null));
+  if (plan && now.catalog.timeline)
+    await told(
+      "/api/timeline",
+      { ...body, plan: plan.knobs },
+      (trace) => later.timeline.show({ trace, again: () => later.timeline.redraw() }),
+      () => later.timeline.show(null),
+    );
   else later.timeline.show(null);
   performance.mark("complete");
 }
@@ -161,14 +172,24 @@ async function told(path, body, show, failed = () => {}) {
 function explained(explanation) {
   const best = now.answer.plans.length > 0;
   later.sensitivity.show(best ? { explanation } : null);
-  later.rejected.lost(explanation, now.answer, (bytes) => change({ figures: { ...now.state.figures, "accelerator.hbm_bytes": Math.ceil(bytes / 2 ** 28) * 2 ** 28 } }));
-  byId("miss")?.replaceChildren(...nearest(explanation, now.answer, (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } })));
+  later.rejected.lost(explanation, now.answer, (bytes) =>
+    change({ figures: { ...now.state.figures, "accelerator.hbm_bytes": Math.ceil(bytes / 2 ** 28) * 2 ** 28 } }),
+  );
+  byId("miss")?.replaceChildren(
+    ...nearest(explanation, now.answer, (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } })),
+  );
 }
 
 /** Estimate the pinned plans as the question is now. */
 async function pins(state, body) {
-  const found = await Promise.all(state.pins.map((plan, i) =>
-    ask("/api/plan", { ...body, plan }, { name: `pin-${i}` }).then((one) => one && { plan: one, knobs: plan }, (error) => ({ error: error.message, knobs: plan }))));
+  const found = await Promise.all(
+    state.pins.map((plan, i) =>
+      ask("/api/plan", { ...body, plan }, { name: `pin-${i}` }).then(
+        (one) => one && { plan: one, knobs: plan },
+        (error) => ({ error: error.message, knobs: plan }),
+      ),
+    ),
+  );
   if (found.includes(null) || state !== now.state) return;
   now.pinned = found;
   compare();
@@ -202,35 +223,78 @@ function refresh() {
 function compare() {
   const { time, memory } = now.catalog.components;
   const pinned = now.state.pins.map((_, i) => now.pinned[i] ?? null);
-  const data = { pinned, components: { time, memory }, capacity: now.answer.system.capacity_bytes, unpin: (i) => toggle(now.state.pins[i]) };
+  const data = {
+    pinned,
+    components: { time, memory },
+    capacity: now.answer.system.capacity_bytes,
+    unpin: (i) => toggle(now.state.pins[i]),
+  };
   swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));
   const views = [["best", "Best plan"], ...now.state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
   byId("showing").hidden = views.length < 2 || !now.answer.plans.length;
-  swap(byId("showing"), "Shown below: ", ...views.map(([view, words]) => h("button", { type: "button", "aria-pressed": String(view === now.state.view), "data-key": view, onclick: () => keep({ view }) }, words)));
+  swap(
+    byId("showing"),
+    "Shown below: ",
+    ...views.map(([view, words]) =>
+      h(
+        "button",
+        { type: "button", "aria-pressed": String(view === now.state.view), "data-key": view, onclick: () => keep({ view }) },
+        words,
+      ),
+    ),
+  );
 }
 
 /** What can be taken along. */
 function choices() {
   const [best] = now.answer.plans;
-  return [["search", "the search", null], ...(best ? [["best", "the best plan", best.knobs]] : []), ...now.state.pins.map((pin, i) => ["ab"[i], `pinned plan ${"AB"[i]}`, pin])];
+  return [
+    ["search", "the search", null],
+    ...(best ? [["best", "the best plan", best.knobs]] : []),
+    ...now.state.pins.map((pin, i) => ["ab"[i], `pinned plan ${"AB"[i]}`, pin]),
+  ];
 }
 
 /** Load the rest of the page behind the first drawing. */
 async function complete() {
-  const [plot, space, scaling, sensitivity, timeline, form, machine, plans, comparing, rejected, take, problems, theme, dialog] = await Promise.all(
-    ["charts/plot", "charts/space", "charts/scaling", "charts/sensitivity", "charts/timeline", "questions", "machine", "plans", "compare", "rejected", "take", "problems", "theme", "dialog"].map((name) => import(`/static/${name}.js`)));
+  const [plot, space, scaling, sensitivity, timeline, form, machine, plans, comparing, rejected, take, problems, theme, dialog] =
+    await Promise.all(
+      [
+        "charts/plot",
+        "charts/space",
+        "charts/scaling",
+        "charts/sensitivity",
+        "charts/timeline",
+        "questions",
+        "machine",
+        "plans",
+        "compare",
+        "rejected",
+        "take",
+        "problems",
+        "theme",
+        "dialog",
+      ].map((name) => import(`/static/${name}.js`)),
+    );
   theme.prepare();
   form.prepare(now.catalog, change);
   await plot.load();
   Object.assign(later, { form, machine, plans, compare: comparing, rejected, take, problems });
-  Object.assign(later, { space: new Figure("space", space), scaling: new Figure("scaling", scaling), sensitivity: new Figure("sensitivity", sensitivity), timeline: new Figure("timeline", timeline) });
+  Object.assign(later, {
+    space: new Figure("space", space),
+    scaling: new Figure("scaling", scaling),
+    sensitivity: new Figure("sensitivity", sensitivity),
+    timeline: new Figure("timeline", timeline),
+  });
   form.render(now.state, null, now.catalog);
   form.facts(now.model, now.system);
   if (now.system) useSystem(now.system);
   take.prepare(() => now.state, choices);
   dialog.prepare(change);
   byId("share").addEventListener("click", () => take.copied(byId("share"), location.href));
-  byId("reset").addEventListener("click", () => change(() => ({ ...Object.fromEntries(Object.keys(now.state).map((key) => [key, null])), ...blank(now.catalog.default) })));
+  byId("reset").addEventListener("click", () =>
+    change(() => ({ ...Object.fromEntries(Object.keys(now.state).map((key) => [key, null])), ...blank(now.catalog.default) })),
+  );
   byId("figures-reset").addEventListener("click", () => change({ figures: {} }));
   byId("version").textContent = now.catalog.version;
   if (first.error) refused(new Refused(first.error, 422));
@@ -244,8 +308,10 @@ window.addEventListener("popstate", () => {
 
 now.state = read(location.search, now.catalog);
 if (first.answer) drawn(first.answer);
-requestAnimationFrame(() => setTimeout(async () => {
-  await complete();
-  if (first.answer) slower();
-  else if (!first.error) renew();
-}));
+requestAnimationFrame(() =>
+  setTimeout(async () => {
+    await complete();
+    if (first.answer) slower();
+    else if (!first.error) renew();
+  }),
+);

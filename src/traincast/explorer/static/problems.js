@@ -24,7 +24,9 @@ export function wait(message) {
 export function tell(refused) {
   clear();
   const rest = refused.problems.filter((line, i) => !beside(refused.fields[i] ?? guess(line), line, i));
-  const lines = rest.length ? rest : ["The question cannot be answered as it stands; what is wrong stands beside the fields. Below is the last answer."];
+  const lines = rest.length
+    ? rest
+    : ["The question cannot be answered as it stands; what is wrong stands beside the fields. Below is the last answer."];
   byId("trouble").replaceChildren(...lines.map((line) => h("p", {}, line)));
 }
 
@@ -45,6 +47,10 @@ function beside(name, line, i) {
 function guess(line) {
   const names = [...document.querySelectorAll("#question [data-field]")].map((field) => field.dataset.field);
   const known = [...new Set([...names, ...FIELDS, ...Object.keys(OTHER_WORDS)])].sort((a, b) => b.length - a.length);
-  const found = known.find((name) => line.startsWith(name)) ?? known.find((name) => line.includes(`${name} =`) || line.includes(`"${name}"`));
+  const unknown = /^unknown (\w+)/.exec(line)?.[1];
+  const found =
+    known.find((name) => name === unknown) ??
+    known.find((name) => line.startsWith(name)) ??
+    known.find((name) => line.includes(`${name} =`) || line.includes(`"${name}"`));
   return OTHER_WORDS[found] ?? found ?? null;
 }

@@ -8,7 +8,7 @@ export class Refused extends Error {
   constructor(error, status) {
     super(error.message);
     this.status = status;
-    this.problems = error.problems?.length ? error.problems : [error.message];
+    this.problems = error.problems?.length > 1 ? error.problems : [error.message.replace(/^(search|state|plan): /, "")];
     this.fields = error.fields ?? [];
   }
 }
@@ -34,7 +34,9 @@ export async function ask(path, body, { name = path, busy = () => {} } = {}) {
     }
   } catch (error) {
     if (abort.signal.aborted) return null;
-    throw error instanceof Refused ? error : new Refused({ message: "The server does not answer. Is traincast serve still running?" }, 0);
+    throw error instanceof Refused
+      ? error
+      : new Refused({ message: "The server does not answer. Is traincast serve still running?" }, 0);
   } finally {
     if (underWay.get(name) === abort) underWay.delete(name);
   }

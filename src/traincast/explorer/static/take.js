@@ -22,7 +22,13 @@ export async function renew(state, plans) {
   const [, , knobs] = plans.find(([value]) => value === byId("take-what").value) ?? [null, null, null];
   const told = await ask("/api/copy", { ...question(state), plan: knobs }).catch((error) => ({ failed: error.message }));
   if (told === null) return;
-  texts = told.failed ? [["text", told.failed, []]] : [["Command line", told.cli, []], ["Python", told.python, []], ...told.launch.map((one) => [`launch: ${one.name}`, one.text, one.unsaid])];
+  texts = told.failed
+    ? [["text", told.failed, []]]
+    : [
+        ["Command line", told.cli, []],
+        ["Python", told.python, []],
+        ...told.launch.map((one) => [`launch: ${one.name}`, one.text, one.unsaid]),
+      ];
   const as = byId("take-as").value;
   byId("take-as").replaceChildren(...texts.map(([name]) => h("option", { value: name }, name)));
   if (texts.some(([name]) => name === as)) byId("take-as").value = as;

@@ -38,11 +38,33 @@ export function draw({ answer, pins, pinned, toggle }, width) {
     height: HEIGHT,
     marginLeft: 52,
     marginBottom: 40,
-    x: { label: "memory of the fullest rank [GiB] →", domain: [0, capacity * 1.02], ticks: Math.max(4, width / 90), tickSize: 0, labelArrow: "none", labelAnchor: "right" },
-    y: { label: "↑ time of a step [s]", type: "log", domain: [low, high], ticks: logTicks(low, high), tickFormat: (value) => number(value), tickSize: 0, grid: true, labelArrow: "none" },
+    x: {
+      label: "memory of the fullest rank [GiB] →",
+      domain: [0, capacity * 1.02],
+      ticks: Math.max(4, width / 90),
+      tickSize: 0,
+      labelArrow: "none",
+      labelAnchor: "right",
+    },
+    y: {
+      label: "↑ time of a step [s]",
+      type: "log",
+      domain: [low, high],
+      ticks: logTicks(low, high),
+      tickFormat: (value) => number(value),
+      tickSize: 0,
+      grid: true,
+      labelArrow: "none",
+    },
     marks: [
       globalThis.Plot.ruleX([capacity], { className: "capacity" }),
-      globalThis.Plot.dot(everything, { x: "memory", y: "time", r: 2.5, fill: (one) => `var(--s-${one.strategy})`, fillOpacity: 0.55 }),
+      globalThis.Plot.dot(everything, {
+        x: "memory",
+        y: "time",
+        r: 2.5,
+        fill: (one) => `var(--s-${one.strategy})`,
+        fillOpacity: 0.55,
+      }),
       globalThis.Plot.line(front, { x: "memory", y: "time", curve: "step-before", className: "front" }),
     ],
   });
@@ -56,10 +78,19 @@ function interactive(drawing, { everything, front, pins, pinned, toggle }) {
   const [x, y] = ["x", "y"].map((name) => drawing.scale(name).apply);
   const placed = [...front, ...everything].map((one) => ({ ...one, x: x(one.memory), y: y(one.time) }));
   const halo = s("circle", { class: "halo", r: 7, visibility: "hidden" });
-  const buttons = placed.slice(0, front.length).map((one, i) => s("circle", {
-    class: `point${i ? "" : " first"}`, cx: one.x, cy: one.y, r: i ? 3.5 : 5, role: "button", tabindex: i ? -1 : 0, "data-key": `front ${i}`,
-    "aria-pressed": String(pins.some((pin) => samePlan(pin, one.knobs))), "aria-label": `${seconds(one.time)}, ${gib(one.memory * GIB)}: ${words(one)}`,
-  }));
+  const buttons = placed.slice(0, front.length).map((one, i) =>
+    s("circle", {
+      class: `point${i ? "" : " first"}`,
+      cx: one.x,
+      cy: one.y,
+      r: i ? 3.5 : 5,
+      role: "button",
+      tabindex: i ? -1 : 0,
+      "data-key": `front ${i}`,
+      "aria-pressed": String(pins.some((pin) => samePlan(pin, one.knobs))),
+      "aria-label": `${seconds(one.time)}, ${gib(one.memory * GIB)}: ${words(one)}`,
+    }),
+  );
   const marks = pinned.map((one, i) => one?.plan?.fits && pinMark(x(one.plan.memory_bytes / GIB), y(one.plan.step_seconds), i));
   drawing.setAttribute("role", "group");
   drawing.append(...buttons, ...marks.filter(Boolean), halo);
@@ -71,9 +102,16 @@ function interactive(drawing, { everything, front, pins, pinned, toggle }) {
     if (!one) return told.tip.hide();
     halo.setAttribute("cx", one.x);
     halo.setAttribute("cy", one.y);
-    return told.tip.show(one.x, one.y, [h("strong", {}, `${seconds(one.time, 4)} · ${gib(one.memory * GIB)}`), h("span", { class: "mono" }, words(one))]);
+    return told.tip.show(one.x, one.y, [
+      h("strong", {}, `${seconds(one.time, 4)} · ${gib(one.memory * GIB)}`),
+      h("span", { class: "mono" }, words(one)),
+    ]);
   };
-  const nearest = globalThis.d3.Delaunay.from(placed, (one) => one.x, (one) => one.y);
+  const nearest = globalThis.d3.Delaunay.from(
+    placed,
+    (one) => one.x,
+    (one) => one.y,
+  );
   drawing.addEventListener("pointermove", (event) => at(near(placed, nearest, globalThis.d3.pointer(event, drawing))));
   drawing.addEventListener("pointerleave", () => at(null));
   drawing.addEventListener("click", (event) => {
@@ -101,7 +139,9 @@ function keys(buttons, placed, at, toggle) {
     });
     button.addEventListener("blur", () => at(null));
     button.addEventListener("keydown", (event) => {
-      const to = { ArrowRight: i - 1, ArrowUp: i - 1, ArrowLeft: i + 1, ArrowDown: i + 1, Home: 0, End: buttons.length - 1 }[event.key];
+      const to = { ArrowRight: i - 1, ArrowUp: i - 1, ArrowLeft: i + 1, ArrowDown: i + 1, Home: 0, End: buttons.length - 1 }[
+        event.key
+      ];
       if (to !== undefined) go(to);
       else if (event.key === "Enter" || event.key === " ") toggle(placed[i].knobs);
       else return;
@@ -112,10 +152,19 @@ function keys(buttons, placed, at, toggle) {
 
 function pinMark(x, y, i) {
   const letter = "AB"[i];
-  return s("g", {}, s("circle", { class: `pinned-${letter.toLowerCase()}`, cx: x, cy: y, r: 8 }), s("text", { class: "letter", x, y: y + 3.5 }, letter));
+  return s(
+    "g",
+    {},
+    s("circle", { class: `pinned-${letter.toLowerCase()}`, cx: x, cy: y, r: 8 }),
+    s("text", { class: "letter", x, y: y + 3.5 }, letter),
+  );
 }
 
-const words = ({ knobs, strategy }) => `${strategy} ${Object.entries(knobs).filter(([name]) => !["tp_kind", "cp_kind"].includes(name)).map(([name, value]) => `${name}=${value}`).join(" ")}`;
+const words = ({ knobs, strategy }) =>
+  `${strategy} ${Object.entries(knobs)
+    .filter(([name]) => !["tp_kind", "cp_kind"].includes(name))
+    .map(([name, value]) => `${name}=${value}`)
+    .join(" ")}`;
 
 export function numbers({ answer }) {
   const rows = points(answer.pareto).map((one, i) => [String(i + 1), number(one.time, 4), number(one.memory), words(one)]);
