@@ -27,20 +27,28 @@ REFUSED = "Failed to load resource: the server responded with a status of"  # wh
 
 
 @pytest.fixture(scope="session")
-def browser():
-    """The browser, or a skip that says what is missing."""
-    programme = next(filter(None, map(shutil.which, NAMES)), None)
-    if programme is None:
+def programme() -> str:
+    """Path of the browser, or a skip that says what is missing."""
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
         pytest.skip(f"no browser is installed: {' or '.join(NAMES)}")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with api.sync_playwright() as playwright:
+    return found
+
+
+@pytest.fixture(scope="module")  # while it is there an event loop runs, which tests elsewhere want for themselves
+def browser(programme):
+    """The browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=programme, args=list(QUIET))
         yield browser
         browser.close()
 
 
 @pytest.fixture(scope="session")
-def server(browser) -> Iterator[str]:
+def server(programme) -> Iterator[str]:
     """Address of a server of its own."""
     pytest.importorskip("uvicorn", reason="the explorer's server is not installed")
     command = [sys.executable, "-m", "traincast", "serve", "--port", "0"]
