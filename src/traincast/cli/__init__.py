@@ -10,11 +10,24 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, advice, launches, limits, plans, references, scaling, serve, studies
+from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies
 from traincast.cli.common import app, begin_reply, fail
 from traincast.errors import TraincastError
 
-__all__ = ["accuracy", "advice", "app", "launches", "limits", "main", "plans", "references", "scaling", "serve", "studies"]
+__all__ = [
+    "accuracy",
+    "advice",
+    "app",
+    "launches",
+    "limits",
+    "main",
+    "measure",
+    "plans",
+    "references",
+    "scaling",
+    "serve",
+    "studies",
+]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -42,8 +42,8 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON fo
 
 
 @contextmanager
-def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
-    """A progress bar on standard error, silent where that is no terminal."""
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, silent where that is no terminal: done, of how much, candidates decided."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
@@ -51,10 +51,10 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
 
-        def told(done: int, total: int, candidates: int) -> None:
+        def told(done: float, total: float, candidates: int = 0) -> None:
             nonlocal decided
             decided += candidates
-            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s"
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
             bar.update(task, completed=done, total=total, rate=rate)
 
         yield told

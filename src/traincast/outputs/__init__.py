@@ -20,6 +20,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "scaling": analyses.SCALING,
     "validate": accuracy.VALIDATION,
     "calibrate": accuracy.CALIBRATION,
+    "measure": accuracy.MEASURED,
     "catalog": references.CATALOG,
     "reproduce": references.REPRODUCTION,
     "study": references.STUDY,
