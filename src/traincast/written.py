@@ -28,5 +28,7 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     if not path.parent.is_dir():
         raise InputError(str(path), [f"there is no folder {path.parent}"])
+    if path.is_dir():
+        raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
         raise InputError(str(path), ["is there already; --force overwrites it"])

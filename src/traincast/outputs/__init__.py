@@ -29,6 +29,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "plot": references.FIGURE,
     "serve": references.SERVED,
     "schema": references.SCHEMA,
+    "completion": references.COMPLETION,
     "error": references.ERROR,
 }
 
