@@ -82,8 +82,9 @@ class Case:
         """The GPT, as the estimator sees it."""
         one = self.shape
         return Model(
-            name=one.name, layers=one.layers, hidden=one.hidden, heads=one.heads, kv_heads=one.heads, ffn=4 * one.hidden, seq=one.seq, vocab=one.vocab,
-            biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False, inner_dropout=False,
+            name=one.name, layers=one.layers, hidden=one.hidden, heads=one.heads, kv_heads=one.heads, ffn=4 * one.hidden,
+            seq=one.seq, vocab=one.vocab, biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            inner_dropout=False,
         )  # fmt: skip
 
 
@@ -166,9 +167,9 @@ def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
         choices: list[dict[str, Any]] = [{"mbs": share // nm, "zero": 0} for nm in parts if share % nm == 0]
         if set(way) == {"dp"} and choices:
             choices.append(choices[0] | {"zero": 1})
-        seen += [Plan(sp=False, **way, **choice, **PRECISION[device]) for choice in choices if _cuts(shape, way)]
+        seen += [Plan(sp="tp" not in way, **way, **choice, **PRECISION[device]) for choice in choices if _cuts(shape, way)]
     yield from dict.fromkeys(seen)
-    yield Plan(sp=False, mbs=shape.gbs, zero=0, **PRECISION[device])
+    yield Plan(mbs=shape.gbs, zero=0, **PRECISION[device])
 
 
 def _cuts(shape: Shape, way: Mapping[str, int]) -> bool:
