@@ -20,7 +20,7 @@ from traincast.load import load_system
 from traincast.measuring import judge
 from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
 from traincast.measuring.judge import Job, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.measuring.steps import alike, row
+from traincast.measuring.steps import _next, alike, faster, row
 from traincast.rules import require
 
 DATA = Path(__file__).parent / "data"
@@ -171,7 +171,7 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
             asked.append((module, request["job"], len(request["kept"]), ranks, threads))
             told({"machine": about})
             for index, case in enumerate(found):
-                told({"row": row(case, about, [0.2], None), "index": index, "cases": 3})
+                told({"row": row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
                 if len(asked) == 1 and index == 1:
                     raise KeyboardInterrupt
 
@@ -185,10 +185,23 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     assert [one["id"] for one in rows(partial_of(job.output))] == [one.id for one in some[:2]]
     play(ABOUT, some[2:])
     assert [one["id"] for one in measured_steps(job, lambda *done: seen.append(done))] == [one.id for one in some]
-    assert seen == [(1, 3)]
+    assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
     assert [one["id"] for one in measured_steps(job)] == [some[0].id]
     assert asked == [("traincast.measuring.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
+
+
+def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
+    some = cases("cpu", 2)[:3]
+    visits = {}
+    for chosen in (0, 1, 2, 0, 1, 2, 0, 1, 2):
+        assert _next(some, visits, math.inf) == chosen
+        visits[some[chosen].id] = visits.get(some[chosen].id, 0) + 1
+    assert _next(some, visits, math.inf) is None
+    assert _next(some, {}, 0) is None
+    slow, fast = (row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
+    for both in ((slow, fast), (fast, slow)):
+        assert faster(*both) == fast | {"visits": "2"}
 
 
 def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
