@@ -12,10 +12,10 @@ ENDLESS = {"serve"}  # commands that go on until interrupted
 EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].help, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here
-    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
+    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
-    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",
+    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet --html report.html",
 }
 FURTHER = {
     "plan": [
@@ -46,6 +46,9 @@ FURTHER = {
     "catalog": [
         "catalog",
         "catalog llama-3-8b",
+    ],
+    "study": [
+        "study study.yaml --output again.csv --html report.html",
     ],
     "schema": [
         "schema",

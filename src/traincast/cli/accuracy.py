@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import Force, HtmlFile, Json, app, check_html, key_of, print_json, write_html
 from traincast.errors import InputError, Mistakes
 
 
@@ -21,7 +21,8 @@ def validate(
     output: Annotated[
         Path | None, Parameter(help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.")
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.
@@ -31,23 +32,30 @@ def validate(
     from traincast.accuracy.validate import validate
     from traincast.written import check_output
 
+    mistakes = Mistakes("validate")
+    mistakes.of(check_html, html, force)
     if output is not None:
-        check_output(output, force, (".svg", ".pdf", ".png"))
-    report = validate(runs, assumptions, parts=output is not None)
+        mistakes.of(check_output, output, force, (".svg", ".pdf", ".png"))
+    mistakes.tell()
+    report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.plots import save
         from traincast.report_accuracy import accuracy_figure
 
         save(accuracy_figure(report), output)
+    if html is not None:
+        from traincast.pages import validations
+
+        write_html(validations.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}))
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | key_of(html))
     else:
         from traincast.report import console
         from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
-        if output is not None:
-            print(output)
+        for path in filter(None, (output, html)):
+            print(path)
 
 
 Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
