@@ -13,7 +13,7 @@ from traincast.pages.markup import Html, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, items, pairs, paragraph, table, tiles
 from traincast.pages.sources import assumptions
-from traincast.report_accuracy import COLUMNS, accuracy_figure, cells, meaning
+from traincast.report_accuracy import COLUMNS, accuracy_figure, meaning, summary_cells
 from traincast.stacks import resolve
 from traincast.units import gib, seconds
 
@@ -89,8 +89,8 @@ def _drawn(report: Report) -> Html:
 
 def _errors(report: Report) -> Html:
     """Errors by source and in all."""
-    rows = [(one.source, *cells(one)) for one in report.summaries]
-    rows += [(f"all {KINDS[one.source]}", *cells(one)) for one in report.totals]
+    rows = [(one.source, *summary_cells(one)) for one in report.summaries]
+    rows += [(f"all {KINDS[one.source]}", *summary_cells(one)) for one in report.totals]
     return joined((table("Errors of predictions by source", COLUMNS, rows), *map(paragraph, meaning(report))))
 
 
