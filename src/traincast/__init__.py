@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
+    from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
+    from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
     from traincast.model import Model
     from traincast.plan import Plan, Plans
@@ -42,7 +44,9 @@ __all__ = [
     "Estimate",
     "Found",
     "InputError",
+    "Launch",
     "Limits",
+    "MeasuredMachine",
     "Metrics",
     "Model",
     "NothingFits",
@@ -56,10 +60,12 @@ __all__ = [
     "advise",
     "calibrate",
     "estimate",
+    "export",
     "hardware_flops_per_token",
     "limits",
     "load_model",
     "load_system",
+    "measure",
     "metrics",
     "model_flops_per_token",
     "model_names",
@@ -81,8 +87,10 @@ _HOME = {
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
+    "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
+    "measuring.measure": ["MeasuredMachine", "measure"],
     "metrics": ["Metrics", "metrics"],
     "model": ["Model"],
     "plan": ["Plan", "Plans"],

@@ -96,13 +96,14 @@ class _Holders(NamedTuple):
     """Ranks that hold the same weights, and what they say to each other."""
 
     sharded: bool
-    ring: Curve  # of those that share one copy, or of all where every rank has one
+    ring: Curve  # of those that share one copy, or of all where every rank has one: to reduce
+    back: Curve  # the same to gather
     between: Curve | None  # replicas of the same share, if there are any
     shards: Column
 
     def gather(self, nbytes: Column) -> Traffic:
         """Time to gather weights; nothing where they are not sharded [s]."""
-        return self.reduce(nbytes) if self.sharded else self._nothing(nbytes)
+        return Traffic(self.back.seconds(nbytes), self.back.streaming(nbytes)) if self.sharded else self._nothing(nbytes)
 
     def reduce(self, nbytes: Column) -> Traffic:
         """Time to reduce gradients over those that share one copy [s]."""
@@ -128,8 +129,11 @@ def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system:
 
     between = over(replicas, "all-reduce") if np.any(plan.replicas != 1) else None
     if plan.zero == 0:
-        return _Holders(False, over(everyone, "all-reduce"), between, shards)
-    return _Holders(True, over(sharers, "reduce-scatter"), between, shards)  # an all-gather takes as long
+        ring = over(everyone, "all-reduce")
+        return _Holders(False, ring, ring, between, shards)
+    ring = over(sharers, "reduce-scatter")
+    alike = assumed.all_gather_factor == assumed.reduce_scatter_factor
+    return _Holders(True, ring, ring if alike else over(sharers, "all-gather"), between, shards)
 
 
 def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:

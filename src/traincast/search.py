@@ -5,7 +5,7 @@ panels and placement ascending).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -47,6 +47,7 @@ class Found:
     outcomes: tuple[Outcome, ...]  # one per batch of candidates
     framework: Framework
     objective: Objective = "time"
+    locks: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -161,11 +162,16 @@ class Question:
     batches: list[Batch]
     top: int
     objective: Objective
+    locks: Mapping[str, Any]
 
     def answer(self, told: Told | None = None) -> list[Found]:
         """Search: what is found on each number of GPUs."""
         return [
-            Found(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework, self.objective)
+            Found(
+                *(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework),
+                objective=self.objective,
+                locks=self.locks,
+            )
             for n, outcomes in zip(self.gpus, _outcomes(self, told), strict=True)
         ]
 
@@ -285,7 +291,11 @@ def ask(
     if mistakes.errors:
         return None
     sure = mistakes.settled
-    return Question(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top, objective)
+    return Question(
+        *(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top),
+        objective=objective,
+        locks=sure(held),
+    )
 
 
 def _outcomes(asked: Question, told: Told | None) -> Iterator[tuple[Outcome, ...]]:

@@ -23,6 +23,7 @@ PAGES = [
     "docs/metrics.md",
     "docs/advise.md",
     "docs/trace.md",
+    "docs/export.md",
     "docs/validation.md",
     "docs/calibration.md",
     "docs/kernels.md",
@@ -42,6 +43,8 @@ DOCTESTS = [
     "traincast.anatomy",
     "traincast.thumb",
     "traincast.trace",
+    "traincast.launch.facts",
+    "traincast.launch.layers",
     "traincast.fills",
     "traincast.executors",
 ]

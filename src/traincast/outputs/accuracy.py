@@ -1,4 +1,4 @@
-"""Outputs of `validate` and `calibrate`."""
+"""Outputs of `validate`, `calibrate` and `measure`."""
 
 from traincast.outputs.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole
 
@@ -82,5 +82,48 @@ CALIBRATION = record(
         ),
         "left_out": listed("what could not be used", text("in words")),
         "output": text("the file written"),
+    },
+)
+
+MEASURED = record(
+    "this machine as it was measured",
+    {
+        "machine": record(
+            "what it says of itself",
+            {
+                "device": text("the accelerator, or the processor"),
+                "kind": text("what kind of device that is", "cpu", "cuda"),
+                "driver": text("versions of its driver and runtime, empty for a CPU"),
+                "memory_bytes": number("memory of a rank", "byte"),
+                "processors": whole("multiprocessors of the accelerator, or threads of a rank"),
+                "cores": whole("cores of the host that a process may use"),
+                "threads": whole("threads of a rank"),
+                "ranks": whole("processes that measured at once"),
+                "nodes": whole("hosts they ran on"),
+                "host": text("the first of them"),
+                "launcher": text("what started them"),
+                "backend": text("library of collectives: nccl, gloo, or empty with one rank"),
+                "torch": text("version of PyTorch"),
+                "system": text("operating system"),
+                "dtypes": listed("types of products that were timed, that of training first", text("a type")),
+            },
+        ),
+        "rows": by_name("how many things were timed, by family", whole("rows")),
+        "errors": listed(
+            "how well the machine file tells its own tables",
+            record(
+                "errors of predicted times, relative to measured medians",
+                {
+                    "family": text("what was timed"),
+                    "kind": text("type of products, operation of anything else, or all"),
+                    "rows": whole("how many"),
+                    "mape": number("mean absolute error"),
+                    "bias": number("mean error"),
+                    "worst": text("where it is largest"),
+                },
+            ),
+        ),
+        "problems": by_name("what did not work", text("why")),
+        "files": listed("what was written, the machine file first", text("a path")),
     },
 )

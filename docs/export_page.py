@@ -1,0 +1,93 @@
+"""The page on launches: prose, and for every format the table it is written and read with."""
+
+from collections.abc import Iterable
+
+from traincast.launch.export import FORMATS
+from traincast.launch.facts import MEANINGS
+from traincast.launch.formats import Format
+from traincast.launch.table import ANY, Made, Row, Same, Words
+
+INTRO = """# Launches
+
+A plan is of use where it runs. `traincast export` writes it as a framework is told it: the model, the parallelism, the batch,
+precision, optimizer and recomputation.
+
+    traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
+    traincast export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32 --gbs 512 --to megatron
+
+With `--gpus` it is the best plan that the framework can run (knobs hold it: `--tp 8`), without it the plan that the knobs say.
+
+```python
+import traincast as tc
+
+found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512, framework="megatron")
+launch = tc.export(found, to="megatron")
+print(launch.text.splitlines()[0], launch.not_expressed)
+```
+
+```text
+#!/bin/bash {}
+```
+
+## What is not expressed
+
+What was written is read back, and every fact about model and plan that does not come back as it was is *not expressed*: it is said
+in the file, on standard error, and under `not_expressed` with `--json`. Nothing is dropped in silence. What has no effect is no
+fact: sequence parallelism on one tensor rank, or a schedule without a pipeline.
+
+Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
+tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.
+"""
+
+
+def page() -> str:
+    """The page."""
+    return INTRO + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+
+
+def _format(form: Format) -> str:
+    """The table of a format, and what it cannot say."""
+    rows = (_cells(form, row) for several in form.rows.values() for row in several)
+    lines = ["| fact | setting |", "| --- | --- |", *(f"| {facts} | {settings} |" for facts, settings in rows)]
+    without = [f"| {_facts((name,))} | {why} |" for name, why in form.why.items()]
+    cannot = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
+    return "\n".join((f"## {form.title} (`--to {form.name}`)", "", f"Names: {form.source}.", "", *lines, *cannot)) + "\n"
+
+
+def _cells(form: Format, row: Row) -> tuple[str, str]:
+    """A row: what it is about, and how it is written."""
+    name = form.spelled
+    match row:
+        case Same():
+            older = f" (also {_names(form, row.older)})" if row.older else ""
+            said = f"`{name(row.name)}`{older}" + ("" if row.usual is None else f"; {row.usual} where nothing is said")
+        case Words():
+            said = "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written)
+            also = [f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood]
+            said += f"; read as well: {'; '.join(also)}" if also else ""
+        case Made():
+            said = ", ".join(filter(None, (_names(form, row.names), row.how)))
+    return _facts(row.facts), said + (f" ({row.source})" if row.source else "")
+
+
+def _settings(form: Format, settings: object) -> str:
+    """Settings of a word."""
+    assert isinstance(settings, dict)
+    told = [
+        f"`{form.spelled(name)}`" if value is True else f"`{form.spelled(name)}` {'…' if value is ANY else value}"
+        for name, value in settings.items()
+    ]
+    return " ".join(told) or "nothing"
+
+
+def _word(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _names(form: Format, names: Iterable[str]) -> str:
+    return ", ".join(f"`{form.spelled(name)}`" for name in names)
+
+
+def _facts(names: Iterable[str]) -> str:
+    """Facts, those that are neither knobs nor fields of a model with what they mean."""
+    return ", ".join(f"`{name}`" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in names)

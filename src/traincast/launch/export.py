@@ -1,0 +1,148 @@
+"""What is written: the launch of a plan for a framework."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from traincast.errors import InputError, NothingFits, unknown
+from traincast.estimate import Estimate
+from traincast.hardware import System
+from traincast.launch import megatron, scripts
+from traincast.launch.facts import facts
+from traincast.launch.formats import Format, Writing, not_expressed
+from traincast.launch.shell import settings_of
+from traincast.launch.table import written
+from traincast.model import Model
+from traincast.plan import Plan
+from traincast.search import Found
+from traincast.units import gib, many, within
+from traincast.version import __version__
+
+FORMATS: Final = {
+    one.name: one
+    for one in (
+        Format(
+            "megatron",
+            "Megatron-LM",
+            "megatron",
+            megatron.ROWS,
+            megatron.WHY,
+            megatron.SOURCE,
+            ".sh",
+            scripts.megatron,
+            settings_of,
+            scripts.flag,
+        ),
+    )
+}
+HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A plan as a framework is told it.
+
+    Parameters
+    ----------
+    to : str
+        The format.
+    text : str
+        The file.
+    not_expressed : dict of str to str
+        What the framework cannot be told: a fact by name, its value and why.
+    ending : str
+        The ending of a file's name.
+    settings : dict of str to value
+        Every setting with a meaning for the prediction, by name.
+    """
+
+    to: str
+    text: str
+    not_expressed: dict[str, str]
+    ending: str
+    settings: dict[str, object] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def export(what: Estimate | Found, to: str = "megatron") -> Launch:
+    """A plan as a launch script or configuration of a training framework.
+
+    Parameters
+    ----------
+    what : Estimate or Found
+        An estimate of one plan, or a search, whose best plan is taken.
+    to : str
+        The format: one of `FORMATS`.
+
+    Returns
+    -------
+    Launch
+        The text, and what the framework cannot express.
+
+    Raises
+    ------
+    InputError
+        If there is no such format, or the estimate is of columns of plans.
+    NothingFits
+        If the search found no plan.
+    """
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    est = _one(what)
+    assert isinstance(est.plan, Plan)
+    return launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est))
+
+
+def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = ()) -> Launch:
+    """A plan in a format.
+
+    Parameters
+    ----------
+    form : Format
+        The format.
+    model, plan, gbs, system : Model, Plan, int, System
+        What is trained, how, the global batch [sequences], and where.
+    head : sequence of str
+        Lines that stand above.
+    """
+    told = facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)}
+    settings = written(form.rows, told)
+    flat = {name: value for section in settings.values() for name, value in section.items()}
+    unsaid = not_expressed(form, flat, told, model)
+    batch = f"{many(gbs, 'sequence')} of {model.seq:,} tokens"
+    above = (
+        f"{model.name} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
+        f"plan: {plan}; a step: {batch}",
+        *head,
+        f"names: {form.source}",
+        *(("not expressed:", *(f"  {line}" for line in unsaid.values())) if unsaid else ()),
+    )
+    return Launch(form.name, form.text(Writing(told, settings, above, model.name)), unsaid, form.ending, flat)
+
+
+def _one(what: Estimate | Found) -> Estimate:
+    """The estimate of one plan."""
+    if isinstance(what, Found):
+        if what.best is None:
+            raise NothingFits(str(what.explain()))
+        return what.best[1]
+    if not isinstance(what, Estimate) or not isinstance(what.plan, Plan):
+        raise InputError("export", ["what: must be an estimate of one plan, or a search"])
+    return what
+
+
+def per_node(system: System, gpus: int) -> int:
+    """Accelerators of a node: a fast domain where it is one of at most 8, and no more than the job has."""
+    domain = system.domain(gpus)
+    host = 4 if system.fast_domain % 36 == 0 else HOST
+    return domain if domain <= host else next(n for n in range(host, 0, -1) if gpus % n == 0)
+
+
+def _predicted(est: Estimate) -> tuple[str, ...]:
+    """What is predicted, in a line."""
+    time, limits = float(est.step_seconds), est.interval
+    span = f"{within(time, float(limits[0]), float(limits[1]))}, 90%)" if limits else f"{time:.4g} s"
+    memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
+    return (f"predicted: {span} a step, {memory}{'' if est.fits else ', which does not fit'}",)

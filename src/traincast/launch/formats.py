@@ -1,0 +1,143 @@
+"""The formats that are written and read: each a table, and what turns settings into text and back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from traincast.errors import InputError, Mistakes
+from traincast.launch.facts import Facts, as_model, as_plan, facts
+from traincast.launch.table import Row, Settings, understood
+from traincast.model import Model
+from traincast.plan import Plan
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What a text is made of.
+
+    Parameters
+    ----------
+    told : Facts
+        All facts, and accelerators of a node as `per_node`.
+    settings : mapping of str to Settings
+        Settings by section.
+    head : tuple of str
+        Lines on model, plan and prediction, and on what is not expressed.
+    name : str
+        Name of the model.
+    """
+
+    told: Facts
+    settings: Mapping[str, Settings]
+    head: tuple[str, ...]
+    name: str
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a framework is told what to run.
+
+    Parameters
+    ----------
+    name, title : str
+        What it is called as an argument, and by people.
+    framework : str
+        The space of plans that is searched for it.
+    rows : mapping of str to tuple of Row
+        The table, by section.
+    why : mapping of str to str
+        Facts that cannot always be said, and why.
+    source : str
+        Where the names stand, and when that was looked at.
+    ending : str
+        Of a file.
+    text : callable
+        The text of settings.
+    settings : callable
+        The settings of a text.
+    spelled : callable
+        A setting's name as it is written.
+    model : bool
+        Whether it describes the model.
+    comments : bool
+        Whether its text can hold comments.
+    """
+
+    name: str
+    title: str
+    framework: str
+    rows: Mapping[str, tuple[Row, ...]]
+    why: Mapping[str, str]
+    source: str
+    ending: str
+    text: Callable[[Writing], str]
+    settings: Callable[[str], Settings]
+    spelled: Callable[[str], str] = str
+    model: bool = True
+    comments: bool = True
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Names of all settings of the table."""
+        return frozenset(name for several in self.rows.values() for row in several for name in row.names)
+
+    def facts(self, settings: Settings, mistakes: Mistakes) -> Facts:
+        """What settings say; what is wrong with them is gathered."""
+        return understood(self.rows, settings, mistakes)
+
+
+def completed(told: Facts) -> Facts:
+    """Facts with those that follow from others: replicas of the data out of the accelerators, or the reverse.
+
+    Raises
+    ------
+    InputError
+        If degrees do not divide the accelerators.
+    """
+    found = dict(told)
+    of_replica = 1
+    for axis in ("tp", "tp2", "cp", "pp"):
+        of_replica *= found.get(axis, 1)
+    if "gpus" in found and "dp" not in found:
+        if found["gpus"] % of_replica:
+            degrees = " × ".join(f"{axis} {found[axis]}" for axis in ("tp", "cp", "pp") if found.get(axis, 1) > 1)
+            raise InputError("gpus", [f"gpus = {found['gpus']}: {degrees} do not divide it"])
+        found["dp"] = found["gpus"] // of_replica
+    if "dp" in found:
+        found["gpus"] = found["dp"] * of_replica
+    if "gbs" not in found and "dp" in found and "accumulation" in found:
+        found["gbs"] = found["dp"] * found.get("mbs", 1) * found["accumulation"]
+    elif "gbs" not in found and "dp" in found:
+        found["gbs"] = found["dp"] * found.get("mbs", 1)
+    return found
+
+
+def launched(told: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
+    """Model, plan and global batch of facts; the model itself where facts do not describe it.
+
+    Raises
+    ------
+    InputError
+        If something is missing or cannot be.
+    """
+    told = completed(told)
+    transformer = as_model(told, name) if model is None else model
+    return transformer, as_plan(told, transformer), told["gbs"]
+
+
+def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -> dict[str, str]:
+    """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
+    mistakes = Mistakes(form.name)
+    own = form.facts(settings, mistakes)
+    try:
+        back = facts(*launched(own, model.name, None if form.model else model))
+    except InputError:
+        back = own
+    names = [name for name in (*told, *back) if name != "per_node" and told.get(name) != back.get(name)]
+    return {name: _why(form, name, told) for name in dict.fromkeys(names)}
+
+
+def _why(form: Format, name: str, told: Facts) -> str:
+    """A fact and why it is not expressed."""
+    value = told.get(name)
+    said = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in told else f"no {name}"
+    return f"{said}: {form.why.get(name, f'{form.title} has no setting for it')}"

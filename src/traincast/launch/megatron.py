@@ -1,0 +1,246 @@
+"""Megatron-LM's arguments.
+
+All names are those of megatron/training/arguments.py; they are written here as the program stores them, so that its logs are read
+with the same names, and `--` and dashes come with the script. A row from another place has its own source.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from traincast.launch import megatron_forms as forms
+from traincast.launch.facts import Facts
+from traincast.launch.layers import chunks_of, layout
+from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed
+
+SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
+ROUTER: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
+
+
+def _write_chunks(told: Facts) -> Settings:
+    """Model chunks: their number where all hold the same layers, else a layout."""
+    cut, vp = told.get("chunks", ()), told["vp"]
+    if cut and (len(set(cut)) > 1 or cut[0] * len(cut) != told["layers"]):
+        return {"pipeline_model_parallel_layout": layout(cut, told.get("mtp", 0))}
+    return {"num_virtual_stages_per_pipeline_rank": vp} if vp > 1 else {}
+
+
+def _read_chunks(settings: Settings) -> Facts:
+    """Model chunks of a rank, and their layers where a layout or the ends' weight in the split says so."""
+    pp = forms.size(settings, "pipeline_model_parallel_size") or 1
+    layers = forms.size(settings, "num_layers", "encoder_num_layers")
+    told = settings.get("pipeline_model_parallel_layout")
+    if told is not None:
+        cut = chunks_of(str(told))
+        return {"chunks": cut, "vp": max(len(cut) // pp, 1)}
+    vp = forms.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    per = forms.size(settings, "num_layers_per_virtual_pipeline_stage")
+    ends = [forms.asked(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    if vp is None:
+        vp = max((layers + sum(ends)) // pp // per, 1) if per and layers else 1
+    return {"vp": vp, **({"chunks": forms.stages(settings, layers, pp, vp, ends)} if layers and pp > 1 else {})}
+
+
+ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "launch": (
+        Made(("gpus",), ("nnodes", "nproc_per_node", "world_size"), forms.write_gpus, forms.read_gpus, "of torchrun; dp follows"),
+    ),
+    "model": (
+        Same("layers", "num_layers", ("encoder_num_layers",)),
+        Same("hidden", "hidden_size"),
+        Same("heads", "num_attention_heads"),
+        Made(
+            ("kv_heads", "head_dim"), forms.HEADS, forms.write_heads, forms.read_heads, "GQA; width of a head where it is its own"
+        ),
+        Made(("ffn",), ("ffn_hidden_size",), lambda told: {"ffn_hidden_size": told["ffn"]}, forms.read_ffn, "else 4 × hidden"),
+        Same("seq", "seq_length", ("encoder_seq_length",)),
+        Made(
+            ("max_positions",),
+            ("max_position_embeddings",),
+            forms.write_positions,
+            forms.read_positions,
+            "the sequence length where positions are not learned",
+        ),
+        Same("vocab", "vocab_size", ("padded_vocab_size",)),
+        Words("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
+        Words(
+            "mlp",
+            (("swiglu", {"swiglu": True}), ("relu2", {"squared_relu": True}), ("gelu", {})),
+            (("geglu", {"quick_geglu": True}),),
+        ),
+        Words("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {}))),
+        Words("qk_norm", (("head", {"qk_layernorm": True}), ("plain", {"qk_l2_norm": True}))),
+        Made(
+            ("biases", "experts.router_bias"),
+            ("disable_bias_linear", "add_qkv_bias"),
+            forms.write_bias,
+            forms.read_bias,
+            "of all linear layers (the router's too), of queries, keys and values, or none",
+        ),
+        Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {}))),
+        Made(
+            ("dropout",),
+            ("attention_dropout", "hidden_dropout"),
+            lambda told: {} if told["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
+            forms.read_dropout,
+            "0.1 where nothing is said",
+        ),
+        Words(
+            "positions",
+            (
+                ("rotary", {"position_embedding_type": "rope"}),
+                ("none", {"position_embedding_type": "none"}),
+                ("learned", {}),
+            ),
+            (("rotary", {"use_rotary_position_embeddings": True}), ("none", {"position_embedding_type": "relative"})),
+        ),
+        Made(
+            ("local.window", "local_layers"),
+            ("window_size", "window_attn_skip_freq"),
+            forms.write_local,
+            forms.read_local,
+            "tokens before and after a query's own; layers that have it",
+        ),
+        Same("mtp", "mtp_num_layers", usual=0),
+        fixed(causal=True, inner_dropout=False, norms=2),
+    ),
+    "latent attention": (
+        Made(
+            (),
+            ("multi_latent_attention",),
+            lambda told: {"multi_latent_attention": True} if "latent.kv_rank" in told else {},
+            lambda _: {},
+            "with the widths below",
+        ),
+        Same("latent.q_rank", "q_lora_rank"),
+        Same("latent.kv_rank", "kv_lora_rank", usual=32, given="multi_latent_attention", always=True),
+        Same("latent.nope_dim", "qk_head_dim", usual=128, given="multi_latent_attention", always=True),
+        Same("latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True),
+        Same("latent.value_dim", "v_head_dim", usual=128, given="multi_latent_attention", always=True),
+    ),
+    "experts": (
+        Same("experts.experts", "num_experts"),
+        Same("experts.topk", "moe_router_topk", usual=2, given="num_experts", always=True),
+        Made(
+            ("experts.ffn",),
+            ("moe_ffn_hidden_size",),
+            lambda told: {"moe_ffn_hidden_size": told["experts.ffn"]} if "experts.ffn" in told else {},
+            forms.read_expert_width,
+            "that of the MLP where nothing is said",
+        ),
+        Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts"),
+        Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=ROUTER),
+        Made(("moe_layers",), ("moe_layer_freq",), forms.write_moe_layers, forms.read_moe_layers, "a mark for each layer"),
+        Made(("experts.capacity",), ("moe_expert_capacity_factor",), forms.write_capacity, forms.read_capacity),
+    ),
+    "parallelism": (
+        Same("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
+        Same("pp", "pipeline_model_parallel_size", usual=1, always=True),
+        Same("cp", "context_parallel_size", usual=1),
+        Same("ep", "expert_model_parallel_size", usual=1, given="num_experts"),
+        Made(("etp",), ("expert_tensor_parallel_size",), forms.write_expert_tp, forms.read_expert_tp, "tp where nothing is said"),
+        Made(
+            ("vp", "chunks"),
+            forms.CHUNKS,
+            _write_chunks,
+            _read_chunks,
+            "their number where all hold the same layers, else the layout",
+        ),
+        Made(
+            ("cp_kind", "ulysses"),
+            ("cp_comm_type", "hierarchical_context_parallel_sizes"),
+            forms.write_context,
+            forms.read_context,
+            "p2p (ring), a2a (Ulysses), allgather, a2a+p2p",
+        ),
+        Words("sp", ((True, {"sequence_parallel": True}), (False, {}))),
+        Words("tp_overlap", ((True, {"tp_comm_overlap": True}), (False, {}))),
+        Words("ep_overlap", ((True, {"overlap_moe_expert_parallel_comm": True}), (False, {}))),
+        Words("order", (("tp-cp-pp-dp", {"use_tp_pp_dp_mapping": True}), ("tp-cp-dp-pp", {}))),
+        Made(
+            ("zero", "replicas"), forms.ZERO, forms.write_zero, forms.read_zero, "distributed optimizer (1), Megatron-FSDP (2, 3)"
+        ),
+        fixed(schedule="1f1b", tp_kind="1d"),
+    ),
+    "batch": (
+        Same("mbs", "micro_batch_size", usual=1, always=True),
+        Made(("gbs",), ("global_batch_size",), lambda told: {"global_batch_size": told["gbs"]}, forms.read_batch),
+    ),
+    "precision and optimizer": (
+        Words(
+            "precision",
+            (
+                ("nvfp4", {"bf16": True, "fp4_format": "e2m1"}),
+                ("mxfp8", {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"}),
+                ("fp8-block", {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"}),
+                ("fp8-current", {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"}),
+                ("fp8", {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "delayed"}),
+                ("bf16", {"bf16": True}),
+                ("fp16", {"fp16": True}),
+                ("fp32", {}),
+            ),
+            (
+                ("mxfp8", {"bf16": True, "fp8_format": ANY, "fp8_recipe": "mxfp8"}),
+                ("fp8-block", {"bf16": True, "fp8_format": ANY, "fp8_recipe": "blockwise"}),
+                ("fp8-current", {"bf16": True, "fp8_format": ANY, "fp8_recipe": "tensorwise"}),
+                ("fp8", {"bf16": True, "fp8_format": ANY}),
+                ("nvfp4", {"bf16": True, "fp4_format": ANY}),
+            ),
+        ),
+        Words(
+            "grad_dtype",
+            (
+                ("16-bit", {"grad_reduce_in_bf16": True}),
+                ("fp32", {"accumulate_allreduce_grads_in_fp32": True}),
+                ("usual", {}),
+            ),
+        ),
+        Words(
+            "optimizer_kind",
+            (
+                ("adam-8bit", {"use_precision_aware_optimizer": True, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": "fp8"}),
+                ("adam-bf16", {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}),
+                ("sgd", {"optimizer": "sgd"}),
+                ("muon", {"optimizer": "muon"}),
+                ("adam", {}),
+            ),
+            (("muon", {"optimizer": "dist_muon"}),),
+        ),
+        Made(
+            ("attention",),
+            ("attention_backend", "use_flash_attn", "transformer_impl"),
+            lambda told: {"attention_backend": "unfused"} if told["attention"] == "unfused" else {},
+            forms.read_attention,
+            "auto (fused) or unfused",
+        ),
+    ),
+    "memory": (
+        Made(("recompute", "recompute_every"), forms.RECOMPUTE, forms.write_recompute, forms.read_recompute, "layers, or modules"),
+        Made(
+            ("offload",),
+            ("optimizer_cpu_offload", "cpu_offloading_num_layers"),
+            forms.write_offload,
+            forms.read_offload,
+            "activations without a pipeline only",
+        ),
+    ),
+}
+WHY: Final[Mapping[str, str]] = {  # what cannot be said
+    "recompute": "--recompute-modules has no module for the activation of a dense MLP, nor one for every second product",
+    "mlp": "there is no flag for it; --quick-geglu is another function",
+    "biases": "biases are of all linear layers, of queries, keys and values, or of none",
+    "causal": "GPT of Megatron-LM is causal",
+    "inner_dropout": "there is no dropout inside the MLP",
+    "vocab": "a vocabulary is always there: add --vocab-size or a tokenizer",
+    "schedule": "1F1B, interleaved or not, is the only schedule",
+    "placement": "ranks are numbered tp-cp-dp-pp, or tp-cp-pp-dp",
+    "tp_kind": "layers are cut in one dimension",
+    "norms": "a layer has two norms",
+    "local.chunked": "there are sliding windows, no chunks",
+    "experts.imbalance": "it is the data that decides",
+    "experts.load": "it is the data that decides",
+    "experts.router_bias": "the router has a bias where all linear layers have",
+    "patch": "pretrain_gpt.py trains on tokens",
+    "classes": "pretrain_gpt.py trains on tokens",
+    "offload": "weights stay on the device, and so do activations of a pipeline",
+    "recompute_every": "--recompute-num-layers is a number of layers of every chunk, and chunks differ",
+}

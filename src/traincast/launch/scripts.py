@@ -1,0 +1,73 @@
+"""Launch scripts: bash that calls torchrun with Megatron-LM's arguments."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from textwrap import wrap
+from typing import Any, Final
+
+from traincast.launch.formats import Writing
+from traincast.launch.table import Settings
+
+RUN: Final = """
+torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
+    --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
+    --master-port "$MASTER_PORT" "$MEGATRON/pretrain_gpt.py" \\
+    {arrays} "$@"
+"""
+WIDTH: Final = 76
+OVERLAP: Final = {  # settings without facts: what the prediction takes for granted
+    "overlap_grad_reduce": True,
+    "overlap_param_gather": True,
+}
+EXPERTS: Final = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+
+
+def megatron(writing: Writing) -> str:
+    """A script that runs as it is, on mock data."""
+    launch, told = writing.settings["launch"], writing.told
+    sharded = told.get("zero", 0)
+    extra: dict[str, Settings] = {
+        "software": (OVERLAP if sharded == 1 else {"overlap_grad_reduce": True} if not sharded else {})
+        | (EXPERTS if "experts.experts" in told else {}),
+        "data and schedule": {
+            "train_iters": 100, "lr": "1e-4", "lr_decay_style": "constant",
+            "mock_data": True, "tokenizer_type": "NullTokenizer", "split": "100,0,0", "eval_iters": 0, "log_interval": 1,
+        },
+    }  # fmt: skip
+    sections = {name: one for name, one in {**writing.settings, **extra}.items() if name != "launch" and one}
+    arrays = {name: name.upper().split(" AND ")[0].replace(" ", "_") for name in sections}
+    lines = [
+        "#!/bin/bash",
+        *comments(writing.head),
+        *comments(("The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",)),
+        "set -euo pipefail",
+        f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
+        f"NNODES=${{NNODES:-{launch['nnodes']}}}",
+        "NODE_RANK=${NODE_RANK:-0}",
+        "MASTER_ADDR=${MASTER_ADDR:-localhost}",
+        "MASTER_PORT=${MASTER_PORT:-29500}",
+        "MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM",
+        *(() if sharded > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
+        *(line for name, one in sections.items() for line in ("", f"{arrays[name]}=(", *flags(one), ")")),
+    ]
+    called = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), WIDTH))
+    return "\n".join(lines) + "\n" + RUN.format(arrays=called)
+
+
+def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
+    """Lines as comments, long ones wrapped."""
+    for line in lines:
+        depth = len(line) - len(line.lstrip())
+        yield from (f"{mark} {part}" for part in wrap(line, WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2)))
+
+
+def flags(settings: Mapping[str, Any]) -> Iterable[str]:
+    """Settings as arguments, one a line."""
+    for name, value in settings.items():
+        values = value if isinstance(value, tuple | list) else () if value is True else (value,)
+        yield " ".join(("    " + flag(name), *(shlex.quote(str(one)) for one in values)))
+
+
+def flag(name: str) -> str:
+    """An argument's name on the command line."""
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,237 @@
+"""Launch scripts read: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
+
+import ast
+import operator
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from traincast.launch.table import Settings
+
+MOST: Final = 1 << 20  # characters of a value
+ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+ARRAY: Final = re.compile(r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL)
+SUBSTITUTION: Final = re.compile(
+    r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
+    r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
+)
+KEYWORDS: Final = ("then", "else", "do", "{", "!", "time", "exec")  # a command may follow
+SBATCH: Final = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
+SUMS: Final[dict[type, Callable[[int, int], int]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+@dataclass
+class Script:
+    """What a script says, statement by statement.
+
+    Parameters
+    ----------
+    values : dict of str to list of str
+        Variables and arrays.
+    commands : list of list of str
+        Words of every command.
+    several : set of str
+        Variables that are set to different things.
+    """
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    commands: list[list[str]] = field(default_factory=list)
+    several: set[str] = field(default_factory=set)
+
+    def set(self, name: str, words: list[str], more: bool) -> None:
+        """Set a variable, or add to it."""
+        if more:
+            words = [*self.values.get(name, []), *words]
+        elif self.values.get(name, words) != words:
+            self.several.add(name)
+        if sum(map(len, words)) < MOST:
+            self.values[name] = words
+
+
+def settings_of(text: str) -> Settings:
+    """Arguments of the commands of a script, by name with underscores: the last value of each; True where it has none."""
+    script = read(text)
+    commands = script.commands
+    if sum(word.startswith("--") for words in commands for word in words) < 3:  # arguments that another file calls
+        commands = [_resplit(words) for words in script.values.values()]
+    found: Settings = dict(_directives(text))
+    for words in commands:
+        found |= arguments(words)
+    return found
+
+
+def arguments(words: Sequence[str]) -> Settings:
+    """Arguments of a command line; a script's name ends the values of the argument before it."""
+    found: Settings = {}
+    name, taking = "", False
+    for word in words:
+        if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
+            name, taking = match[1].replace("-", "_"), match[2] is None
+            found[name] = True if match[2] is None else match[2]
+        elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")):
+            taking = False
+        elif taking and word not in ("$@", "$*"):
+            held = found[name]
+            found[name] = word if held is True else (*(held if isinstance(held, tuple) else (held,)), word)
+    return found
+
+
+def read(text: str) -> Script:
+    """A script's variables and commands."""
+    script = Script()
+    for name, words in _directives(text).items():
+        for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
+            script.values[variable] = [str(words)]
+    plain = text.replace("\\\r\n", " ").replace("\\\n", " ")
+    for raw in _statements(plain):
+        if array := ARRAY.match(raw):
+            inner = [word for one in _words(raw[array.end() :].rstrip().removesuffix(")")) for word in expanded(one, script)]
+            script.set(array[1], inner, bool(array[2]))
+            continue
+        words = [word for i, word in enumerate(_words(raw)) if i or word not in KEYWORDS]
+        while words and (words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])):
+            if given := ASSIGNMENT.fullmatch(words.pop(0)):
+                value = " ".join(expanded(given[3], script, split=False))
+                script.set(given[1], ["".join(script.values.get(given[1], [])) + value] if given[2] else [value], False)
+        command = _resplit([one for word in words for one in expanded(word, script)])
+        if command:
+            script.commands.append(command)
+    return script
+
+
+def _directives(text: str) -> Settings:
+    """Nodes, and accelerators of each, as directives to Slurm say it."""
+    found: Settings = {}
+    for line in text.splitlines():
+        match = re.match(r"#SBATCH\s+(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(\S+)", line)
+        if match is None:
+            continue
+        name, value = match[1] or "nodes", match[3]
+        if gpus := re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value):
+            name, value = "gpus-per-node", gpus[1]
+        if name in SBATCH and value.isdecimal():
+            found[name.replace("-", "_")] = value
+    return found
+
+
+def _statements(text: str) -> Iterator[str]:
+    """Statements of a script; an array is one, however many lines it has. Comments are left out."""
+    begin, at, quote, depth, kept = 0, 0, "", 0, ""
+    while at <= len(text):
+        one = text[at] if at < len(text) else "\n"
+        if quote:
+            quote = "" if one == quote else quote
+            at += 2 if one == "\\" and quote == '"' else 1
+            continue
+        if one in "'\"":
+            quote = one
+        elif one == "#" and (at == 0 or text[at - 1] in " \t\n;("):
+            kept, end = kept + text[begin:at], text.find("\n", at)
+            at = begin = len(text) if end < 0 else end
+            continue
+        elif one == "(":
+            depth += 1
+        elif one == ")":
+            depth = max(depth - 1, 0)
+        elif one in "\n;|&" and not depth:
+            yield kept + text[begin:at]
+            kept, begin = "", at + 1
+        at += 2 if one == "\\" else 1
+    if kept + text[begin:]:
+        yield kept + text[begin:]
+
+
+def _words(text: str) -> Iterator[str]:
+    """Words of a statement with their quotes; blanks inside quotes, braces and brackets part nothing."""
+    word, quote, depth, escaped = "", "", 0, False
+    for one in text:
+        if escaped or quote:
+            quote = "" if one == quote and not escaped else quote
+            escaped = not escaped and one == "\\" and quote != "'"
+        elif one.isspace() and not depth:
+            if word:
+                yield word
+            word = ""
+            continue
+        else:
+            escaped = one == "\\"
+            quote = one if one in "'\"" else ""
+            depth = max(depth + (one in "({") - (one in ")}"), 0)
+        word += one
+    if word:
+        yield word
+
+
+def expanded(word: str, script: Script, split: bool = True) -> list[str]:
+    """What a word stands for: an array's words, or one text; blanks of a variable outside of quotes part words."""
+    whole = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
+    if whole and len(script.values.get(whole[1] or whole[2], ())) > 1:
+        return script.values[whole[1] or whole[2]]
+    found, parted = "", False
+    for piece in re.findall(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[^'\"]+|['\"]", word, re.DOTALL):
+        if piece[0] == "'":
+            found += piece[1:-1] if len(piece) > 1 else ""
+        elif piece[0] == '"':
+            found += re.sub(r"\\(.)", r"\1", _filled(piece[1:-1], script)) if len(piece) > 1 else ""
+        else:
+            value = _filled(re.sub(r"\\(.)", r"\1", piece), script)
+            parted = parted or (value != piece and bool(re.search(r"\s", value.strip())))
+            found += value
+    return found.split() if split and parted else [found] if found or not split else []
+
+
+def _filled(text: str, script: Script, depth: int = 0) -> str:
+    """A text with its variables; those that are set nowhere stay as they are written."""
+
+    def value(match: re.Match[str]) -> str:
+        if match["sum"] is not None:
+            return _sum(_filled(match["sum"], script, depth + 1), script) or match[0]
+        name = match["name"] or match["plain"]
+        held = script.values.get(name)
+        if match["how"] and (match["how"].endswith("+") if held else not match["how"].endswith("+")):
+            return _filled(match["other"] or "", script, depth + 1) if match["how"][-1] in "-=+" else match[0]
+        return match[0] if held is None else " ".join(held)
+
+    if depth > 8 or len(text) > MOST:
+        return text
+    found = SUBSTITUTION.sub(value, text)
+    return found if len(found) <= MOST else text
+
+
+def _sum(text: str, script: Script) -> str:
+    """A sum of whole numbers and variables; empty where it is something else."""
+    try:
+        return str(_value(ast.parse(text.strip()[:200], mode="eval").body, script))
+    except (SyntaxError, ValueError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
+        return ""
+
+
+def _value(node: ast.expr, script: Script) -> int:
+    """Value of a part of a sum."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name():
+            return int(script.values[node.id][0])
+        case ast.BinOp() if type(node.op) in SUMS:
+            return SUMS[type(node.op)](_value(node.left, script), _value(node.right, script))
+    raise ValueError("no sum")
+
+
+def _resplit(words: Sequence[str]) -> list[str]:
+    """Words, those that hold a whole command line parted."""
+    found: list[str] = []
+    for word in words:
+        if " --" in word or (word.startswith("--") and " " in word):
+            try:
+                found += shlex.split(word, comments=False)
+            except ValueError:
+                found += word.split()
+        else:
+            found.append(word)
+    return found

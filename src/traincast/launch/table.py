@@ -1,0 +1,191 @@
+"""Rows between facts and the settings of a framework, read in both directions."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from traincast.errors import WHOLE, InputError, Mistakes
+from traincast.launch.facts import Facts
+
+Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections
+ANY: Final = ...  # in what a word is read from: the setting has some value that is not off
+
+
+@dataclass(frozen=True)
+class Same:
+    """A setting that holds a whole number, or a text, as it is.
+
+    Parameters
+    ----------
+    fact, name : str
+        What it says, and its name.
+    older : tuple of str
+        Other names it has or had, which are read as well.
+    usual : value or None
+        What the framework takes where nothing is said; None where that is nothing.
+    always : bool
+        Whether it is written even where it is what the framework takes anyway.
+    given : str
+        A setting without which it says nothing.
+    """
+
+    fact: str
+    name: str
+    older: tuple[str, ...] = ()
+    usual: Any = None
+    always: bool = False
+    given: str = ""
+    source: str = ""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it is about."""
+        return (self.fact,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Settings it reads."""
+        return (self.name, *self.older)
+
+    def write(self, told: Facts) -> Settings:
+        """The setting of facts; none where the fact is none or usual."""
+        value = told.get(self.fact)
+        return {} if value is None or (value == self.usual and not self.always) else {self.name: value}
+
+    def read(self, settings: Settings) -> Facts:
+        """The fact of settings."""
+        if self.given and is_off(settings.get(self.given)):
+            return {}
+        for name in self.names:
+            if not is_off(settings.get(name)):
+                return {self.fact: number(name, settings[name])}
+        return {} if self.usual is None else {self.fact: self.usual}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A fact that settings choose.
+
+    Parameters
+    ----------
+    fact : str
+        What is chosen.
+    written : tuple of (value, settings)
+        Settings of every value that can be written.
+    understood : tuple of (value, settings)
+        Further ways to say a value, which are read before those written. `ANY` stands for any value that is not off.
+    needs : str
+        A fact without which nothing is written.
+    """
+
+    fact: str
+    written: tuple[tuple[Any, Mapping[str, Any]], ...]
+    understood: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
+    needs: str = ""
+    source: str = ""
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """What it is about."""
+        return (self.fact,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Settings it reads."""
+        return tuple(dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings))
+
+    def write(self, told: Facts) -> Settings:
+        """The settings of the fact's value."""
+        if self.fact not in told or (self.needs and self.needs not in told):
+            return {}
+        return next((dict(settings) for value, settings in self.written if value == told[self.fact]), {})
+
+    def read(self, settings: Settings) -> Facts:
+        """The first value all of whose settings are there, those with most settings first."""
+        ways = sorted((*self.understood, *self.written), key=lambda way: -len(way[1]))
+        return next(({self.fact: value} for value, wanted in ways if _holds(settings, wanted)), {})
+
+
+@dataclass(frozen=True)
+class Made:
+    """Facts and settings that are made of each other.
+
+    Parameters
+    ----------
+    facts, names : tuple of str
+        What it is about, and the settings it reads.
+    write : callable
+        Settings of facts.
+    read : callable
+        Facts of settings.
+    how : str
+        In one line, for the documentation.
+    """
+
+    facts: tuple[str, ...]
+    names: tuple[str, ...]
+    write: Callable[[Facts], Settings]
+    read: Callable[[Settings], Facts]
+    how: str = field(default="", compare=False)
+    source: str = ""
+
+
+Row: TypeAlias = Same | Words | Made
+
+
+def is_off(value: Any) -> bool:
+    """Whether a setting says nothing, or no."""
+    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false"))
+
+
+def _holds(settings: Settings, wanted: Mapping[str, Any]) -> bool:
+    """Whether settings are as wanted."""
+    return all(_same(settings.get(name), value) for name, value in wanted.items())
+
+
+def _same(told: Any, wanted: Any) -> bool:
+    """Whether a setting has a value, however it is spelled."""
+    if wanted is ANY:
+        return not is_off(told)
+    if isinstance(wanted, bool):
+        return (not is_off(told)) == wanted
+    return told is not None and str(told).lower() == str(wanted).lower()
+
+
+def number(name: str, value: Any) -> Any:
+    """A whole number of at least 0; a list as a tuple of them.
+
+    Raises
+    ------
+    InputError
+        If it is none.
+    """
+    if isinstance(value, list | tuple):
+        return tuple(number(name, one) for one in value)
+    text = str(value).strip().replace("_", "")
+    if isinstance(value, bool) or not re.fullmatch(r"\d{1,15}(?:\.0*)?", text):
+        raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
+    return int(text.partition(".")[0])
+
+
+def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Settings]:
+    """Settings of facts, by section."""
+    found: dict[str, Settings] = {}
+    for section, several in rows.items():
+        found[section] = {name: value for row in several for name, value in row.write(told).items()}
+    return found
+
+
+def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: Mistakes) -> Facts:
+    """Facts of settings; values that cannot be are gathered."""
+    found: Facts = {}
+    for row in (row for several in rows.values() for row in several):
+        found |= mistakes.of(row.read, settings) or {}
+    return found
+
+
+def fixed(**told: Any) -> Made:
+    """Facts that are so in a framework, whatever is set."""
+    facts = {name.replace("__", "."): value for name, value in told.items()}
+    return Made(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")

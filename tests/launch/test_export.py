@@ -1,0 +1,91 @@
+"""What is written for a framework says everything, or says what it does not."""
+
+import json
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import models, plans
+
+import traincast as tc
+from traincast.errors import Mistakes
+from traincast.launch.export import FORMATS, launch
+from traincast.launch.facts import facts
+from traincast.launch.formats import launched
+
+MACHINE = tc.load_system("dgx-h100")
+
+
+def read_back(form, text, model):
+    """Facts of a text that was written."""
+    mistakes = Mistakes("read back")
+    told = form.facts(form.settings(text), mistakes)
+    assert mistakes.errors == []
+    return facts(*launched(told, "drawn", None if form.model else model))
+
+
+@settings(max_examples=60)
+@pytest.mark.parametrize("to", sorted(FORMATS))
+@given(data=st.data())
+def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
+    """Of text that comes out of any plan and model every fact comes back, or is among what is not expressed."""
+    model = data.draw(models())
+    plan = data.draw(plans(model))
+    gbs = plan.dp * plan.mbs * data.draw(st.sampled_from([1, 4, 6]))
+    written = launch(FORMATS[to], model, plan, gbs, MACHINE)
+    told, back = facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
+    differ = {name for name in {*told, *back} if told.get(name) != back.get(name)}
+    assert differ <= set(written.not_expressed)
+
+
+@pytest.mark.parametrize("name", ["llama-3-70b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b"])
+def test_models_of_today_are_expressed_in_full_by_megatron(name):
+    """Megatron-LM has flags for all of these, which NVIDIA's own scripts train (Megatron-Bridge, recipes of 2025)."""
+    model = tc.load_model(name)
+    plan = tc.Plan(tp=2, pp=4, dp=8, ep=8 if model.experts else 1)
+    assert launch(FORMATS["megatron"], model, plan, 64, MACHINE).not_expressed == {}
+
+
+def test_a_script_is_one_that_bash_can_read(tmp_path):
+    found = tc.search("deepseek-v3", "dgx-h100", 256, gbs=256, top=1)
+    path = tmp_path / "run.sh"
+    path.write_text(tc.export(found).text, encoding="utf-8")
+    assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+def test_what_cannot_be_said_is_said_in_the_file():
+    est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=4, tp2=2, tp_kind="summa", panels=8, dp=8, pp=16), gbs=64)
+    written = tc.export(est)
+    assert {"tp2", "tp_kind", "panels", "causal", "inner_dropout", "biases"} <= set(written.not_expressed)
+    comments = " ".join(line.removeprefix("#").strip() for line in written.text.splitlines())
+    assert all(line in comments for line in written.not_expressed.values())
+
+
+def test_a_search_without_plans_and_an_unknown_format_are_refused():
+    found = tc.search("llama-3.1-405b", "dgx-h100", 8, gbs=8)
+    with pytest.raises(tc.NothingFits):
+        tc.export(found)
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8)
+    with pytest.raises(tc.InputError, match="unknown format 'megatrom'"):
+        tc.export(est, to="megatrom")
+    with pytest.raises(tc.InputError, match="one plan"):
+        tc.export(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8).columns(), gbs=8))
+
+
+def test_the_command_writes_a_file_once(tmp_path, capsys):
+    """A file is never written over, and what is not expressed goes to standard error."""
+    from traincast.cli import main
+
+    path = tmp_path / "run.sh"
+    command = f"export llama-3-8b --system dgx-a100 --tp 2 --dp 4 --gbs 8 --output {path}".split()
+    main([*command, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["text"] == path.read_text(encoding="utf-8")
+    assert told["not_expressed"] == {}
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 2
+    assert "--force overwrites it" in capsys.readouterr().err
+    main([*command, "--schedule", "1f1b", "--recompute", "per-op", "--force"])
+    assert "not expressed: recompute = per-op" in capsys.readouterr().err
