@@ -10,13 +10,14 @@ from traincast.errors import InputError, close_to, is_whole, not_a
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.explorer.copies import KNOBS, copies, knobs_of
 from traincast.explorer.known import brief, catalog, model_info, model_told, system_info
+from traincast.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.explorer.points import front, sample
 from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
 from traincast.plan import Plan
 from traincast.search import Found
+from traincast.trace import trace
 
-MOST_SIZES: Final = 16
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
 
 
@@ -75,6 +76,15 @@ def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     return {"gpus": state.gpus, "rows": [row | {"efficiency": share} for row, share in zip(rows, kept, strict=True)]}
 
 
+def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
+    """When each device of one plan's pipeline does what."""
+    case, knobs = _planned(content)
+    passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
+    if passes > MOST_PASSES:
+        raise InputError("timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"])
+    return trace(_estimate(case, knobs)).to_dict()
+
+
 def copy(content: Mapping[str, Any]) -> dict[str, Any]:
     """The search, or one plan, as text to paste elsewhere."""
     if content.get("plan") is None:
@@ -104,6 +114,7 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "explain": explain,
     "plan": plan,
     "scaling": scaling,
+    "timeline": timeline,
     "copy": copy,
     "model": model,
     "system": system,

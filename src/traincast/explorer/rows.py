@@ -8,7 +8,7 @@ import numpy as np
 
 from traincast.advice import short_of
 from traincast.columns import CHOICES, KNOBS
-from traincast.estimate import Estimate, estimate
+from traincast.estimate import Estimate, estimated
 from traincast.explorer.copies import knobs_of
 from traincast.explorer.state import Case
 from traincast.plan import Plan, Plans
@@ -29,7 +29,7 @@ def rows_of(case: Case, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     for group in _alike(plans):
         columns = _columns([plans[i] for i in group])
-        est = estimate(case.model, case.system, columns, case.question.gbs, case.question.assumptions)
+        est = estimated(case.model, case.system, columns, case.question.gbs, case.question.assumptions)
         told = {name: getattr(est, name) for name in SUMMED} | est.uncertainty()
         told |= {"breakdown_seconds": est.breakdown, "memory_by_component_bytes": est.memory, "metrics": vars(case.metrics(est))}
         sizes = _taken(est.case.sizes, 0)  # of one model on so many GPUs: the same for all
