@@ -19,6 +19,9 @@ let [asked, waiting, since, timer] = [null, null, 0, 0];
 
 const address = () => write(now.state, now.catalog);
 
+/** Go on once what was drawn is on the screen. */
+const painted = (then) => requestAnimationFrame(() => setTimeout(then));
+
 /** Change the question: `patch` are fields, or a function that gives them; `settled` is false while a slider moves. */
 function change(patch, settled = true) {
   const before = address();
@@ -58,7 +61,7 @@ async function search() {
     if (named && state.system === now.state.system) useSystem(named);
     later.problems?.clear();
     drawn(answer);
-    if (changed) performance.measure("answer", { start: changed, end: performance.now() });
+    if (changed) painted(() => performance.measure("answer", { start: changed, end: performance.now() }));
   } catch (error) {
     refused(error);
   } finally {
@@ -308,10 +311,9 @@ window.addEventListener("popstate", () => {
 
 now.state = read(location.search, now.catalog);
 if (first.answer) drawn(first.answer);
-requestAnimationFrame(() =>
-  setTimeout(async () => {
-    await complete();
-    if (first.answer) slower();
-    else if (!first.error) renew();
-  }),
-);
+painted(async () => {
+  performance.mark("painted");
+  await complete();
+  if (first.answer) slower();
+  else if (!first.error) renew();
+});
