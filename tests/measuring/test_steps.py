@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +24,9 @@ from traincast.measuring.judge import Job, judged, measured_steps, of_system, pa
 from traincast.measuring.steps import _next, alike, faster, row
 from traincast.rules import require
 
-DATA = Path(__file__).parent / "data"
-MACHINE = DATA / "cpu.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
-STEPS = rows(DATA / "cpu.steps.csv")  # what they took to train shapes of the grid
+DATA = Path(__file__).parents[2] / "examples" / "measured_cpu"
+MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
+STEPS = rows(DATA / "steps.csv")  # what they took to train the grid
 ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
 
 
@@ -124,6 +125,19 @@ def test_recorded_steps_are_met_within_the_goal():
         assert total.mape == pytest.approx(np.mean(errors), rel=1e-12)
     assert found.fitted.totals[0].mape <= found.before.totals[0].mape + 0.02
     assert math.isfinite(found.left_out.totals[0].worst)
+
+
+def test_the_documentation_tells_the_errors_of_the_recorded_steps():
+    """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    text = (Path(__file__).parents[2] / "docs" / "measure.md").read_text(encoding="utf-8")
+    errors = judged(STEPS, MACHINE).errors
+    labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
+    for name, label in labels.items():
+        cells = re.search(rf"\| {label} \|(.*)\|", text)[1].split("|")
+        told = [float(cell.strip(" +%")) / (100 if "%" in cell else 1) for cell in cells]
+        one = errors[name]
+        assert told == pytest.approx([one.n, one.mape, one.bias, one.worst, one.spearman, one.regret], abs=0.006), name
 
 
 def test_plans_of_a_shape_are_ranked_together():
