@@ -1,4 +1,4 @@
-"""Commands on launches of training frameworks: `export`."""
+"""Commands on launches of training frameworks: `export`, `check`."""
 
 import sys
 from pathlib import Path
@@ -63,6 +63,45 @@ def export(
         print_json(case_of(est) | {"estimate": est.summary(), **told, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
+
+
+@app.command
+def check(
+    file: Annotated[Path, Parameter(help="Launch script or configuration, as `export` writes them or as people do.")],
+    /,
+    *,
+    system: SystemName,
+    model: Annotated[
+        str | None, Parameter(help="Model, where the file does not describe it: a name of the catalogue, or a file.")
+    ] = None,
+    gpus: Annotated[int | None, Parameter(help="GPUs in the job, where the file does not say.")] = None,
+    global_batch: Annotated[
+        int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say.")
+    ] = None,
+    framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
+
+    Example: traincast check run.sh --system dgx-h100
+    """
+    from traincast.launch.check import check as checked
+
+    with progress("check") as told:
+        found = checked(file, system, model, gpus, global_batch, framework, assumptions, told)
+        answer = found.to_dict()
+    if json:
+        print_json(case_of(found.est) | answer)
+    else:
+        from traincast.report import console
+        from traincast.report_launch import print_checked
+
+        print_checked(found, console())
+    if not found.est.fits:
+        from traincast.report_launch import nearest
+
+        raise NothingFits(nearest(found))
 
 
 def _best(

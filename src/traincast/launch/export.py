@@ -31,6 +31,7 @@ FORMATS: Final = {
             ".sh",
             scripts.megatron,
             settings_of,
+            r"--[a-z]",
             scripts.flag,
         ),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from traincast.errors import InputError, Mistakes
 from traincast.launch.facts import Facts, as_model, as_plan, facts
-from traincast.launch.table import Row, Settings, understood
+from traincast.launch.table import Row, Settings, understood, written
 from traincast.model import Model
 from traincast.plan import Plan
 
@@ -54,6 +54,8 @@ class Format:
         The text of settings.
     settings : callable
         The settings of a text.
+    sign : str
+        A pattern that is in every such text.
     spelled : callable
         A setting's name as it is written.
     model : bool
@@ -71,6 +73,7 @@ class Format:
     ending: str
     text: Callable[[Writing], str]
     settings: Callable[[str], Settings]
+    sign: str
     spelled: Callable[[str], str] = str
     model: bool = True
     comments: bool = True
@@ -83,6 +86,11 @@ class Format:
     def facts(self, settings: Settings, mistakes: Mistakes) -> Facts:
         """What settings say; what is wrong with them is gathered."""
         return understood(self.rows, settings, mistakes)
+
+
+def flat(form: Format, told: Facts) -> Settings:
+    """Settings of facts in a format, sections aside."""
+    return {name: value for section in written(form.rows, told).values() for name, value in section.items()}
 
 
 def completed(told: Facts) -> Facts:
