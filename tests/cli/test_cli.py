@@ -31,6 +31,7 @@ COMMANDS = {
     "limits": "limits --accelerator h100-sxm-80",
     "reproduce": "reproduce 2410.00273",
     "export": "export mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8 --gbs 256 --recompute selective",
+    "check": "check examples/my_cluster/pretrain.sh --system dgx-h100",
     "help": "--help",
     "help-plan": "plan --help",
 }
@@ -52,7 +53,7 @@ def run(capsys):
     return run
 
 
-FITTED = {"advise", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
+FITTED = {"advise", "check", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
 
 
 def figureless(text):

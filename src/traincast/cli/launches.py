@@ -13,6 +13,7 @@ from traincast.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
+    from traincast.launch.formats import Format
 
 
 @app.command
@@ -47,11 +48,10 @@ def export(
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
     held = {name: value for name, value in vars(locks).items() if value is not None}
-    framework = FORMATS[to].framework
     if gpus is None:
         est = estimated(asked, model, system, Plan(**held), assumptions)
     else:
-        est = _best(asked, model, system, gpus, framework, held, assumptions)
+        est = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
     launch = launch_of(est, to)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
@@ -79,17 +79,21 @@ def check(
         int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say.")
     ] = None,
     framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
+    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
     """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
 
-    Example: traincast check run.sh --system dgx-h100
+    What the file does not say of the plan can be given, such as --recompute full.
+
+    Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch.check import check as checked
 
+    held = {name: value for name, value in vars(locks).items() if value is not None}
     with progress("check") as told:
-        found = checked(file, system, model, gpus, global_batch, framework, assumptions, told)
+        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told)
         answer = found.to_dict()
     if json:
         print_json(case_of(found.est) | answer)
@@ -105,14 +109,16 @@ def check(
 
 
 def _best(
-    asked: Asked, model: str, system: str, gpus: int, framework: str, held: dict[str, Any], assumptions: str | None
+    asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
 ) -> "Estimate":
-    """The best plan that a framework can run."""
+    """The best plan that a framework can run and be told."""
+    from traincast.launch.spaces import space_of
     from traincast.search import ask
 
     mistakes = Mistakes("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)
-    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, 1, None, framework, held)
+    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted)
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, 1, None, space, own | held)
     with progress("search") as told:
         (found,) = mistakes.settled(asking).answer(told)
     if found.best is None:

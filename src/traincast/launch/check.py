@@ -1,5 +1,6 @@
 """A launch held against what could be: what it will take, whether it fits, how far from the best plan, and what to change."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,21 +13,15 @@ from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
 from traincast.launch.changes import Bench, Tried, single
-from traincast.launch.export import FORMATS
-from traincast.launch.facts import facts
-from traincast.launch.formats import Format, flat
 from traincast.launch.reading import Reading, launch_of, read
+from traincast.launch.registry import FORMATS
+from traincast.launch.spaces import space_of
 from traincast.load import as_model, as_system
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.search import Found, Told, search
 
-HELD: Final = (
-    "precision",
-    "grad_dtype",
-    "optimizer_kind",
-    "attention",
-)  # of the file's plan in the search: what is trained, not how
+HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,8 +58,9 @@ class Checked:
 
     @property
     def changes(self) -> list[Tried]:
-        """Changes of one thing that fit and help, the fastest first, one for each way a setting can be: where the launch fits itself,
-        only those that are faster.
+        """Changes of one thing that fit and help, the fastest first; of several values of a setting the best.
+
+        Where the launch fits itself, those that help are faster.
         """
         own = float(self.est.step_seconds)
         helping = [one for one in self.tried if one.est.fits and (not self.est.fits or float(one.est.step_seconds) < own)]
@@ -142,6 +138,7 @@ def check(
     gbs: int | None = None,
     framework: str | None = None,
     assumptions: str | Assumptions | None = None,
+    knobs: Mapping[str, Any] | None = None,
     told: Told | None = None,
 ) -> Checked:
     """What a launch script or configuration will take, and what to change about it.
@@ -160,6 +157,8 @@ def check(
         What the file is, where its content should not decide: a name of `FORMATS`.
     assumptions : str or Assumptions, optional
         What is assumed; the software of the framework if left out.
+    knobs : mapping of str to value, optional
+        Knobs and choices of the plan that the file does not say, such as ``{"recompute": "full"}``.
     told : callable, optional
         Hears of the search, as for `search`.
 
@@ -178,20 +177,26 @@ def check(
     given = None if model is None else mistakes.of(as_model, model)
     reading = mistakes.of(read, path, FORMATS, framework)
     space = None if reading is None else known_framework(reading.form.framework)
-    assumed = mistakes.of(check_assumptions, assumptions, "calibrated" if space is None else space.assumptions)
+    assumed = mistakes.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
     if reading is not None and given is not None and "seq" in reading.told and given.seq != reading.told["seq"]:
         given = mistakes.of(_with_seq, given, reading.told["seq"])
-    whole = None if reading is None else mistakes.of(launch_of, reading, given, gpus, gbs)
+    whole = None if reading is None else mistakes.of(launch_of, reading, given, gpus, gbs, knobs or {})
     if whole is not None:
         mistakes.of(check_size, machine, whole[2].gpus)
     reading, transformer, plan, batch = mistakes.settled(whole)
     sure = mistakes.settled
     est = _estimate(reading, transformer, sure(machine), plan, batch, sure(assumed))
-    found = search(
-        transformer, sure(machine), plan.gpus, batch, sure(assumed), top=1, told=told, locks=_locks(est),
-        framework=told_of(reading.form, transformer),
-    )  # fmt: skip
+    space, held = space_of(reading.form, transformer)
+    locks = held | _locks(est)
+    found = search(transformer, sure(machine), plan.gpus, batch, sure(assumed), top=1, told=told, locks=locks, framework=space)
     return Checked(reading, est, found)
+
+
+def _stack(reading: Reading | None, space: Framework) -> str:
+    """The software that predicts a launch."""
+    if reading is None or reading.form.stack is None:
+        return space.assumptions
+    return reading.form.stack(reading.settings)
 
 
 def _with_seq(model: Model, seq: int) -> Model:
@@ -211,22 +216,3 @@ def _locks(est: Estimate) -> dict[str, Any]:
     """What is trained, and not how: the same in every plan it is held against."""
     usual = Plan()
     return {name: getattr(est.plan, name) for name in HELD if getattr(est.plan, name) != getattr(usual, name)}
-
-
-def told_of(form: Format, model: Model) -> Framework:
-    """What a framework can run, as far as the format can say it for a model."""
-    space = known_framework(form.framework)
-    gbs = 8
-    choices = {
-        name: tuple(value for value in values if _says(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name, gbs)) or values
-        for name, values in space.choices.items()
-        if name != "schedule"
-    }
-    return replace(space, choices={**space.choices, **choices})
-
-
-def _says(form: Format, model: Model, plan: Plan, name: str, gbs: int) -> bool:
-    """Whether a format can say a choice of a plan."""
-    own = facts(model, plan, gbs) | {"per_node": 1}
-    back = form.facts(flat(form, own), Mistakes(form.name))
-    return bool(own.get(name) == back.get(name, getattr(Plan(), name)))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from traincast.documents import catalogue
 from traincast.errors import InputError, Mistakes, unknown
@@ -16,6 +16,8 @@ from traincast.model import Model
 from traincast.plan import Plan
 
 LARGEST: Final = 4 << 20  # bytes of a file that is read
+DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that say how many replicas of the data there are
+SILENT: Final = ("mbs", "recompute", "pp")  # what matters most
 TOKENIZERS: Final[Mapping[str, int]] = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}  # vocabularies that are known by name
 
 
@@ -145,7 +147,9 @@ def _told(form: Format, settings: Settings, problem: str) -> str:
     return spelled + ("; the variable in it is set nowhere in the file" if "$" in value else "")
 
 
-def launch_of(reading: Reading, model: Model | None, gpus: int | None, gbs: int | None) -> tuple[Reading, Model, Plan, int]:
+def launch_of(
+    reading: Reading, model: Model | None, gpus: int | None, gbs: int | None, knobs: Mapping[str, Any]
+) -> tuple[Reading, Model, Plan, int]:
     """The model, plan and global batch of what was read, and the reading with all that was taken for granted.
 
     Parameters
@@ -156,6 +160,8 @@ def launch_of(reading: Reading, model: Model | None, gpus: int | None, gbs: int 
         The model; its own sequence length gives way to that of the file.
     gpus, gbs : int, optional
         Accelerators and global batch [sequences], where the file does not say.
+    knobs : mapping of str to value
+        Knobs and choices of the plan, where the file does not say.
 
     Raises
     ------
@@ -164,11 +170,11 @@ def launch_of(reading: Reading, model: Model | None, gpus: int | None, gbs: int 
     """
     told, assumed = dict(reading.told), list(reading.assumed)
     mistakes = Mistakes(reading.path)
-    for name, given in (("gpus", gpus), ("gbs", gbs)):
+    for name, given in (("gpus", gpus), ("gbs", gbs), *knobs.items()):
         if given is not None and told.get(name, given) != given:
             assumed.append(f"{name} = {given} as asked for, not {told[name]} as in the file")
         if given is not None:
-            told = {key: value for key, value in told.items() if key != "dp"} | {name: given}
+            told = {key: value for key, value in told.items() if key != "dp" or name not in DEGREES} | {name: given}
     transformer = model
     if transformer is None:
         transformer = mistakes.of(_model, reading, told, assumed)
@@ -179,7 +185,10 @@ def launch_of(reading: Reading, model: Model | None, gpus: int | None, gbs: int 
     whole = mistakes.settled(mistakes.of(completed, told))
     assert transformer is not None
     plan = as_plan(whole, transformer)
-    if "gbs" not in told:
+    silent = [f"{name} = {getattr(plan, name)}" for name in SILENT if name not in told]
+    if silent:
+        assumed.append(f"{', '.join(silent)}: the file does not say")
+    if "gbs" not in told and "accumulation" not in told:
         assumed.append(f"global batch {whole['gbs']}: one micro-batch for every replica of the data, as nothing is said")
     return Reading(reading.path, reading.form, reading.settings, whole, tuple(assumed)), transformer, plan, whole["gbs"]
 
@@ -189,19 +198,39 @@ def _model(reading: Reading, told: Facts, assumed: list[str]) -> Model:
     if not reading.form.model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give --model"])
     if "layers" not in told or "hidden" not in told:
-        raise InputError(reading.path, ["does not describe the model: give --model"])
+        raise InputError(reading.path, ["does not describe a model, or none that is known: give --model"])
+    mistakes = Mistakes(reading.path)
     alike = like(told)
     if "vocab" not in told:
-        named = TOKENIZERS.get(str(reading.settings.get("tokenizer_type")))
-        size = named or next((one.vocab for one in alike if one.vocab), None)
-        if size is None:
-            raise InputError(reading.path, ["does not say how large the vocabulary is; give --model, or add it to the file"])
-        whose = f"that of {reading.settings.get('tokenizer_type')}" if named else f"as of {alike[0].name}, which has these sizes"
-        assumed.append(f"vocabulary of {size:,} tokens, {whose}")
-        told["vocab"] = size
-    model = as_model(told, Path(reading.path).stem)
+        told["vocab"] = mistakes.of(_vocabulary, reading, told, alike, assumed)
+    model = mistakes.of(as_model, told, Path(reading.path).stem)
+    mistakes.tell()
+    assert model is not None
     same = next((one for one in alike if _same(one, model)), None)
     return model if same is None else as_model(told, same.name)
+
+
+def _vocabulary(reading: Reading, told: Facts, alike: Sequence[Model], assumed: list[str]) -> int:
+    """Size of the vocabulary that a tokenizer is known for, or that the known models of the sizes told have.
+
+    Raises
+    ------
+    InputError
+        If there is none, or several.
+    """
+    tokenizer = str(reading.settings.get("tokenizer_type"))
+    if tokenizer in TOKENIZERS:
+        assumed.append(f"vocabulary of {TOKENIZERS[tokenizer]:,} tokens, that of {tokenizer}")
+        return TOKENIZERS[tokenizer]
+    known = {one.vocab: one.name for one in alike if one.vocab}
+    if len(known) > 1:  # those that are the same in all else
+        known = {one.vocab: one.name for one in alike if one.vocab and _same(one, as_model(told | {"vocab": one.vocab}, one.name))}
+    if len(known) != 1:
+        others = "".join(f"; {name} has {size:,}" for size, name in known.items())
+        raise InputError(reading.path, [f"does not say how large the vocabulary is: give --model, or add it to the file{others}"])
+    ((size, name),) = known.items()
+    assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")
+    return size
 
 
 def like(told: Facts) -> list[Model]:

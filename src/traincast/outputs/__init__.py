@@ -16,6 +16,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "memory": plans.MEMORY,
     "advise": analyses.ADVICE,
     "export": launches.EXPORT,
+    "check": launches.CHECK,
     "limits": analyses.LIMITS,
     "scaling": analyses.SCALING,
     "validate": accuracy.VALIDATION,
