@@ -4,29 +4,33 @@ A new command needs nothing here if its example runs quickly and shows every key
 """
 
 import re
+from importlib.util import find_spec
 
 from traincast.cli import app
 
 NAMES = sorted(name for name in app if not name.startswith("-"))
 ENDLESS = {"serve"}  # commands that go on until interrupted
-EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].help, re.MULTILINE) for name in NAMES}
+LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that need what is not installed
+EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here
-    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
+    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
+    "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output this-machine.yaml",
+    "completion bash > traincast.bash": "completion bash",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
-    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",
+    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet --html report.html",
 }
 FURTHER = {
     "plan": [
-        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1",
+        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
         "plan gpt3-1t --system h200-nvs8 --gpus 7919",
         "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full --ep 32",
     ],
     "estimate": [
         "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
-        "estimate llama-3-8b --system dgx-h100 --dp 8 --gbs 64 --restart 600",
+        "estimate llama-3-8b --system dgx-h100 --dp 8 --gbs 64 --restart 600 --html report.html",
         "estimate gpt3-1t --system h200-nvs8 --tp 8",
     ],
     "memory": [
@@ -37,15 +41,25 @@ FURTHER = {
         "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64",
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],
+    "measure": [
+        "measure --step --system this-machine.yaml --ranks 2 --budget 5 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
+        "--output steps.csv --calibrated calibrated.yaml",
+    ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",
     ],
     "scaling": [
         "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",
     ],
+    "check": [
+        "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
+    ],
     "catalog": [
         "catalog",
         "catalog llama-3-8b",
+    ],
+    "study": [
+        "study study.yaml --output again.csv --html report.html",
     ],
     "schema": [
         "schema",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
+    from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
     from traincast.model import Model
     from traincast.plan import Plan, Plans
@@ -47,6 +48,7 @@ __all__ = [
     "InputError",
     "Launch",
     "Limits",
+    "MeasuredMachine",
     "Metrics",
     "Model",
     "NothingFits",
@@ -66,6 +68,7 @@ __all__ = [
     "limits",
     "load_model",
     "load_system",
+    "measure",
     "metrics",
     "model_flops_per_token",
     "model_names",
@@ -91,6 +94,7 @@ _HOME = {
     "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
+    "measuring.measure": ["MeasuredMachine", "measure"],
     "metrics": ["Metrics", "metrics"],
     "model": ["Model"],
     "plan": ["Plan", "Plans"],

@@ -189,6 +189,9 @@ class Assumptions:
     collective_launch : float
         With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
         which issues collectives ahead of time.
+    all_gather_factor, reduce_scatter_factor, all_to_all_factor, message_factor : float
+        Time of an all-gather, a reduce-scatter, an all-to-all and a message relative to what the formulas of rings and messages say
+        of the network: a library may copy more, or reduce in another way, where it does not gather or send as it sums up.
     unfused_softmax_launches : float
         Operations more that the host issues in each direction where Megatron-LM's fused softmax does not work.
     microbatch_seconds : float
@@ -284,6 +287,10 @@ class Assumptions:
     straggling: float = 0
     protocols: bool = False
     collective_launch: float = 1
+    all_gather_factor: float = 1
+    reduce_scatter_factor: float = 1
+    all_to_all_factor: float = 1
+    message_factor: float = 1
     unfused_softmax_launches: float = 0
     microbatch_seconds: float = 0
     step_seconds: float = 0

@@ -202,11 +202,11 @@ class Explanation:
 def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
     """Gather what there is to say about a search: its outcomes, one per batch of candidates, and its best plans."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
-    sensitivity = _sensitivity(plans[0][1]) if plans else {}
+    moved = sensitivity(plans[0][1]) if plans else {}
     fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
     possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
     degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
-    return Explanation(outcomes, plans, sensitivity, degrees, excluded, fits_from=fits_from, possible=possible, **misses)
+    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, **misses)
 
 
 def _capacity(outcomes: tuple[Outcome, ...]) -> float:
@@ -214,7 +214,7 @@ def _capacity(outcomes: tuple[Outcome, ...]) -> float:
     return float(outcomes[0].system.accelerator.hbm_bytes)
 
 
-def _sensitivity(est: Estimate) -> dict[str, float]:
+def sensitivity(est: Estimate) -> dict[str, float]:
     """Relative change of the step time when each hardware figure is 10 % better, the plan as it is."""
     fast, *_, slow = est.system.tiers
     names = {

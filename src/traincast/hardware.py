@@ -35,12 +35,15 @@ class Accelerator:
         Peak of the vector units in single precision [FLOP/s].
     fp32_flops, fp8_flops, int8_flops, fp4_flops : Column, optional
         Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit (integers apart) and 4-bit numbers [FLOP/s].
-    matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
-        Shares of the peaks at 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
+    fp32_sustained, matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
+        Shares of the peaks at 32, 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
     matrix_burst : Column, optional
         Share of the peak at 16 bits that products sustain for a moment, before the power limit acts; where that differs.
     hbm_sustained : Column, optional
         Share of `hbm_bandwidth` that kernels which read and write achieve.
+    cache_bytes, cache_bandwidth : Column, optional
+        Traffic of a kernel that its caches hold [byte], and their bandwidth [byte/s]; where both are known, as much of the traffic
+        of every kernel runs at that.
     attention_fa1, attention_fa2, attention_fa3, attention_cudnn : Column, optional
         Shares of the peak at 16 bits that kernels of fused attention reach forward, on long rows of 128-wide heads.
     attention_backward : Column, optional
@@ -67,11 +70,14 @@ class Accelerator:
     fp8_flops: Column | None = None
     int8_flops: Column | None = None
     fp4_flops: Column | None = None
+    fp32_sustained: Column | None = None
     matrix_sustained: Column | None = None
     fp8_sustained: Column | None = None
     fp4_sustained: Column | None = None
     matrix_burst: Column | None = None
     hbm_sustained: Column | None = None
+    cache_bytes: Column | None = None
+    cache_bandwidth: Column | None = None
     attention_fa1: Column | None = None
     attention_fa2: Column | None = None
     attention_fa3: Column | None = None
@@ -99,6 +105,7 @@ class Accelerator:
             The share.
         """
         shares = {
+            "fp32": self.fp32_sustained,
             "16-bit": self.matrix_sustained,
             "fp8": self.fp8_sustained,
             "int8": self.matrix_sustained,
@@ -358,7 +365,8 @@ class System:
 
     def take(self, index: Any) -> "System":
         """Rows of the figures that are columns."""
-        return self.with_figures({path: value[index] for path, value in self.columns().items()})
+        columns = self.columns()
+        return self.with_figures({path: value[index] for path, value in columns.items()}) if columns else self
 
     def columns(self) -> dict[str, Any]:
         """The figures that are columns over machines."""

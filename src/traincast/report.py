@@ -58,7 +58,7 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
             out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
         out.print()
         if found.within_3_percent is not None:
-            first, any_of = map(_percent, found.within_3_percent)
+            first, any_of = map(likely, found.within_3_percent)
             more = f", {any_of} for one of these {len(found.plans)}" if len(found.plans) > 1 else ""
             paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
             out.print()
@@ -70,18 +70,31 @@ def print_found(found: Found, explanation: Explanation, elapsed: float, measures
     out.print(rejections(found.rejected))
 
 
-def header(est: Found | Estimate, gpus: int, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
-    """What is being answered, which batch was taken where none is known, and what times are of where there are any."""
-    model, job = est.model, f"{many(gpus, 'GPU')} of {est.system.name}"
-    out.print(Text(f"{model.name} ({rate(model.parameters, ' parameters')}) on {job}", style="bold"))
+def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
+    """What is being answered, and what is to be known about it."""
+    out.print(Text(title(est), style="bold"))
+    for line in remarks(est, usual_batch, timed):
+        out.print(line)
+
+
+def title(est: Found | Estimate) -> str:
+    """What is being answered."""
+    gpus = est.gpus if isinstance(est, Found) else int(est.plan.gpus)
+    return f"{est.model.name} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
+
+
+def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
+    """The batch, and whether it was taken because none is known; what is assumed, and what times are of where there are any."""
+    model = est.model
     batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
-    out.print(f"a step: {batch}; assumptions: {est.assumptions.name}")
+    lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
-        out.print(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
+        lines.append(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
     if timed and est.assumptions.errors_known:
-        out.print("times are calibrated to published runs; 90% of other runs lie within the limits")
+        lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
     elif timed and not est.assumptions.sustained_rates:
-        out.print("times are those of an idealised machine, not calibrated to a real one")
+        lines.append("times are those of an idealised machine, not calibrated to a real one")
+    return lines
 
 
 def heading(text: str) -> Text:
@@ -103,7 +116,7 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
     domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
     table = table_of(gap=1)
-    shown = [name for name in RANKED if name in ALWAYS or any(_cell(plan, name) for plan, _ in plans)]
+    shown = knobs_of([plan for plan, _ in plans])
     limits = plans[0][1].interval is not None
     for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
@@ -113,11 +126,16 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
     if price is not None:
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
-        cells = (_cell(plan, name) for name in shown)
-        told = (str(rank), *_figures(est), plan.strategy, *cells, _fast(plan))
+        cells = (cell(plan, name) for name in shown)
+        told = (str(rank), *_figures(est), plan.strategy, *cells, fast(plan))
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
         table.add_row(*told, *cost)
     return table
+
+
+def knobs_of(plans: Sequence[Plan]) -> list[str]:
+    """Knobs and choices that any of some plans uses."""
+    return [name for name in RANKED if name in ALWAYS or any(cell(plan, name) for plan in plans)]
 
 
 def _figures(est: Estimate) -> tuple[str, ...]:
@@ -126,15 +144,15 @@ def _figures(est: Estimate) -> tuple[str, ...]:
     if est.interval is None or est.fits_probability is None:
         return time, held
     high = float(est.interval[1])
-    return time, f"±{high / float(est.step_seconds) - 1:.0%}", held.removesuffix(" GiB"), _percent(est.fits_probability)
+    return time, f"±{high / float(est.step_seconds) - 1:.0%}", held.removesuffix(" GiB"), likely(est.fits_probability)
 
 
-def _percent(share: Column) -> str:
+def likely(share: Column) -> str:
     """A probability for people; never certain."""
     return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
-def _cell(plan: Plan, name: str) -> str:
+def cell(plan: Plan, name: str) -> str:
     """A knob or choice of a plan; empty where it is as usual or has no part in the plan."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
     if name == "order":  # the axes that differ
@@ -143,7 +161,7 @@ def _cell(plan: Plan, name: str) -> str:
     return str(value) if own.get(name, name in ALWAYS or value not in ("", getattr(USUAL, name))) else ""
 
 
-def _fast(plan: Plan) -> str:
+def fast(plan: Plan) -> str:
     """Members in one fast domain."""
     return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
@@ -155,8 +173,8 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     time = float(est.step_seconds)
     shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
     title = f"Time of a step: {shown}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
-    days = est.training_days
-    out.print(heading(title if days is None else f"{title}, {_days(days)} in all"))
+    whole_run = est.training_days
+    out.print(heading(title if whole_run is None else f"{title}, {days(whole_run)} in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
     if est.outside:
         paragraphs([f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}."], out)
@@ -167,7 +185,7 @@ def print_memory(est: Estimate, out: Console) -> None:
     """Memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    sure = "" if est.fits_probability is None else f" (probability {_percent(est.fits_probability)})"
+    sure = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
     out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
 
@@ -193,8 +211,8 @@ def print_metrics(measures: Metrics, out: Console) -> None:
         lines.append(f"the whole run: {', '.join(filter(None, whole))}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
         often = seconds(float(measures.checkpoint_interval))
-        days = "" if measures.effective_days is None else f", {_days(measures.effective_days)} with them"
-        lines.append(f"goodput {float(measures.goodput):.1%}: failures, restarts and a checkpoint every {often}{days}")
+        whole_run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
+        lines.append(f"goodput {float(measures.goodput):.1%}: failures, restarts and a checkpoint every {often}{whole_run}")
     out.print(heading("Utilisation and cost"))
     paragraphs(lines, out)
 
@@ -227,9 +245,9 @@ def _alike(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
             first = i
 
 
-def _days(days: Column) -> str:
+def days(number: Column) -> str:
     """A number of days, in whole days where there are many."""
-    return f"{days:,.0f} days" if days >= 100 else f"{days:.3g} days"
+    return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
 def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:

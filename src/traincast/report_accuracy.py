@@ -45,20 +45,20 @@ def print_validation(report: "Report", out: Console) -> None:
             table.add_section()
         total = one in report.totals
         style = "bold" if total else None
-        table.add_row(f"all {one.source}" if total else one.source, *_cells(one), style=style)
+        table.add_row(f"all {one.source}" if total else one.source, *summary_cells(one), style=style)
     out.print(table)
     _explained(report, out)
 
 
-def _cells(one: "Summary") -> list[str]:
+def summary_cells(one: "Summary") -> list[str]:
     """A summary's cells: errors of the step time, of ranking, of memory."""
     figures = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"), (one.spearman, ".2f"))
     rest = ((one.regret, ".1%"), (one.best_of_three, ".1%"), (one.memory, ".1%"))
     return [str(one.n), *("" if value is None else format(value, shown) for value, shown in (*figures, *rest))]
 
 
-def _explained(report: "Report", out: Console) -> None:
-    """What stands in the table, and why rows were skipped."""
+def meaning(report: "Report") -> list[str]:
+    """What stands in the table of errors."""
     lines = [
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
         "slower the one ranked first really is (regret), and the best of the three ranked first."
@@ -71,8 +71,13 @@ def _explained(report: "Report", out: Console) -> None:
         )
     if any((one.mape or 0) > FAR for one in report.totals):
         lines.append(STILL_FAR)
+    return lines
+
+
+def _explained(report: "Report", out: Console) -> None:
+    """What stands in the table, and why rows were skipped."""
     out.print()
-    paragraphs(lines, out)
+    paragraphs(meaning(report), out)
     skipped = [one for one in report.predictions if one.skipped is not None]
     if 0 < len(skipped) <= FEW:
         out.print(heading("Skipped"))
@@ -101,7 +106,7 @@ def accuracy_figure(report: "Report") -> "Figure":
     )
     families = [family_of(source_of(one.id, False)) for one in timed]
     causes = [(one.source, one.n, one.causes, one.unexplained) for one in budgets(timed, report.moe)]
-    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} published runs, assumptions: {report.assumptions}")
+    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} measured runs, assumptions: {report.assumptions}")
 
 
 def print_calibration(found: "Calibration", output: Path, out: Console) -> None:

@@ -18,7 +18,7 @@ NAMED: Final = 8  # settings that are listed
 def print_checked(found: Checked, out: Console) -> None:
     """All of it, one part after the other."""
     est, reading = found.est, found.reading
-    header(est, int(est.plan.gpus), out)
+    header(est, out)
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
     if reading.ignored:
         more = f" and {len(reading.ignored) - NAMED} more" if len(reading.ignored) > NAMED else ""

@@ -25,6 +25,7 @@ from traincast.written import check_output
 LEAST: Final = 4  # runs that one of them can be left out of
 SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (deviation of the logarithm), largest value; by weight
     "accelerator.matrix_sustained": (0.10, 1.0),
+    "accelerator.fp32_sustained": (0.10, 1.0),
     "accelerator.fp8_sustained": (0.10, 1.0),
     "accelerator.fp4_sustained": (0.10, 1.0),
     "accelerator.hbm_sustained": (0.08, 1.0),

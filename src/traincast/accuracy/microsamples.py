@@ -10,8 +10,9 @@ from traincast.accuracy.evidence import Samples
 from traincast.accuracy.kernel_benchmarks import ALONE, timed
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.parameters import Parameter, Setting, touching_system
+from traincast.assumptions import Assumptions
 from traincast.columns import Floats
-from traincast.hardware import System
+from traincast.hardware import Accelerator, System
 from traincast.operations.base import CollectiveKind, Pass
 from traincast.operations.base import Gemm as Product
 from traincast.recipes import PRECISIONS
@@ -25,27 +26,48 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "reducescatter": "reduce-scatter",
     "all2all": "all-to-all",
 }
-LOW: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}  # types of products and the recipes that use them
+RECIPES: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "fp32"}  # of a type; bf16 of any other
+MESSAGE: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # of one rank at a time
 NOISE: Final = {"collective": 0.10, "product": 0.05}  # relative error expected of a time
+
+
+def collective_seconds(system: System, assumed: Assumptions, seen: Sequence[Collective]) -> Floats:
+    """Predicted times of timed collectives, started one after the other, shape (rows,) [s]."""
+    alone = replace(assumed, collective_seconds=0.0, collective_launch=1.0)
+    seconds = np.empty(len(seen))
+    for op, rows in _alike([one.op for one in seen]).items():
+        g = np.array([float(seen[i].gpus_per_node) for i in rows])
+        n = np.array([float(seen[i].ranks) for i in rows])
+        near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
+        V = np.array([seen[i].size_bytes for i in rows])
+        seconds[rows] = collective((KINDS | MESSAGE)[op], V, Group(n, near), system, alone)
+    return seconds
+
+
+def product_seconds(gpu: Accelerator, assumed: Assumptions, seen: Sequence[Gemm]) -> Floats:
+    """Predicted times of timed products, each again and again, shape (rows,) [s]."""
+    alone = replace(assumed, burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
+    seconds = np.empty(len(seen))
+    for dtype, rows in _alike([one.dtype for one in seen]).items():
+        m, n, k, batch = (np.array([float(getattr(seen[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
+        recipe = PRECISIONS[RECIPES.get(dtype, "bf16")]
+        written = batch * 2 * recipe.width * m * n
+        product = Product(m, k, n, batch, low=recipe.casts > 0)
+        work = Pass((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
+        seconds[rows] = timed(work, gpu, alone, recipe)
+    return seconds
+
+
+def _alike(names: Sequence[str]) -> dict[str, list[int]]:
+    """Places of each name."""
+    return {name: [i for i, one in enumerate(names) if one == name] for name in dict.fromkeys(names)}
 
 
 def collectives(system: System, seen: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
     """Timed collectives as residuals."""
-    by = {op: [i for i, one in enumerate(seen) if one.op == op] for op in dict.fromkeys(one.op for one in seen)}
 
     def predicted(setting: Setting) -> Floats:
-        machine, assumed = (
-            setting.system(system),
-            replace(setting.assumed(USUAL, system), collective_seconds=0.0, collective_launch=1.0),
-        )
-        seconds = np.empty(len(seen))
-        for op, rows in by.items():
-            g = np.array([float(seen[i].gpus_per_node) for i in rows])
-            n = np.array([float(seen[i].ranks) for i in rows])
-            near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
-            V = np.array([seen[i].size_bytes for i in rows])
-            seconds[rows] = collective(KINDS[op], V, Group(n, near), machine, assumed)
-        return seconds
+        return collective_seconds(setting.system(system), setting.assumed(USUAL, system), seen)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
     measured = np.array([one.time_us * 1e-6 for one in seen])
@@ -54,20 +76,9 @@ def collectives(system: System, seen: Sequence[Collective], parameters: Sequence
 
 def products(system: System, seen: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
     """Timed matrix products as residuals."""
-    by = {dtype: [i for i, one in enumerate(seen) if one.dtype == dtype] for dtype in dict.fromkeys(one.dtype for one in seen)}
 
     def predicted(setting: Setting) -> Floats:
-        gpu = setting.system(system).accelerator
-        assumed = replace(setting.assumed(USUAL, system), burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
-        seconds = np.empty(len(seen))
-        for dtype, rows in by.items():
-            m, n, k, batch = (np.array([float(getattr(seen[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
-            recipe = PRECISIONS[LOW.get(dtype, "bf16")]
-            written = batch * 2 * m * n
-            product = Product(m, k, n, batch, low=dtype in LOW)
-            work = Pass((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
-            seconds[rows] = timed(work, gpu, assumed, recipe)
-        return seconds
+        return product_seconds(setting.system(system).accelerator, setting.assumed(USUAL, system), seen)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
     measured = np.array([one.time_us * 1e-6 for one in seen])

@@ -5,7 +5,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import (
+    OUTPUT,
+    QUESTION,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    key_of,
+    print_json,
+    write_html,
+)
+from traincast.cli.completion import names_of_systems
 from traincast.errors import InputError, Mistakes
 
 
@@ -19,9 +31,11 @@ def validate(
         str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
     ] = "calibrated",
     output: Annotated[
-        Path | None, Parameter(help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.")
+        Path | None,
+        Parameter(group=OUTPUT, help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."),
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.
@@ -31,23 +45,32 @@ def validate(
     from traincast.accuracy.validate import validate
     from traincast.written import check_output
 
+    mistakes = Mistakes("validate")
+    mistakes.of(check_html, html, force)
     if output is not None:
-        check_output(output, force, (".svg", ".pdf", ".png"))
-    report = validate(runs, assumptions, parts=output is not None)
+        from traincast.plots.style import ENDINGS
+
+        mistakes.of(check_output, output, force, ENDINGS)
+    mistakes.tell()
+    report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.plots import save
         from traincast.report_accuracy import accuracy_figure
 
         save(accuracy_figure(report), output)
+    if html is not None:
+        from traincast.pages import validations
+
+        write_html(validations.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}))
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | key_of(html))
     else:
         from traincast.report import console
         from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
-        if output is not None:
-            print(output)
+        for path in filter(None, (output, html)):
+            print(path)
 
 
 Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
@@ -56,7 +79,15 @@ Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=Tru
 @app.command
 def calibrate(
     *,
-    system: Annotated[str, Parameter(help="The system of the catalogue, or the file, that is most like yours.")],
+    system: Annotated[
+        str,
+        Parameter(
+            group=QUESTION,
+            metavar="SYSTEM",
+            completer=names_of_systems,
+            help="The system of the catalogue, or the file, that is most like yours.",
+        ),
+    ],
     runs: Annotated[Files, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
     log: Annotated[Files, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
     nccl: Annotated[Files, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
@@ -66,8 +97,8 @@ def calibrate(
         list[str] | None,
         Parameter(negative="", consume_multiple=True, help="What logs and tables do not say, such as model=llama-3-8b seq=4096."),
     ] = None,
-    output: Annotated[Path, Parameter(help="File of the calibrated system, .yaml, for --system.")],
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="File of the calibrated system, .yaml, for --system.")],
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Calibrate a system to what was measured on your own: a few runs, logs, nccl-tests, products. Three runs help.

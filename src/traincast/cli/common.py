@@ -1,16 +1,22 @@
 """What the commands share: the app, types of arguments, output, and progress."""
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
-from cyclopts import App, Parameter, Token, convert
+from cyclopts import App, Group, Parameter, Token, convert
 
+from traincast.cli.completion import names_of_choices
 from traincast.errors import InputError
 from traincast.version import __version__
+
+if TYPE_CHECKING:
+    from traincast.pages.page import Page
 
 
 def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -20,21 +26,32 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
+QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # what options are about, as help pages tell it
+KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
+OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
     default_parameter=Parameter(converter=_whole),
     name="traincast",
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
     help_format="plaintext",
+    group_commands=Group("Options", sort_key=99),
+    group_arguments=QUESTION,
+    group_parameters=OPTIONS,
     suppress_keyboard_interrupt=False,
 )
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
+HtmlFile = Annotated[
+    Path | None,
+    Parameter(name="--html", group=OUTPUT, help="Write a report to this file, .html: one page with figures, sources and all."),
+]
+Force = Annotated[bool, Parameter(negative="", group=OUTPUT, help="Overwrite the files that are written.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")]
 
 
 @contextmanager
-def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
-    """A progress bar on standard error, silent where that is no terminal."""
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, silent where that is no terminal: done, of how much, candidates decided."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
@@ -42,24 +59,48 @@ def progress(name: str) -> Iterator[Callable[[int, int, int], None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
 
-        def told(done: int, total: int, candidates: int) -> None:
+        def told(done: float, total: float, candidates: int = 0) -> None:
             nonlocal decided
             decided += candidates
-            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s"
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
             bar.update(task, completed=done, total=total, rate=rate)
 
         yield told
 
 
 class _Reply:
-    """Whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
 
+    typed: tuple[str, ...] = ()
     wanted = printed = False
 
 
 def begin_reply(arguments: Sequence[str]) -> None:
-    """Take note of whether JSON is wanted, even if the rest of the command line cannot be understood."""
+    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    _Reply.typed = tuple(arguments)
     _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.pages.drawings import require_figures
+        from traincast.written import check_output
+
+        check_output(html, force, (".html",))
+        require_figures()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.pages.page import write
+
+    write(page, html, shlex.join(("traincast", *_Reply.typed)))
+
+
+def key_of(html: Path | None) -> dict[str, str]:
+    """Where a report is, for machines."""
+    return {} if html is None else {"html": str(html)}
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -3,11 +3,33 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json, progress
+from traincast.cli.common import (
+    KNOBS,
+    OUTPUT,
+    QUESTION,
+    SEARCH,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    key_of,
+    print_json,
+    progress,
+    write_html,
+)
+from traincast.cli.completion import (
+    names_of_assumptions,
+    names_of_frameworks,
+    names_of_models,
+    names_of_strategies,
+    names_of_systems,
+)
 from traincast.errors import InputError, Mistakes, NothingFits
 from traincast.frameworks import SEARCHED
 from traincast.plan import Plan
@@ -15,17 +37,36 @@ from traincast.units import counted
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
+    from traincast.explain import Explanation
     from traincast.hardware import System
     from traincast.metrics import Metrics
     from traincast.model import Model
     from traincast.search import Found
 
-ModelName = Annotated[str, Parameter(help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.")]
-SystemName = Annotated[str, Parameter(help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.")]
+ModelName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="MODEL",
+        completer=names_of_models,
+        help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.",
+    ),
+]
+SystemName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="SYSTEM",
+        completer=names_of_systems,
+        help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.",
+    ),
+]
 Assumed = Annotated[
     str | None,
     Parameter(
-        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata)."
+        group=QUESTION,
+        completer=names_of_assumptions,
+        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata).",
     ),
 ]
 
@@ -141,20 +182,33 @@ def plan(
     /,
     *,
     system: SystemName,
-    gpus: Annotated[int, Parameter(help="GPUs in the job; a plan uses all of them.")],
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
+    gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
     framework: Annotated[
-        str | None, Parameter(help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.")
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_frameworks,
+            help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.",
+        ),
     ] = None,
     strategy: Annotated[
-        str | None, Parameter(help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.")
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_strategies,
+            help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.",
+        ),
     ] = None,
     objective: Annotated[
-        Literal["time", "throughput", "cost", "memory"], Parameter(help="What is best; all but memory rank as time does.")
+        Literal["time", "throughput", "cost", "memory"],
+        Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
     ] = "time",
-    top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
-    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,  # type: ignore[valid-type]
+    top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
+    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,  # type: ignore[valid-type]
     assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Find the best plan by searching every candidate. Any knob can be held to one value, such as --tp 8 or --zero 3.
@@ -164,6 +218,7 @@ def plan(
     from traincast.search import ask
 
     mistakes = Mistakes("search")
+    mistakes.of(check_html, html, force)
     wanted, machine, gbs = asked.read(mistakes, model, system)
     held = {name: value for name, value in vars(locks).items() if value is not None}
     asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
@@ -174,16 +229,29 @@ def plan(
         best = found.best
         elapsed = time.perf_counter() - begin
     explanation = found.explain()
+    if html is not None:
+        _report_search(found, explanation, asked, html)
     if json:
-        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()})
+        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()} | key_of(html))
     elif best is not None:
         from traincast.report import console, header, print_found
 
         out = console()
-        header(found, found.gpus, out, asked.leaves_batch(found.model))
+        header(found, out, asked.leaves_batch(found.model))
         print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
+    if html is not None and not json:
+        print(html)
     if best is None:
         raise NothingFits(str(explanation))
+
+
+def _report_search(found: "Found", explanation: "Explanation", asked: Asked, html: Path) -> None:
+    """Write the report on a search."""
+    from traincast.pages import searches
+    from traincast.report import remarks
+
+    measures = None if found.best is None else asked.metrics(found.best[1])
+    write_html(searches.page(found, explanation, measures, remarks(found, asked.leaves_batch(found.model))), html)
 
 
 @app.command
@@ -192,29 +260,40 @@ def estimate(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*")] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
-    operations: Annotated[bool, Parameter(negative="", help="Show every operation of a layer as well.")] = False,
+    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Estimate one plan: time and memory of a step. Without any --fast-* the fastest placement is chosen.
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    est = estimated(asked, model, system, plan or Plan(), assumptions)
+    mistakes = Mistakes("estimate")
+    mistakes.of(check_html, html, force)
+    est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
+    if html is not None:
+        from traincast.pages import estimates
+        from traincast.report import remarks
+
+        write_html(estimates.page(est, asked.metrics(est), remarks(est, asked.leaves_batch(est.model))), html)
     if json:
         told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
-        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}))
+        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}) | key_of(html))
     else:
         from traincast.report import console, header, print_breakdowns, print_metrics, print_operations
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model))
+        header(est, out, asked.leaves_batch(est.model))
         print_breakdowns(est, out)
         print_metrics(asked.metrics(est), out)
         if operations:
             print_operations(est, out)
+        if html is not None:
+            print(html)
     require_fit(est)
 
 
@@ -224,8 +303,8 @@ def memory(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*")] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
+    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -247,17 +326,25 @@ def memory(
         from traincast.report_advice import print_kept
 
         out = console()
-        header(est, int(est.plan.gpus), out, asked.leaves_batch(est.model), timed=False)
+        header(est, out, asked.leaves_batch(est.model), timed=False)
         print_devices(est, out)
         print_kept(est, out)
     require_fit(est)
 
 
-def estimated(asked: Asked, model: str, system: str, plan: Plan, assumptions: str | None, usual: int | None = None) -> "Estimate":
-    """The estimate of a plan, once everything asked is found usable."""
+def estimated(
+    asked: Asked,
+    model: str,
+    system: str,
+    plan: Plan,
+    assumptions: str | None,
+    usual: int | None = None,
+    mistakes: Mistakes | None = None,
+) -> "Estimate":
+    """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
     from traincast.estimate import check_assumptions, check_size, estimate
 
-    mistakes = Mistakes("estimate")
+    mistakes = mistakes or Mistakes("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
     mistakes.of(check_assumptions, assumptions, "calibrated")
     mistakes.of(check_size, machine, plan.gpus)

@@ -5,12 +5,28 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, fail, print_json, progress, tell_failure
-from traincast.errors import InputError, not_whole
+from traincast.cli.common import (
+    OUTPUT,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    fail,
+    key_of,
+    print_json,
+    progress,
+    tell_failure,
+    write_html,
+)
+from traincast.errors import InputError, Mistakes, not_whole
+
+if TYPE_CHECKING:
+    from traincast.study import Study
 
 
 @app.command
@@ -18,12 +34,15 @@ def study(
     file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
     /,
     *,
-    output: Annotated[Path, Parameter(help="Where the table goes: .parquet, .csv or .json.")],
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the table goes: .parquet, .csv or .json.")],
     workers: Annotated[int, Parameter(help="Local processes.")] = 1,
     dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
     mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
     shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output, and drop parts of another study.")] = False,
+    html: HtmlFile = None,
+    force: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
@@ -33,11 +52,16 @@ def study(
     from traincast import executors
     from traincast.studyfile import load_study
 
-    asked, part = load_study(file), executors.Shard.read(shard)
-    if problems := not_whole("workers", workers):
-        raise InputError("study", problems)
-    if dask and mpi:
-        raise InputError("study", ["--dask and --mpi: give one of them"])
+    mistakes = Mistakes("study")
+    known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
+    problems = not_whole("workers", workers)
+    problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
+    if html is not None and shards is not None and shards.n > 1:
+        problems.append("--html: a shard is not the whole study; traincast merge writes its report")
+    if problems:
+        mistakes.errors.append(InputError("study", problems))
+    mistakes.of(check_html, html, force)
+    asked, part = mistakes.settled(known), mistakes.settled(shards)
     where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     begin = time.perf_counter()
     try:
@@ -51,7 +75,7 @@ def study(
                 sys.stdout.flush()
             os._exit(130)
         fail(told_how, 130)
-    _told(asked.name, output, written, time.perf_counter() - begin, json)
+    _told(asked, output, written, time.perf_counter() - begin, html, json)
 
 
 Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
@@ -63,7 +87,7 @@ def plot(
     /,
     *,
     kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
-    output: Annotated[Path, Parameter(help="Where the figure goes: .svg, .pdf or .png.")],
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
     x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
     y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
     gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
@@ -71,7 +95,7 @@ def plot(
     system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
     strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
     gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Draw a figure of a study or of a plan.
@@ -80,9 +104,10 @@ def plot(
     """
     from traincast.plots import save
     from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study
+    from traincast.plots.style import ENDINGS
+    from traincast.written import check_output
 
-    if output.exists() and not force:
-        raise InputError(str(output), ["is there already; --force overwrites it"])
+    check_output(output, force, ENDINGS)
     if kind in OF_A_PLAN:
         figure = draw_plan(file, kind)
     else:
@@ -99,8 +124,9 @@ def merge(
     file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
     /,
     *,
-    output: Annotated[Path, Parameter(help="The output that the shards were given.")],
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="The output that the shards were given.")],
+    html: HtmlFile = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Merge the shards of a study into its table.
@@ -112,21 +138,30 @@ def merge(
     from traincast.studyfile import load_study
     from traincast.written import check_output
 
-    asked = load_study(file)
-    check_output(output, force, FORMATS)
-    begin = time.perf_counter()
+    mistakes = Mistakes("merge")
+    known = mistakes.of(load_study, file)
+    mistakes.of(check_output, output, force, FORMATS)
+    mistakes.of(check_html, html, force)
+    asked, begin = mistakes.settled(known), time.perf_counter()
     executors.Parts.of(asked, output, create=False).write(output, force)
-    _told(asked.name, output, True, time.perf_counter() - begin, json)
+    _told(asked, output, True, time.perf_counter() - begin, html, json)
 
 
-def _told(name: str, output: Path, written: bool, elapsed: float, as_json: bool) -> None:
-    """Say what a study gave."""
-    from traincast.results import count
+def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
+    """Say what a study gave, in a report as well where one is wanted."""
+    from traincast import results
 
-    rows, decided = count(output) if written else (None, None)
+    rows, decided = results.count(output) if written else (None, None)
+    if html is not None:
+        from traincast.pages import studies
+
+        write_html(studies.page(results.written(output, asked), (*asked.models, *asked.systems)), html)
     if as_json:
-        print_json({"study": name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed})
+        told = {"study": asked.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
+        print_json(told | key_of(html))
     elif written:
-        print(f"{name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        print(f"{asked.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        if html is not None:
+            print(html)
     else:
-        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
+        print(f"{asked.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Final
 
+from traincast.choices import chunks
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
 from traincast.frameworks import Framework
@@ -44,12 +45,12 @@ class Change:
             merged[name] = merged.get(name, 1) * factor
         return Change(merged, {**self.chosen, **other.chosen})
 
-    def of(self, plan: Plan) -> Plan | None:
-        """The changed plan, its placement and layout left open; None where a degree would not be whole."""
+    def of(self, plan: Plan, layers: int) -> Plan | None:
+        """The changed plan for so many layers, its placement left open; None where a degree would not be whole."""
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
             return None
-        new: dict[str, Any] = {**dict.fromkeys(PLACED), "layout": "", **{name: int(value) for name, value in degrees.items()}}
+        new: dict[str, Any] = {**dict.fromkeys(PLACED), **{name: int(value) for name, value in degrees.items()}}
         new |= self.chosen
         pp, cp, tp = (new.get(name, getattr(plan, name)) for name in ("pp", "cp", "tp"))
         if pp == 1:
@@ -58,6 +59,7 @@ class Change:
             new |= {"cp_kind": "none", "ulysses": 1}
         elif plan.cp == 1:
             new |= {"cp_kind": "ring"}
+        new["layout"] = _layout(plan, pp * new.get("vp", plan.vp), layers)
         if plan.etp > 1:
             new["etp"] = tp
         if new.get("recompute", "full") != "full":
@@ -66,6 +68,14 @@ class Change:
             return replace(plan, **new)
         except InputError:
             return None
+
+
+def _layout(plan: Plan, number: int, layers: int) -> str:
+    """Layers of so many chunks: as they are where their number stays, even where they were even, else balanced."""
+    now = chunks(plan.layout)
+    if len(now) in (0, number):
+        return plan.layout
+    return ",".join([str(layers // number)] * number) if len(set(now)) == 1 and number > 1 and layers % number == 0 else ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,7 @@ class Bench:
 
     def tried(self, change: Change) -> Tried | None:
         """A change re-estimated; None where it cannot be, or the framework cannot be told."""
-        plan = change.of(self.plan)
+        plan = change.of(self.plan, self.est.model.layers)
         if plan is None:
             return None
         try:

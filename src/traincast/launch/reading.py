@@ -175,6 +175,8 @@ def launch_of(
             assumed.append(f"{name} = {given} as asked for, not {told[name]} as in the file")
         if given is not None:
             told = {key: value for key, value in told.items() if key != "dp" or name not in DEGREES} | {name: given}
+    if {"pp", "vp"} & set(knobs):
+        told.pop("chunks", None)
     transformer = model
     if transformer is None:
         transformer = mistakes.of(_model, reading, told, assumed)

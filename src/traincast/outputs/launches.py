@@ -42,7 +42,7 @@ CHECK = record(
         "ignored": listed("all others", text("a setting")),
         "assumed": listed("what had to be taken for granted", text("in words")),
         "estimate": said(ESTIMATE, "what is predicted of it"),
-        "best": or_null(said(ESTIMATE, "the best plan on the same GPUs that the framework can run and be told; null where none fits")),
+        "best": or_null(said(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")),
         "best_settings": listed("settings of the best plan that differ", SETTING),
         "longer_than_best": or_null(number("by how much the step is longer than the best plan's, as a share")),
         "changes": listed("changes of one thing that fit and help, the fastest first", CHANGE),

@@ -1,7 +1,7 @@
 """Outputs of `plan`, `estimate` and `memory`."""
 
 from traincast.outputs.estimates import ANSWER, BRIEF, BYTES_PER_PARAMETER, CASE, ESTIMATE, MEMORY_PARTS, METRICS
-from traincast.outputs.vocabulary import Schema, by_name, listed, number, or_null, record, said, text, whole
+from traincast.outputs.vocabulary import REPORT, Schema, by_name, listed, number, or_null, record, said, text, whole
 
 EXPLANATION = record(
     "why",
@@ -55,6 +55,7 @@ SEARCH = record(
     sometimes={
         "first_within_3_percent": number("probability that the first of `plans` is really within 3 % of the best candidate"),
         "listed_within_3_percent": number("probability that any of `plans` is; both only where errors are known and time ranks"),
+        **REPORT,
     },
 )
 
@@ -87,7 +88,8 @@ OPERATION = record(
 ONE_PLAN = record(
     "time and memory of one plan",
     {**CASE, "estimate": ESTIMATE, "metrics": METRICS},
-    sometimes={"operations": listed("with `--operations`: every operation, once for each kind of layer it is in", OPERATION)},
+    sometimes={"operations": listed("with `--operations`: every operation, once for each kind of layer it is in", OPERATION)}
+    | REPORT,
 )
 MEMORY = record(
     "memory of every stage of the pipeline",

@@ -69,6 +69,9 @@ def or_null(one: Schema) -> Schema:
     return one | {"type": [one["type"], "null"]}
 
 
+REPORT: Final = {"html": text("with `--html`: the report written")}
+
+
 def said(one: Schema, about: str) -> Schema:
     """A record that has a title, in a place where there is more to say about it."""
     return one | {"description": about}

@@ -4,9 +4,11 @@ from traincast.plots.accuracy import accuracy
 from traincast.plots.contours import contour
 from traincast.plots.designs import design_space
 from traincast.plots.limits import utilisation_by_cluster, utilisation_by_compute
-from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
+from traincast.plots.plans import pareto, roofline, tornado
+from traincast.plots.steps import memory_waterfall, stage_memory, time_waterfall
 from traincast.plots.studies import optima, strong_scaling
-from traincast.plots.style import save
+from traincast.plots.style import save, to_svg
+from traincast.plots.timelines import timeline
 
 __all__ = [
     "accuracy",
@@ -17,7 +19,11 @@ __all__ = [
     "pareto",
     "roofline",
     "save",
+    "stage_memory",
     "strong_scaling",
+    "time_waterfall",
+    "timeline",
+    "to_svg",
     "tornado",
     "utilisation_by_cluster",
     "utilisation_by_compute",

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from traincast.errors import InputError
 from traincast.load import load_model, load_system
 from traincast.plots.contours import contour
-from traincast.plots.plans import memory_waterfall, pareto, roofline, tornado
+from traincast.plots.plans import pareto, roofline, tornado
+from traincast.plots.steps import memory_waterfall
 from traincast.plots.studies import optima, strong_scaling
 from traincast.results import Results, read
 from traincast.search import Found, search

@@ -1,4 +1,4 @@
-"""Figures of a plan's estimate (roofline, memory) and of a search (Pareto front, sensitivities)."""
+"""Figures of a plan's operations (roofline) and of a search (Pareto front, sensitivities)."""
 
 from itertools import product
 from typing import Any, Final
@@ -14,12 +14,11 @@ from traincast.estimate import Estimate, estimate
 from traincast.evaluation import Outcome, evaluate
 from traincast.explain import space_of
 from traincast.hardware import System
-from traincast.plan import Plan
+from traincast.plots.steps import single
 from traincast.plots.style import (
     BLACK,
     BLUE,
     COLUMN,
-    COMPONENTS,
     GREY,
     ORANGE,
     SMALL,
@@ -35,6 +34,7 @@ from traincast.plots.style import (
 from traincast.search import Found
 
 CHANGE: Final = 0.1  # by how much each hardware figure is changed
+LONGEST: Final = 24  # characters of a name beside an axis
 LABELLED: Final = 8  # operations named in a roofline
 WAYS: Final = {"forward": "o", "backward": "^"}  # passes → markers
 TORNADO: Final[tuple[tuple[float, str, dict[str, Any]], ...]] = (  # where a bar lies, what it says, how it looks
@@ -57,7 +57,7 @@ def roofline(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    _single(est, "roofline")
+    single(est, "roofline")
     rows = [(row, way) for row in est.operations() for way in WAYS if row[f"{way}_bytes"] > 0]
     matrix = np.array([row[f"{way}_matrix_flops"] for row, way in rows])
     flops = matrix + np.array([row[f"{way}_vector_flops"] for row, way in rows])
@@ -107,51 +107,6 @@ def _roofs(ax: Axes, chip: Any, intensity: Floats, reached: Floats) -> None:
 
 
 @styled
-def memory_waterfall(est: Estimate) -> Figure:
-    """Memory of the fullest rank, component on component, against capacity.
-
-    Parameters
-    ----------
-    est : Estimate
-        Of one plan.
-
-    Raises
-    ------
-    InputError
-        If it is of columns of plans.
-    """
-    _single(est, "memory waterfall")
-    figure, (ax,) = panels(1, width=COLUMN)
-    held = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
-    capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
-    total = float(in_unit("memory_bytes", est.memory_bytes))
-    under = 0.0
-    for place, (name, size) in enumerate(held.items()):
-        colour, hatch = COMPONENTS[name]
-        ax.bar(place, size, bottom=under, color=colour, hatch=hatch, edgecolor="white", linewidth=0, width=0.7)
-        ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=GREY, linewidth=0.6)
-        _written(ax, place, under + size, size)
-        under += size
-    ax.bar(len(held), total, color=GREY, width=0.7)
-    _written(ax, len(held), total, total)
-    unit = unit_of("memory_bytes")[0]
-    told = f"capacity {capacity:.1f} {unit}" + ("" if est.fits else f": {total - capacity:.1f} {unit} too little")
-    ax.axhline(capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=told)
-    figure.legend(loc="outside lower center")
-    ax.set_ylim(0, max(capacity, total) * 1.12)
-    ax.set_xticks(range(len(held) + 1), [*held, "total"])
-    ax.set_ylabel(label("memory_bytes"))
-    ax.set_title(f"{est.model.name} on {est.system.name}\n{est.plan}", fontsize=SMALL)
-    return figure
-
-
-def _written(ax: Axes, place: float, top: float, size: float) -> None:
-    """A bar's size above it."""
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
-
-
-@styled
 def pareto(found: Found) -> Figure:
     """Time against memory of everything that fits, with the front and the winner.
 
@@ -185,13 +140,15 @@ def pareto(found: Found) -> Figure:
 
 
 @styled
-def tornado(found: Found) -> Figure:
+def tornado(found: Found, least: float = 0.0) -> Figure:
     """Change of step time when each hardware figure is 10 % less or more, the plan as it is and the plan re-optimised.
 
     Parameters
     ----------
     found : Found
         A search.
+    least : float
+        Share of the step time by which a figure must change it to be drawn.
 
     Raises
     ------
@@ -202,20 +159,21 @@ def tornado(found: Found) -> Figure:
         raise InputError("tornado", [f"none of {found.candidates:,} candidates fits on {found.gpus:,} × {found.system.name}"])
     paths = [path for path in found.system.figures() if path in COLUMNS]
     changes = 100 * (_changed(found, paths) / found.least_seconds - 1)  # plan fixed or not, figure, less or more
-    order = np.argsort(np.abs(changes).max(axis=(0, 2)), kind="stable")
-    figure, (ax,) = panels(1, width=5.2, height=0.9 + 0.27 * len(paths))
+    most = np.abs(changes).max(axis=(0, 2))
+    order = np.argsort(most, kind="stable")[np.sum(most < 100 * least) :]
+    figure, (ax,) = panels(1, width=5.2, height=0.9 + 0.27 * len(order))
     for (shift, way, look), row in zip(TORNADO, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (ORANGE, BLUE), "−+", strict=True):
             _bars(
                 ax,
-                np.arange(len(paths), dtype=np.float64) + shift,
+                np.arange(len(order), dtype=np.float64) + shift,
                 change,
                 color=colour,
                 label=f"{sign}{100 * CHANGE:.0f} %, {way}",
                 **look,
             )
     ax.axvline(0, color=BLACK, linewidth=0.6)
-    ax.set_yticks(range(len(paths)), [_named(found.system, paths[i]) for i in order])
+    ax.set_yticks(range(len(order)), [_named(found.system, paths[i]) for i in order])
     ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]")
     ax.grid(True, axis="x")
     figure.suptitle(f"{found.model.name} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
@@ -253,10 +211,7 @@ def _named(system: System, path: str) -> str:
     """A hardware figure in words, with the tier of network it is of."""
     part, _, number = path.rpartition(".")[0].partition(".")
     name = label(path, "")
-    return f"{system.tiers[int(number)].name}: {name[0].lower()}{name[1:]}" if part == "network" else name
-
-
-def _single(est: Estimate, what: str) -> None:
-    """Refuse columns of plans."""
-    if not isinstance(est.plan, Plan):
-        raise InputError(what, ["the estimate is of columns of plans: give one plan"])
+    if part != "network":
+        return name
+    tier = system.tiers[int(number)].name
+    return f"{tier if len(tier) <= LONGEST else tier[: LONGEST - 1] + '…'}: {name[0].lower()}{name[1:]}"

@@ -1,8 +1,11 @@
 """What all figures share: palette, labels with units, rows of a study's table, and files."""
 
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, ParamSpec
@@ -51,6 +54,7 @@ STYLE: Final[dict[str, Any]] = {
     "legend.handlelength": 2.4, "axes.linewidth": 0.6, "lines.linewidth": 1.1, "lines.markersize": 3.5, "hatch.linewidth": 0.5,
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": False, "grid.color": "#dddddd",
     "grid.linewidth": 0.5, "savefig.dpi": 200, "svg.hashsalt": "traincast", "svg.fonttype": "none", "pdf.fonttype": 42,
+    "text.parse_math": False,  # a name may hold a dollar sign
 }  # fmt: skip
 ENDINGS: Final[dict[str, dict[str, Any]]] = {
     ".svg": {"Date": None},
@@ -60,12 +64,20 @@ ENDINGS: Final[dict[str, dict[str, Any]]] = {
 SHOWN: Final = {"byte": ("GiB", GIB), "byte/s": ("GB/s", 1e9), "FLOP/s": ("TFLOP/s", 1e12)}  # unit → unit on paper, its size in SI
 
 
+@contextmanager
+def _style() -> Iterator[None]:
+    """The style of all figures; characters that the font lacks are the reader's to show."""
+    with context(STYLE, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
+        yield
+
+
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Draw in the style of all figures, whatever the caller's settings, which stay as they are."""
 
     @wraps(draw)
     def inside(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with context(STYLE, after_reset=True):
+        with _style():
             return draw(*args, **kwargs)
 
     return inside
@@ -97,8 +109,15 @@ def save(figure: Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check_output(path, True, ENDINGS)
-    with beside(path) as partial, context(STYLE, after_reset=True):
+    with beside(path) as partial, _style():
         figure.savefig(partial, format=path.suffix[1:], metadata=ENDINGS[path.suffix])
+
+
+def to_svg(figure: Figure) -> str:
+    """A figure as SVG, transparent; the same figure gives the same text."""
+    with StringIO() as text, _style():
+        figure.savefig(text, format="svg", metadata=ENDINGS[".svg"], transparent=True)
+        return text.getvalue()
 
 
 def unit_of(name: str) -> tuple[str, float]:

@@ -43,11 +43,14 @@ class AcceleratorPart(Part):
     fp8_flops: FlopRate | None = None
     int8_flops: FlopRate | None = None
     fp4_flops: FlopRate | None = None
+    fp32_sustained: Share | None = None
     matrix_sustained: Share | None = None
     fp8_sustained: Share | None = None
     fp4_sustained: Share | None = None
     matrix_burst: Share | None = None
     hbm_sustained: Share | None = None
+    cache_bytes: Bytes | None = None
+    cache_bandwidth: ByteRate | None = None
     attention_fa1: Share | None = None
     attention_fa2: Share | None = None
     attention_fa3: Share | None = None

@@ -47,7 +47,8 @@ def collective(
         Data over the slowest tier, and one latency per hop; 0 for a group of one [s].
     """
     if kind == "all-to-all":
-        return all_to_all(V, members, system, assumed, copies)
+        seconds = all_to_all(V, members, system, assumed, copies)
+        return seconds if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * seconds
     if kind == "send":
         return _neighbour(V, members, system, assumed)
     return line(kind, members, system, assumed).seconds(V)
@@ -75,6 +76,10 @@ class Line(NamedTuple):
         """Time in which a volume V streams over the slowest link, without latency [s]."""
         return V * self.per_byte
 
+    def scaled(self, factor: Column) -> "Line":
+        """So many times as long."""
+        return Line(factor * self.hops, factor * self.per_byte)
+
 
 Curve = Line | Protocols
 
@@ -84,6 +89,13 @@ def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpti
 
     Traffic that is `data_parallel` has all groups of a domain at work at once.
     """
+    curve = _line(kind, members, system, assumed, data_parallel)
+    factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(kind, 1.0)
+    return curve if factor == 1 else curve.scaled(factor)
+
+
+def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
+    """The same as the formulas of rings have it."""
     if assumed.protocols:
         return protocols.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
     n, near = members
@@ -174,5 +186,7 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
         Latency and V over the effective bandwidth [s].
     """
     if assumed.protocols:
-        return protocols.message(V, tier, inner, assumed.collective_launch)
-    return tier.latency + V / effective(tier)
+        seconds = protocols.message(V, tier, inner, assumed.collective_launch)
+    else:
+        seconds = tier.latency + V / effective(tier)
+    return seconds if assumed.message_factor == 1 else assumed.message_factor * seconds

@@ -102,6 +102,10 @@ class Way(NamedTuple):
             stream = stream + self.root * root_V
         return self.start + stream
 
+    def scaled(self, factor: Column) -> "Way":
+        """So many times as long: every term is proportional to what is given here."""
+        return Way(*(None if one is None else factor * one for one in self))  # type: ignore[arg-type]  # the first two are given
+
 
 class Protocols(NamedTuple):
     """Time of a collective over its volume: the fastest way, after the start.
@@ -125,6 +129,10 @@ class Protocols(NamedTuple):
     def streaming(self, V: Column) -> Column:
         """Time in which a volume V streams over the slowest link of a ring, without latency [s]."""
         return V * self.ways[1].per_byte
+
+    def scaled(self, factor: Column) -> "Protocols":
+        """So many times as long."""
+        return Protocols(factor * self.launch, tuple(way.scaled(factor) for way in self.ways))
 
 
 class _Path(NamedTuple):

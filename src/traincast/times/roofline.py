@@ -65,6 +65,30 @@ def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
     return gpu.hbm_bandwidth * (assumed.memory_efficiency if known is None else known)
 
 
+def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Time of a kernel's memory traffic: what caches hold at their bandwidth, the rest at that of the memory.
+
+    Parameters
+    ----------
+    nbytes : Column
+        The traffic; a column over plans [byte].
+    gpu : Accelerator
+        Supplies the bandwidths; without those of caches everything comes from the memory.
+    assumed : Assumptions
+        Whether the accelerator's own figures are asked for.
+
+    Returns
+    -------
+    Column
+        Time; a column over plans [s].
+    """
+    rate = memory_rate(gpu, assumed)
+    if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.sustained_bandwidth:
+        return nbytes / rate
+    near = np.minimum(nbytes, gpu.cache_bytes)
+    return near / gpu.cache_bandwidth + (nbytes - near) / rate
+
+
 def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Memory traffic not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
 
@@ -87,12 +111,11 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assum
     Column
         Exposed time; a column over plans [s].
     """
-    rate = memory_rate(gpu, assumed)
     if work.kernels and not assumed.launch_hides_traffic:
         compute = compute - _launch(work, assumed)
     late = _always_exposed(work, assumed)
-    traffic = work.nbytes / rate
-    return excess(traffic - compute) if late is None else np.maximum(traffic - compute, late / rate)
+    traffic = streamed(work.nbytes, gpu, assumed)
+    return excess(traffic - compute) if late is None else np.maximum(traffic - compute, streamed(late, gpu, assumed))
 
 
 def _always_exposed(work: Pass, assumed: Assumptions) -> Column | None:

@@ -1,0 +1,1 @@
+"""Results as HTML: reports in one file (`--html`), and cards in notebooks."""

@@ -1,0 +1,105 @@
+"""Building blocks of pages and of cards in notebooks: tables, bars, lists of figures, sections."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from traincast.advice import label
+from traincast.columns import Column
+from traincast.pages.markup import Html, element, joined, markup
+
+MOST: Final = 400  # rows of a table that are shown
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page.
+
+    Parameters
+    ----------
+    key : str
+        Its name in addresses.
+    title : str
+        Its heading.
+    content : Html
+        What it says.
+    """
+
+    key: str
+    title: str
+    content: Html
+
+
+def paragraph(*content: object, class_: str | None = None) -> Html:
+    """A paragraph."""
+    return element("p", *content, class_=class_)
+
+
+def items(lines: Iterable[object]) -> Html:
+    """A list."""
+    return element("ul", *(element("li", line) for line in lines))
+
+
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()) -> Html:
+    """A table; the first cell of a row is its heading.
+
+    Parameters
+    ----------
+    caption : str
+        What it shows.
+    header : sequence of str
+        Headings of its columns.
+    rows : iterable of sequences
+        Its cells.
+    words : collection of str
+        Columns that hold words, not numbers; as the first always does.
+    """
+    looks = ["words" if not i or name in words else None for i, name in enumerate(header)]
+    some = list(rows)
+    body = [
+        element("tr", *(element("td" if i else "th", cell, class_=look, scope=None if i else "row") for i, (cell, look) in cells))
+        for cells in (list(enumerate(zip(row, looks, strict=True))) for row in some[:MOST])
+    ]
+    names = (element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True))
+    cut = f" (the first {MOST:,} of {len(some):,} rows)" if len(some) > MOST else ""
+    inside = element("table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body))
+    return element("div", inside, class_="wide", role="region", tabindex=0, aria_label=caption)
+
+
+def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:
+    """Parts of a whole as a table, each with its share, also as a bar."""
+    shares = {name: float(value) / whole for name, value in parts.items() if value}
+    rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
+    return table(caption, ("part", what, "share", ""), rows, words=("",))
+
+
+def _bar(share: float) -> Html:
+    """A share as the length of a bar."""
+    return element("span", class_="bar", style=f"width:{100 * min(share, 1):.2f}%")
+
+
+def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
+    """The figures that matter: what, how much, and a remark each."""
+    return element(
+        "dl",
+        *(
+            element("div", element("dt", what), element("dd", value), element("dd", note, class_="note"))
+            for what, value, note in figures
+        ),
+        class_="tiles",
+    )
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Html:
+    """Names and what they stand for."""
+    return element("dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs")
+
+
+def code(text: object) -> Html:
+    """Something to type, or a plan as it is typed."""
+    return element("code", markup(text))
+
+
+def listing(text: str) -> Html:
+    """Lines to copy."""
+    return element("pre", code(text), tabindex=0)

@@ -1,0 +1,131 @@
+"""Reports on the command line: `--html` on the commands that take it."""
+
+import json
+
+import polars as pl
+
+from html_pages import read
+from traincast.units import gib, rate, seconds
+from traincast.version import __version__
+
+PLAN = "plan llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --strategy 1d --top 3"
+ESTIMATE = "estimate llama-3-8b --system dgx-h100 --tp 2 --pp 2 --dp 4 --gbs 64"
+
+
+def test_a_plan_as_a_report(run, tmp_path):
+    """The summary says what --json says, the sections what was asked, what else was tried and what it all rests on."""
+    path = tmp_path / "plan.html"
+    code, out, err = run(f"{PLAN} --html {path} --json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert told["html"] == str(path)
+    page = read(path.read_text(encoding="utf-8"))
+    best = told["plans"][0]
+    tiles = page.tiles()
+    assert tiles["Time of a step"] == seconds(best["step_seconds"])
+    assert tiles["Memory of a GPU"] == gib(best["memory_bytes"])
+    assert tiles["Throughput of a GPU"] == f"{best['tokens_per_second_per_gpu']:,.0f} token/s"
+    assert tiles["Utilisation (MFU)"] == f"{best['metrics']['mfu']['megatron']:.1%}"
+    assert tiles["The whole run"] == f"{best['metrics']['days']:,.0f} days"
+    assert tiles["Its price"] == f"${rate(best['metrics']['cost'], '')}".strip()
+    assert tiles["Its electricity"] == rate(best["metrics"]["energy_kwh"] * 1000, "Wh")
+    text = " ".join(page.said["body"][0].split())
+    for parts, form in (("breakdown_seconds", seconds), ("memory_by_component_bytes", gib)):
+        assert all(form(value) in text for value in best[parts].values() if value)
+    assert all(f"{count:,}" in text for count in told["rejected"].values())
+    assert f"within {seconds(best['step_seconds_low'])} and {seconds(best['step_seconds_high'])}" in text
+    assert f"traincast {__version__}" in text
+    assert f"traincast {PLAN} --html {path} --json" in page.said["pre"]
+    assert [figure["id"] for figure in page.of("figure")] == ["pareto-figure", "time-figure", "memory-figure", "tornado-figure"]
+    assert "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]  # source of the catalogue's node_power
+    assert "dispatch_seconds" in page.said["th"]  # the last assumptions are there as well
+
+
+def test_a_report_is_repeatable_and_never_overwrites(run, tmp_path, monkeypatch):
+    """With a date given (reproducible-builds.org) the same bytes; 1767225600 is the first of January 2026."""
+    path = tmp_path / "estimate.html"
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767225600")
+    code, out, _ = run(f"{ESTIMATE} --html {path}")
+    assert code == 0
+    assert out.splitlines()[-1] == str(path)
+    first = path.read_bytes()
+    page = read(first.decode())
+    assert {"datetime": "2026-01-01"} in page.of("time")
+    code, _, err = run(f"{ESTIMATE} --html {path}")
+    assert code == 2
+    assert "--force overwrites it" in err
+    assert run(f"{ESTIMATE} --html {path} --force")[0] == 0
+    assert path.read_bytes().replace(b" --force", b"") == first
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nothing_fits_and_the_report_says_so(run, tmp_path):
+    path = tmp_path / "none.html"
+    code, out, err = run(f"plan llama-3-70b --system dgx-h100 --gpus 8 --gbs 64 --strategy 1d --html {path}")
+    assert code == 1
+    assert out.strip() == str(path)
+    page = read(path.read_text(encoding="utf-8"))
+    text = " ".join(page.said["body"][0].split())
+    assert "fits in memory. The nearest miss:" in text
+    nearest = err.splitlines()[3].strip()  # "needs … of …; … more HBM would make it fit"
+    assert nearest.startswith("needs")
+    assert nearest in text
+    assert [figure["id"] for figure in page.of("figure")] == ["memory-figure"]
+
+
+def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):
+    code, out, err = run(f"plan no-such-model --system dgx-h100 --gpus 8 --html {tmp_path / 'report.txt'}")
+    assert (code, out) == (2, "")
+    assert "must be one of .html" in err
+    assert "no-such-model" in err
+    code, _, err = run(f"estimate gpt3-1t --system no-such-machine --html {tmp_path / 'nowhere' / 'a.html'}")
+    assert code == 2
+    assert "there is no folder" in err
+    assert "no-such-machine" in err
+
+
+SWEEP = """
+name: memory & <bandwidth>
+models: [gpt3-175b]
+systems: [h200-nvs8]
+gpus: [64, 128]
+strategies: [1d]
+vary:
+  - accelerator.hbm_bytes: [40 GB, 282 GB]
+  - accelerator.hbm_bandwidth: [1 TB/s, 8 TB/s]
+"""
+
+
+def test_a_study_as_a_report(run, folder):
+    """The table's own rows, in words; figures are those that the table allows."""
+    code, out, err = run("study study.yaml --output table.csv --html study.html --json")  # STUDY of every_command.py
+    assert (code, err) == (0, "")
+    assert json.loads(out)["html"] == "study.html"
+    page = read((folder / "study.html").read_text(encoding="utf-8"))
+    rows = pl.read_csv(folder / "table.csv").rows(named=True)
+    best = min(rows, key=lambda row: row["step_seconds"])
+    assert page.tiles()["The fastest step"] == seconds(best["step_seconds"])
+    assert page.tiles()["Points"] == "4"
+    assert {seconds(row["step_seconds"]) for row in rows} <= set(page.said["td"])
+    assert [one["id"] for one in page.of("figure")] == ["scaling-figure", "throughput-figure", "optima-0-figure"]
+    (folder / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
+    assert run("study sweep.yaml --output sweep.json --html sweep.html").code == 0
+    page = read((folder / "sweep.html").read_text(encoding="utf-8"))
+    assert page.said["h1"] == ["memory & <bandwidth>"]
+    assert [one["id"] for one in page.of("figure")] == ["contour-0-figure"]
+    assert "does not fit" in page.said["td"]  # a 64th of 175e9 parameters at 16 bytes each is 44 GB
+    code, _, err = run("study study.yaml --output part.parquet --shard 1/2 --html part.html")
+    assert (code, "traincast merge writes its report" in err) == (2, True)
+
+
+def test_a_validation_as_a_report(run, folder):
+    code, out, _ = run("validate --runs examples/my_cluster/runs.csv --html validation.html --json")
+    assert code == 0
+    told = json.loads(out)
+    page = read((folder / "validation.html").read_text(encoding="utf-8"))
+    done = [row for row in told["rows"] if row["skipped"] is None]
+    assert page.said["h1"] == [f"{len(done)} of {len(told['rows'])} measured runs predicted"]
+    assert page.tiles()["Error of dense models"] == f"{told['totals']['dense']['mape']:.1%}"
+    assert page.tiles()["Inside their intervals"] == f"{told['coverage']:.0%}"
+    assert {seconds(row["predicted_step_seconds"]) for row in done} <= set(page.said["td"])
+    assert [one["id"] for one in page.of("figure")] == ["accuracy-figure"]

@@ -1,0 +1,384 @@
+"""Measuring one's own machine: ranks, budget, tables, fits to synthetic times, the file; a real run where PyTorch is there."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.accuracy.logs import read as read_table
+from traincast.cli import main
+from traincast.measuring import figures, machine_file, network, predicted, ranks, told
+from traincast.measuring.budget import SHARES, VISITS, Budget
+from traincast.measuring.kept import Kept
+from traincast.measuring.measure import check, described
+from traincast.measuring.rows import Row, tables_beside, write_tables
+from traincast.measuring.searched import nearest
+from traincast.measuring.tasks import FAMILIES, Task, tasks
+from traincast.measuring.timing import counts
+
+ABOUT = {
+    "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,
+    "nodes": 1, "host": "here", "launcher": "traincast", "backend": "gloo", "torch": "2.13.0", "system": "Linux 6",
+    "dtypes": ["fp32", "bf16"],
+}  # fmt: skip
+EVERY = tasks("cpu", ("fp32", "bf16"), 2, 1, 16e9)
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+SRUN = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "gpu[03-04]"}
+HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank"),
+    [
+        ({}, None),
+        (TORCHRUN, ranks.Rank(3, 16, 3, 8, "torchrun")),
+        (OPEN_MPI, ranks.Rank(1, 4, 1, 0, "Open MPI")),
+        (SRUN, ranks.Rank(9, 16, 1, 0, "srun")),
+        (HYDRA, ranks.Rank(0, 2, 0, 2, "MPI")),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, None),  # a batch script, which srun did not start
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        (TORCHRUN | SRUN, ranks.Rank(3, 16, 3, 8, "torchrun")),  # torchrun inside a job step
+    ],
+)
+def test_the_launcher_says_which_rank_this_is(environment, rank):
+    assert ranks.detected(environment) == rank
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"), [({"RANK": "first"}, "RANK = 'first': not a whole number"), ({"RANK": "16"}, "RANK = 16: must be below")]
+)
+def test_variables_that_contradict_each_other_are_refused(change, wrong):
+    with pytest.raises(tc.InputError, match=wrong):
+        ranks.detected(TORCHRUN | change)
+
+
+@pytest.mark.parametrize(
+    ("environment", "where"),
+    [
+        (TORCHRUN | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}, ("10.0.0.1", 1234)),
+        (SRUN, ("gpu03", ranks.PORT)),
+        (HYDRA, ("127.0.0.1", ranks.PORT)),
+    ],
+)
+def test_ranks_find_each_other(environment, where):
+    assert ranks.address(ranks.detected(environment), environment) == where
+
+
+def test_ranks_on_several_nodes_need_an_address():
+    with pytest.raises(tc.InputError, match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell"):
+        ranks.address(ranks.detected(OPEN_MPI), OPEN_MPI)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"), [("node7", "node7"), ("a1,a2", "a1"), ("n[03-07,12],x", "n03"), ("n[1,5]", "n1"), ("n2,m[1-3]", "n2")]
+)
+def test_first_host_of_a_list_of_slurm(nodes, first):
+    assert ranks.first_host(nodes) == first
+
+
+def test_a_rank_that_fails_ends_the_others_and_says_why():
+    with pytest.raises(ranks.RankFailed, match=r"rank \d failed\n(.*\n)*.*No module named"):
+        ranks.launch("traincast.measuring.no_such_module", {}, 2, 1, print)
+
+
+def test_every_rank_gets_its_number_and_the_request():
+    """A module of the standard library that prints its input as JSON: what rank 0 prints is told."""
+    heard = []
+    ranks.launch("json.tool", {}, 2, 1, heard.append)
+    assert heard == [{}]
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def spend(every, seconds, cost=0.3):
+    """What a budget chooses when each visit costs so much: tasks in order, and the time at the end."""
+    clock, done = Clock(), []
+    budget = Budget(every, (), seconds, clock)
+    while task := budget.next():
+        clock.now += cost
+        budget.took(task)
+        done.append(task)
+    return done, clock.now
+
+
+def test_a_budget_is_kept_and_every_family_gets_its_share():
+    done, end = spend(EVERY, 120)
+    assert 0.98 * 120 <= end <= 120
+    families = {task.family for task in EVERY}
+    whole = sum(SHARES[one] for one in families)
+    for family in families - {"dispatch"}:  # which has too little to do to fill its share
+        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * SHARES[family] / whole
+
+
+def test_coarse_comes_before_fine_and_both_before_repetitions():
+    done, _ = spend(EVERY, 1e9)
+    assert len(done) == VISITS * len(EVERY)
+    for family in FAMILIES:
+        own = [task for task in EVERY if task.family == family]
+        assert [task for task in done if task.family == family] == VISITS * own
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(5, 5), (0.1, 1)])
+def test_a_short_budget_sees_every_family(seconds, end):
+    """With hardly any time there are five families of one visit each."""
+    done, now = spend(EVERY, seconds, cost=0.2)
+    assert {task.family for task in done} == {task.family for task in EVERY}
+    assert now == pytest.approx(end)
+
+
+def test_a_task_that_does_not_fit_any_more_is_left_to_shorter_ones():
+    clock, (long, short) = Clock(), (Task("products", "mm", "fp32", (n, n, n)) for n in (4096, 64))
+    budget = Budget([long, short], (), 10, clock)
+    for task, cost in ((long, 6), (short, 1), (short, 1)):
+        assert budget.next() == task
+        clock.now += cost
+        budget.took(task)
+
+
+def test_what_fails_and_what_is_known_is_not_measured():
+    budget = Budget(EVERY[:2], {EVERY[1].key}, 10, Clock())
+    budget.took(budget.next(), failed=True)
+    assert budget.next() is None
+
+
+@pytest.mark.parametrize(("once", "seconds", "expected"), [(1.0, 0.5, (3, 1)), (1e-6, 0.01, (60, 50)), (1e-3, 0.02, (20, 1))])
+def test_samples_fill_their_time(once, seconds, expected):
+    """At least 3 samples and at most 60, each of at least 50 us."""
+    assert counts(once, seconds, 50e-6) == expected
+
+
+def test_keys_are_read_back():
+    assert [Task.of(task.key) for task in EVERY] == EVERY
+    assert len({task.key for task in EVERY}) == len(EVERY)
+
+
+def test_sizes_on_a_gpu_are_larger_and_fit():
+    gpu = tasks("cuda", ("bf16", "tf32", "fp8"), 16, 2, 80e9)
+    assert {task.scope for task in gpu if task.family == "collectives"} == {"all", "node"}
+    assert {task.op for task in gpu if task.family == "copies"} == {"to device", "to host"}
+    assert max(task.flops for task in gpu if task.family == "products") > 1e3 * 2 * 2048**3 / 8
+    assert all(size % 16 == 0 for task in gpu if task.dtype == "fp8" for size in task.sizes)
+    assert max(task.nbytes for task in tasks("cpu", ("fp32",), 2, 1, 1e9)) < 1e9 / 4
+
+
+def timed(every, seconds):
+    """Rows with the same time in every sample."""
+    return [Row(task, (float(time),) * 3) for task, time in zip(every, seconds, strict=True)]
+
+
+def of(family, *ops):
+    return [task for task in EVERY if task.family == family and (not ops or task.op in ops)]
+
+
+def test_samples_are_told_by_median_and_quartiles():
+    row = Row(EVERY[0], (5.0, 1.0, 2.0, 4.0, 3.0))
+    assert [row.at(percent) for percent in (25, 50, 75)] == [2, 3, 4]
+
+
+def test_constants_are_found_from_exact_times():
+    """alpha = 3 us and beta = 1/(2 GB/s), from a start that is far off."""
+    V = np.geomspace(1e3, 1e9, 13)
+    values = nearest(lambda one: one["a"] + V / one["b"], 3e-6 + V / 2e9, {"a": 1e-3, "b": 1e8}, {})
+    assert values == pytest.approx({"a": 3e-6, "b": 2e9}, rel=0.01)
+
+
+FACTORS = {"all_gather_factor": 1.2, "reduce_scatter_factor": 1.7, "all_to_all_factor": 0.6, "message_factor": 0.3}
+
+
+def test_a_network_is_found_from_synthetic_times():
+    """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
+    every = of("collectives")
+    it = figures.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
+    true = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    seconds = predicted.collectives(it.rows, network.system_of(it, [true]), it.assumed(), ABOUT)
+    again = figures.Figures(ABOUT, timed(every, seconds))
+    (found,) = network.tiers(again)
+    errors = told.errors(again, [found])
+    assert max(one.mape for one in errors) < 0.03
+    assert found["bandwidth"] * found["efficiency"] == pytest.approx(2e9, rel=0.05)
+    assert found["launch"] + found["latency"] == pytest.approx(190e-6, rel=0.1)
+    assert again.software == pytest.approx(FACTORS, rel=0.1)
+
+
+def test_a_ring_of_two_takes_alpha_and_beta():
+    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, and has two hops of 40 us."""
+    rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
+    it = figures.Figures(ABOUT, rows, software={"collective_launch": 1.0})
+    tier = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 230e-6)
+
+
+def synthetic(**changes):
+    """Rows of a machine whose figures are known, as the engine tells them."""
+    gpu = {
+        "matrix_flops": 400e9, "fp32_flops": 100e9, "matrix_sustained": 0.9, "fp32_sustained": 0.95, "hbm_bandwidth": 20e9,
+        "hbm_sustained": 0.9, "cache_bandwidth": 100e9, "cache_bytes": 8e6, "vector_flops": 40e9, "attention_fa2": 0.7,
+        "attention_backward": 0.9,
+    } | changes  # fmt: skip
+    software = {"tile": 16.0, "outputs_exposed": 0.2, "causal_skipping": 0.4, "attention_start": 5.0, "attention_softmax": 10.0}
+    software |= {"attention_tail": 0.0, "attention_launch_seconds": 1e-5, "launch_seconds": 4e-6}
+    blank = [Row(task, (1.0,)) for task in EVERY]
+    it = figures.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
+    rows = []
+    for family, predict in (
+        ("products", lambda rows: predicted.products(rows, it.gpu(), it.bare())),
+        ("memory", lambda rows: predicted.memory(rows, it.gpu(), it.bare())),
+        ("attention", lambda rows: predicted.attention(rows, it.gpu(), it.assumed())),
+    ):
+        rows += timed(of(family), predict(it.of(family)))
+    dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
+    rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
+    tier = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    rows += timed(
+        of("collectives"), predicted.collectives(it.of("collectives"), network.system_of(it, [tier]), it.assumed(), ABOUT)
+    )
+    return gpu, rows
+
+
+def test_a_machine_is_found_from_synthetic_times():
+    gpu, rows = synthetic()
+    it = figures.found(ABOUT, rows, {})
+    sustained = {name: it.accelerator[name] * it.accelerator[share] for name, (share, _) in figures.RATES.items() if name in gpu}
+    assert sustained == pytest.approx({"matrix_flops": 360e9, "fp32_flops": 95e9}, rel=0.05)
+    assert it.accelerator["hbm_bandwidth"] * it.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
+    assert it.accelerator["cache_bandwidth"] == pytest.approx(100e9, rel=0.1)
+    assert it.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
+    assert it.software["launch_seconds"] == 4e-6
+    assert it.software["tile"] == 16
+    whole = {one.family: one.mape for one in told.errors(it, network.tiers(it)) if one.kind == "all"}
+    assert set(whole) == {"products", "memory", "attention", "collectives"}
+    assert max(whole.values()) < 0.06
+
+
+def test_shorter_times_make_a_faster_machine():
+    """The interval of a figure comes from the spread of its samples."""
+    _, rows = synthetic()
+    wide = [replace(row, samples=tuple(row.samples[0] * f for f in (0.9, 0.95, 1, 1.1, 1.3))) for row in rows]
+    fast, usual, slow = (figures.found(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
+    rates = [it.accelerator["fp32_flops"] * it.accelerator["fp32_sustained"] for it in (slow, usual, fast)]
+    assert rates == sorted(rates)
+
+
+def test_a_budget_that_was_too_short_is_said():
+    _, rows = synthetic()
+    with pytest.raises(tc.InputError, match="no times of memory: give a longer --budget"):
+        figures.found(ABOUT, [row for row in rows if row.task.family != "memory"], {})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A machine file and its tables, from synthetic times."""
+    path = tmp_path_factory.mktemp("machine") / "mine.yaml"
+    _, rows = synthetic()
+    return described(ABOUT, rows, {}, path)
+
+
+def test_the_file_is_a_system(written):
+    system = tc.load_system(written.files[0])
+    assert (system.name, system.accelerator.name, system.fast_domain) == ("mine", "Some CPU, 2 threads", 2)
+    assert system.sources["accelerator.fp32_flops"].startswith("measured with torch 2.13.0 on Some CPU, ")
+    assert system.sources["accelerator.fp32_flops"].endswith("(measured)")
+    assert system.sources["network.1.bandwidth"].endswith("(assumed)")
+    model = tc.load_model("gpt-125m")
+    done = tc.estimate(model, system, tc.Plan(dp=2, precision="fp32"), gbs=8)
+    assert done.step_seconds > 8 * model.seq * tc.model_flops_per_token(model) / 2 / 100e9  # no faster than at the peak
+
+
+def test_calibrate_reads_the_tables(written):
+    tables = tables_beside(written.files[0])
+    products, collectives = (read_table(tables[name]) for name in ("products", "collectives"))
+    assert len(products.rows) == len(of("products"))
+    assert len(collectives.rows) == len(of("collectives"))
+    assert (products.left_out, collectives.left_out) == ((), ())
+    done = tc.calibrate(written.files[0], gemm=[tables["products"]], nccl=[tables["collectives"]])
+    assert done.others["products"]["before"] < 0.06
+    assert done.others["collectives"]["before"] < 0.06
+
+
+def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
+    about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
+    assert machine_file.in_catalogue(about["device"]) == "h100-sxm-80"
+    found = {"matrix_sustained": 0.66}
+    file = machine_file.document("mine", about, [found] * 3, [], [{}] * 3, "2026-11-20")
+    assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
+    assert file["accelerator"]["matrix_sustained"]["basis"] == "measured"
+    assert file["accelerator"]["hbm_bytes"]["value"] == "79.16 GiB"  # 85e9 / 2^30
+
+
+def test_tables_are_whole_or_not_there(tmp_path, monkeypatch):
+    _, rows = synthetic()
+    monkeypatch.setattr("csv.DictWriter.writerows", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_tables(tmp_path / "mine.yaml", rows, ABOUT, "2026-11-20")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
+    path = tmp_path / "mine.partial.jsonl"
+    first = Kept(path)
+    first.take({"machine": ABOUT})
+    first.take({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
+    first.take({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
+    with path.open("a") as file:
+        file.write('{"task": "cut o')
+    second = Kept(path)
+    assert second.identity == first.identity != ""
+    assert second.rows() == [Row(EVERY[0], (1.0, 2.0))]
+    assert second.problems == {EVERY[1].key: "no such type"}
+    second.take({"machine": ABOUT | {"host": "elsewhere"}})
+    assert len(second.rows()) == 1
+    second.take({"machine": ABOUT | {"threads": 4}})
+    assert second.rows() == []
+    second.discard()
+    assert not path.exists()
+
+
+def test_without_pytorch_it_is_said_how_to_get_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    with pytest.raises(SystemExit) as stop:
+        main(["measure", "--output", str(tmp_path / "mine.yaml")])
+    assert stop.value.code == 2
+    assert "needs PyTorch, which traincast does not bring: pip install torch" in capsys.readouterr().err
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(tc.InputError) as caught:
+        check(tmp_path / "mine.txt", 1, 0, 2, False)
+    parts = ("ending '.txt'", "budget = 1", "ranks = 0: must be a whole", "torchrun has started 2 already", "needs PyTorch")
+    assert all(part in str(caught.value) for part in parts)
+
+
+def test_nothing_but_measuring_loads_pytorch():
+    code = "import sys, traincast.cli, traincast.measuring.measure; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
+def test_a_real_machine(tmp_path, capsys):
+    """A few seconds with two ranks: the file predicts, calibrate reads the tables, and nothing else is left behind."""
+    path = tmp_path / "here.yaml"
+    main(["measure", "--budget", "6", "--ranks", "2", "--output", str(path), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(str(one).rsplit("/", 1)[-1] for one in told["files"])
+    assert {"products", "memory", "dispatch", "collectives"} <= set(told["rows"])
+    assert told["machine"]["ranks"] == 2
+    assert tc.estimate("gpt-125m", path, tc.Plan(dp=2, precision="fp32"), gbs=8).step_seconds > 0
+    tables = tables_beside(path)
+    assert tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
