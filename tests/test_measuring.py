@@ -203,7 +203,7 @@ def test_a_network_is_found_from_synthetic_times():
     """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
     every = of("collectives")
     it = figures.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
-    true = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    true = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6})
     seconds = predicted.collectives(it.rows, network.system_of(it, [true]), it.assumed(), ABOUT)
     again = figures.Figures(ABOUT, timed(every, seconds))
     (found,) = network.tiers(again)
@@ -218,7 +218,7 @@ def test_a_ring_of_two_takes_alpha_and_beta():
     """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, and has two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
     it = figures.Figures(ABOUT, rows, software={"collective_launch": 1.0})
-    tier = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6})
     assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 230e-6)
 
 
@@ -242,7 +242,7 @@ def synthetic(**changes):
         rows += timed(of(family), predict(it.of(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
-    tier = network.complete({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6}, True)
+    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6, "launch": 150e-6})
     rows += timed(
         of("collectives"), predicted.collectives(it.of("collectives"), network.system_of(it, [tier]), it.assumed(), ABOUT)
     )
