@@ -1,5 +1,6 @@
 """Measure this machine: times by budget, kept as they come in; then its file, its tables, and how well the one tells the other."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from traincast.measuring.told import Error, errors
 from traincast.written import check_output
 
 LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
-AFTER: Final = (0.04, 4.0)  # share of the budget that is left for what follows the measuring, at most so many seconds
+AFTER: Final = 2.0  # of a budget, for what follows the measuring [s]
+RESERVE: Final = (0.03, 0.25)  # share of the budget beside that, and of all it may take
 PERCENT: Final = (50, 5, 95)  # of samples: the median, and the ends of a figure's interval
 BUDGET: Final = 120.0  # [s]
 Progress = Callable[[float, float], Any]
@@ -107,15 +109,15 @@ def measure(
     InputError
         If an argument cannot be used, PyTorch is not installed, or the budget was too short.
     """
-    path = Path(output)
+    begin, path = time.time(), Path(output)
     check(path, budget, ranks, threads, force)
     own = detected()
     if own is not None and own.rank > 0:
-        measure_here({"seconds": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
+        measure_here({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
         return None
     kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
-    seconds = budget - min(AFTER[0] * budget, AFTER[1])
-    request = {"seconds": seconds, "identity": kept.identity, "done": list(kept.samples)}
+    seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
+    request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.samples)}
 
     def take(message: dict[str, Any]) -> None:
         kept.take(message)
