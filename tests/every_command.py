@@ -11,11 +11,12 @@ from traincast.cli import app
 NAMES = sorted(name for name in app if not name.startswith("-"))
 ENDLESS = {"serve"}  # commands that go on until interrupted
 LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that need what is not installed
-EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].help, re.MULTILINE) for name in NAMES}
+EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here
     "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
     "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output this-machine.yaml",
+    "completion bash > traincast.bash": "completion bash",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
     "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",
@@ -39,6 +40,10 @@ FURTHER = {
         "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",
         "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64",
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
+    ],
+    "measure": [
+        "measure --step --system this-machine.yaml --ranks 2 --budget 5 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
+        "--output steps.csv --calibrated calibrated.yaml",
     ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies
+from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies, trace
 from traincast.cli.common import app, begin_reply, fail
+from traincast.cli.manual import arrange, missing
 from traincast.errors import TraincastError
 
 __all__ = [
@@ -27,7 +28,10 @@ __all__ = [
     "scaling",
     "serve",
     "studies",
+    "trace",
 ]
+
+arrange(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except CycloptsError as error:
-        fail(f"{str(error).strip()} (traincast --help)", 2, error)
+        help_of = " ".join(("traincast", *(error.command_chain or ()), "--help"))
+        fail(f"{missing(error) or str(error).strip()} ({help_of})", 2)
     except TraincastError as error:
         fail(str(error), error.exit_code, error)
     except OSError as error:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import OUTPUT, QUESTION, Force, Json, app, print_json
+from traincast.cli.completion import names_of_systems
 from traincast.errors import InputError, Mistakes
 
 
@@ -19,9 +20,10 @@ def validate(
         str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
     ] = "calibrated",
     output: Annotated[
-        Path | None, Parameter(help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.")
+        Path | None,
+        Parameter(group=OUTPUT, help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."),
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Predict measured training runs, and say by source how far the predictions are off.
@@ -32,7 +34,9 @@ def validate(
     from traincast.written import check_output
 
     if output is not None:
-        check_output(output, force, (".svg", ".pdf", ".png"))
+        from traincast.plots.style import ENDINGS
+
+        check_output(output, force, ENDINGS)
     report = validate(runs, assumptions, parts=output is not None)
     if output is not None:
         from traincast.plots import save
@@ -56,7 +60,15 @@ Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=Tru
 @app.command
 def calibrate(
     *,
-    system: Annotated[str, Parameter(help="The system of the catalogue, or the file, that is most like yours.")],
+    system: Annotated[
+        str,
+        Parameter(
+            group=QUESTION,
+            metavar="SYSTEM",
+            completer=names_of_systems,
+            help="The system of the catalogue, or the file, that is most like yours.",
+        ),
+    ],
     runs: Annotated[Files, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
     log: Annotated[Files, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
     nccl: Annotated[Files, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
@@ -66,8 +78,8 @@ def calibrate(
         list[str] | None,
         Parameter(negative="", consume_multiple=True, help="What logs and tables do not say, such as model=llama-3-8b seq=4096."),
     ] = None,
-    output: Annotated[Path, Parameter(help="File of the calibrated system, .yaml, for --system.")],
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="File of the calibrated system, .yaml, for --system.")],
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Calibrate a system to what was measured on your own: a few runs, logs, nccl-tests, products. Three runs help.

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
-from cyclopts import App, Parameter, Token, convert
+from cyclopts import App, Group, Parameter, Token, convert
 
+from traincast.cli.completion import names_of_choices
 from traincast.errors import InputError
 from traincast.version import __version__
 
@@ -25,20 +26,27 @@ def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
+QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # what options are about, as help pages tell it
+KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
+OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
     default_parameter=Parameter(converter=_whole),
     name="traincast",
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
     help_format="plaintext",
+    group_commands=Group("Options", sort_key=99),
+    group_arguments=QUESTION,
+    group_parameters=OPTIONS,
     suppress_keyboard_interrupt=False,
 )
 
 HtmlFile = Annotated[
-    Path | None, Parameter(name="--html", help="Write a report to this file, .html: one page with figures, sources and all.")
+    Path | None,
+    Parameter(name="--html", group=OUTPUT, help="Write a report to this file, .html: one page with figures, sources and all."),
 ]
-Force = Annotated[bool, Parameter(negative="", help="Overwrite the files that are written.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for machines instead of text.")]
+Force = Annotated[bool, Parameter(negative="", group=OUTPUT, help="Overwrite the files that are written.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json, progress
+from traincast.cli.common import KNOBS, OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.cli.plans import ASKED, UNLOCKED, Asked, Assumed, Locks, ModelName, SystemName, case_of, estimated
 from traincast.errors import Mistakes, NothingFits, unknown
 from traincast.plan import Plan
@@ -23,12 +23,13 @@ def export(
     system: SystemName,
     to: Annotated[str, Parameter(help="What to write; docs/export.md lists the formats.")] = "megatron",
     gpus: Annotated[
-        int | None, Parameter(help="GPUs of a search whose best plan is written; else the plan is what its knobs say.")
+        int | None,
+        Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
-    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,
-    output: Annotated[Path | None, Parameter(help="File to write; else standard output.")] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the file if it is there.")] = False,
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,
+    output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
+    force: Force = False,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:

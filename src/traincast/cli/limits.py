@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import OUTPUT, Json, app, print_json
+from traincast.cli.completion import names_of_accelerators, names_of_systems
 from traincast.errors import InputError, Mistakes, not_whole
 from traincast.units import counted, parse
 
@@ -17,9 +18,16 @@ if TYPE_CHECKING:
 @app.command
 def limits(
     *,
-    accelerator: Annotated[str | None, Parameter(help="Accelerator of the catalogue, such as h100-sxm-80.")] = None,
+    accelerator: Annotated[
+        str | None, Parameter(completer=names_of_accelerators, help="Accelerator of the catalogue, such as h100-sxm-80.")
+    ] = None,
     system: Annotated[
-        str | None, Parameter(help="In its place a system, by name or file: its accelerator and fast domain.")
+        str | None,
+        Parameter(
+            completer=names_of_systems,
+            metavar="SYSTEM",
+            help="In its place a system, by name or file: its accelerator and fast domain.",
+        ),
     ] = None,
     network: Annotated[
         str | None,
@@ -33,7 +41,7 @@ def limits(
     batch_growth: Annotated[
         float | None, Parameter(help="Exponent of training compute by which batches of training runs grow; else 1/6.")
     ] = None,
-    figures: Annotated[Path | None, Parameter(help="Draw utilisation into this folder as well, as SVG.")] = None,
+    figures: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw utilisation into this folder as well, as SVG.")] = None,
     json: Json = False,
 ) -> None:
     """Say how far moving data lets a cluster, and a training run of fixed length, grow: the best sharding, and what binds.

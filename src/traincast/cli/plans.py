@@ -8,7 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Force, HtmlFile, Json, app, check_html, key_of, print_json, progress, write_html
+from traincast.cli.common import (
+    KNOBS,
+    OUTPUT,
+    QUESTION,
+    SEARCH,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    key_of,
+    print_json,
+    progress,
+    write_html,
+)
+from traincast.cli.completion import (
+    names_of_assumptions,
+    names_of_frameworks,
+    names_of_models,
+    names_of_strategies,
+    names_of_systems,
+)
 from traincast.errors import InputError, Mistakes, NothingFits
 from traincast.frameworks import SEARCHED
 from traincast.plan import Plan
@@ -22,12 +43,30 @@ if TYPE_CHECKING:
     from traincast.model import Model
     from traincast.search import Found
 
-ModelName = Annotated[str, Parameter(help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.")]
-SystemName = Annotated[str, Parameter(help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.")]
+ModelName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="MODEL",
+        completer=names_of_models,
+        help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.",
+    ),
+]
+SystemName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="SYSTEM",
+        completer=names_of_systems,
+        help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.",
+    ),
+]
 Assumed = Annotated[
     str | None,
     Parameter(
-        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata)."
+        group=QUESTION,
+        completer=names_of_assumptions,
+        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata).",
     ),
 ]
 
@@ -143,19 +182,30 @@ def plan(
     /,
     *,
     system: SystemName,
-    gpus: Annotated[int, Parameter(help="GPUs in the job; a plan uses all of them.")],
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
+    gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
     framework: Annotated[
-        str | None, Parameter(help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.")
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_frameworks,
+            help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.",
+        ),
     ] = None,
     strategy: Annotated[
-        str | None, Parameter(help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.")
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_strategies,
+            help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.",
+        ),
     ] = None,
     objective: Annotated[
-        Literal["time", "throughput", "cost", "memory"], Parameter(help="What is best; all but memory rank as time does.")
+        Literal["time", "throughput", "cost", "memory"],
+        Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
     ] = "time",
-    top: Annotated[int, Parameter(help="How many plans to show.")] = 10,
-    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,  # type: ignore[valid-type]
+    top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
+    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,  # type: ignore[valid-type]
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -210,9 +260,9 @@ def estimate(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*")] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
-    operations: Annotated[bool, Parameter(negative="", help="Show every operation of a layer as well.")] = False,
+    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -253,8 +303,8 @@ def memory(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*")] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
+    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
+    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:

@@ -1,17 +1,20 @@
-"""Commands on what is known: `catalog`, `reproduce`, `schema`."""
+"""Commands on what is known, and on the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, fail, print_json, progress
+from traincast.cli.common import OUTPUT, Json, app, fail, print_json, progress
+from traincast.cli.completion import names_of_entries, names_of_outputs
 from traincast.errors import InputError
 
 
 @app.command
 def catalog(
-    name: Annotated[str | None, Parameter(help="What to show, by name, or a file; all names without it.")] = None,
+    name: Annotated[
+        str | None, Parameter(completer=names_of_entries, help="What to show, by name, or a file; all names without it.")
+    ] = None,
     /,
     *,
     json: Json = False,
@@ -50,7 +53,9 @@ def reproduce(
     paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")],
     /,
     *,
-    figures: Annotated[Path | None, Parameter(help="Draw the paper's figures into this folder as well, as SVG.")] = None,
+    figures: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="Draw the paper's figures into this folder as well, as SVG.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Recompute the published results of a paper, say how far they agree, and draw its figures.
@@ -95,7 +100,10 @@ def _draw_paper(folder: Path) -> list[Path]:
 @app.command
 def schema(
     name: Annotated[
-        str | None, Parameter(help="Command, or error for what stands in place of an answer; all names without it.")
+        str | None,
+        Parameter(
+            completer=names_of_outputs, help="Command, or error for what stands in place of an answer; all names without it."
+        ),
     ] = None,
     /,
     *,
@@ -114,3 +122,26 @@ def schema(
         print_json({"outputs": list(OUTPUTS)})
     else:
         print("\n".join(OUTPUTS))
+
+
+@app.command
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell to write it for.")],
+    /,
+    *,
+    json: Json = False,
+) -> None:
+    """Print the script that completes commands, options and names of the catalogue in a shell.
+
+    bash reads it from ~/.local/share/bash-completion/completions/traincast, zsh from a file _traincast in a folder of its fpath,
+    fish from ~/.config/fish/completions/traincast.fish.
+
+    Example: traincast completion bash > traincast.bash
+    """
+    script = app.generate_completion(shell=shell)
+    if shell == "bash":  # files where no name is known
+        script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
+    if json:
+        print_json({"shell": shell, "script": script})
+    else:
+        print(script)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import QUESTION, Json, app, print_json
 from traincast.cli.plans import Assumed, ModelName, SystemName
 from traincast.errors import InputError
 from traincast.zero import KERNELS, TRANSFORMER
@@ -15,7 +15,7 @@ def scaling(
     *,
     model: ModelName,
     system: SystemName,
-    gpus: Annotated[str, Parameter(help="Numbers of GPUs with commas; efficiencies refer to the fewest.")],
+    gpus: Annotated[str, Parameter(group=QUESTION, help="Numbers of GPUs with commas; efficiencies refer to the fewest.")],
     zero: Annotated[str, Parameter(help="Stages of ZeRO with commas.")] = "1,2,3",
     mbs: Annotated[int, Parameter(help="Sequences of a GPU in an iteration.")] = 1,
     k1: Annotated[float, Parameter(help="Share of compute time in which kernels run.")] = KERNELS,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, fail, print_json, progress, tell_failure
+from traincast.cli.common import OUTPUT, Force, Json, app, fail, print_json, progress, tell_failure
 from traincast.errors import InputError, not_whole
 
 
@@ -18,12 +18,14 @@ def study(
     file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
     /,
     *,
-    output: Annotated[Path, Parameter(help="Where the table goes: .parquet, .csv or .json.")],
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the table goes: .parquet, .csv or .json.")],
     workers: Annotated[int, Parameter(help="Local processes.")] = 1,
     dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
     mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
     shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output, and drop parts of another study.")] = False,
+    force: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Overwrite the output, and drop parts of another study.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
@@ -63,7 +65,7 @@ def plot(
     /,
     *,
     kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
-    output: Annotated[Path, Parameter(help="Where the figure goes: .svg, .pdf or .png.")],
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
     x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
     y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
     gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
@@ -71,7 +73,7 @@ def plot(
     system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
     strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
     gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Draw a figure of a study or of a plan.
@@ -80,9 +82,10 @@ def plot(
     """
     from traincast.plots import save
     from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study
+    from traincast.plots.style import ENDINGS
+    from traincast.written import check_output
 
-    if output.exists() and not force:
-        raise InputError(str(output), ["is there already; --force overwrites it"])
+    check_output(output, force, ENDINGS)
     if kind in OF_A_PLAN:
         figure = draw_plan(file, kind)
     else:
@@ -99,8 +102,8 @@ def merge(
     file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
     /,
     *,
-    output: Annotated[Path, Parameter(help="The output that the shards were given.")],
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="The output that the shards were given.")],
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Merge the shards of a study into its table.

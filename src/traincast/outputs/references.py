@@ -1,4 +1,4 @@
-"""Outputs of `catalog`, `reproduce`, `study`, `merge`, `plot`, `schema`, `serve`, and what is printed where something is wrong."""
+"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and what is told of wrong input."""
 
 from traincast.outputs.vocabulary import Schema, flag, listed, number, or_null, record, text, whole
 
@@ -88,6 +88,7 @@ SERVED = record(
     {"url": text("its address"), "host": text("that it listens on"), "port": whole("that it listens on")},
 )
 SCHEMA: Schema = {"type": "object", "description": "a JSON Schema; without a name `outputs`, the names there are"}
+COMPLETION = record("a script for a shell", {"shell": text("its name"), "script": text("what it is to read")})
 
 ERROR = record(
     "what is wrong",

@@ -1,0 +1,187 @@
+"""Help as a page of a manual: plain text, options by what they are about, an example, exit codes and where to read on."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+from cyclopts import App, CycloptsError, Group, MissingArgumentError
+
+if TYPE_CHECKING:
+    from cyclopts.help import HelpEntry, HelpPanel
+    from rich.console import Console, ConsoleOptions
+
+SECTIONS: Final = {  # of traincast --help
+    "Ask about a run": ("plan", "estimate", "memory", "advise", "trace"),
+    "Take a plan to a framework": ("export", "check"),
+    "Sweep": ("study", "merge", "plot"),
+    "Measure and validate": ("measure", "calibrate", "validate"),
+    "Explore in a browser": ("serve",),
+    "Companion models": ("limits", "scaling", "reproduce"),
+    "Reference": ("catalog", "schema", "completion"),
+}
+PAGES: Final = {  # of docs/, by command
+    "plan": ("tutorial", "training", "nomenclature"),
+    "estimate": ("tutorial", "metrics", "nomenclature"),
+    "memory": ("training", "nomenclature"),
+    "advise": ("advise",),
+    "export": ("export",),
+    "study": ("studies",),
+    "merge": ("studies",),
+    "plot": ("studies", "gallery"),
+    "calibrate": ("calibration",),
+    "validate": ("validation", "scoreboard"),
+    "limits": ("limits",),
+    "scaling": ("scaling",),
+    "reproduce": ("errata", "gallery"),
+    "catalog": ("catalogue", "machines", "models"),
+    "serve": ("explorer",),
+    "schema": ("json",),
+}
+EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
+EXAMPLE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
+WIDEST, OPTIONS, COMMANDS, INDENT = 100, 26, 14, "  "  # columns of a page, of names of options, and of commands
+VALUES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # how a value is called
+SHORT: Final = 12  # choices of so many characters are named in its place
+ROOT: Final = f"""Example:
+{INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64
+
+Exit codes:
+{INDENT}{EXIT_CODES}
+
+See also:
+{INDENT}traincast COMMAND --help, which ends with an example
+{INDENT}traincast completion --help, for completion in bash, zsh and fish
+{INDENT}docs/tutorial.md"""
+
+
+def arrange(app: App) -> None:
+    """Put every command into its section, and its example at the end of its help."""
+    groups = {title: Group(title, sort_key=place) for place, title in enumerate(SECTIONS)}
+    sections = {name: groups[title] for title, names in SECTIONS.items() for name in names}
+    order = list(sections)
+    for name in app:
+        if not name.startswith("-"):
+            command, written = app[name], app[name].help
+            if name in sections:
+                command.group, command.sort_key = sections[name], order.index(name)
+            command.help = EXAMPLE.sub("", written)
+            command.help_epilogue = "\n\n".join(_ending(name, EXAMPLE.findall(written), "json" in _arguments(command)))
+    app.help_epilogue, app.help_formatter = ROOT, Manual(app)
+
+
+def _arguments(command: App, by_position: bool = False) -> tuple[str, ...]:
+    """Names of what a command takes."""
+    code = command.default_command.__code__  # type: ignore[union-attr]
+    return code.co_varnames[: code.co_posonlyargcount + (0 if by_position else code.co_kwonlyargcount)]
+
+
+def _ending(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
+    """Paragraphs at the end of a command's help."""
+    lines = [line for one in examples for line in broken(one)]
+    yield "\n".join(("Example:", *lines))
+    yield f"Exit codes:\n{INDENT}{EXIT_CODES}"
+    places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [f"traincast schema {name}, for --json"] * takes_json
+    if places:
+        yield "\n".join(("See also:", *(INDENT + place for place in places)))
+
+
+def missing(error: CycloptsError) -> str:
+    """Everything that is missing of a command line where something is and no option was misspelt; else nothing."""
+    if not isinstance(error, MissingArgumentError) or error.keyword or "Did you mean" in str(error):
+        return ""
+    given = [word.partition("=")[0] for word in error.root_input_tokens or ()]
+    needed = [one for one in signature(error.target or missing).parameters.values() if one.default is one.empty]
+    labels = [f"--{one.name}" for one in needed if one.kind is one.KEYWORD_ONLY and f"--{one.name}" not in given]
+    first = error.argument.name if error.argument and error.argument.is_positional_only() else ""
+    return ", ".join(filter(None, (first, *labels))) + ": missing"
+
+
+def broken(command: str) -> list[str]:
+    """A command line as lines of at most 78 characters that can still be copied."""
+    words = re.split(r" (?=--)", command)
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) < 72:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [INDENT * (1 if i == 0 else 2) + line + (" \\" if i < len(lines) - 1 else "") for i, line in enumerate(lines)]
+
+
+class Manual:
+    """Writes the parts of a help page where cyclopts asks for them."""
+
+    def __init__(self, app: App):
+        self.app = app
+
+    def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
+        """The synopsis, with what is given by position first."""
+        words = _text(usage).removeprefix("Usage: ").split()
+        if "[OPTIONS]" in words:
+            at = words.index("[OPTIONS]") + 1
+            given = [f"[{name.upper()}]" for name in _arguments(self.app[words[1]], by_position=True)]
+            words = words[:2] + (given if "[ARGS]" in words else words[at:]) + words[2:at]
+        self._paragraph(console, "Usage: " + " ".join(VALUES.get(word, word) for word in words), INDENT * 2)
+
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+        """What a command does."""
+        for paragraph in re.split(r"\n\s*\n", _text(description)):
+            console.print()
+            self._paragraph(console, paragraph)
+
+    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
+        """A group of commands or of options."""
+        from rich.text import Text
+
+        if panel.entries:
+            console.print(Text(f"\n{_text(panel.title)}:", style="bold"))
+        column = COMMANDS if panel.format == "command" else OPTIONS
+        for entry in panel.entries:
+            label = Text(INDENT + _label(entry), style="bold")
+            beside = len(label) + len(INDENT) <= column
+            lines = textwrap.wrap(_said(entry), _width(console) - column, break_on_hyphens=False)
+            if not beside:
+                console.print(label)
+            for i, line in enumerate(lines):
+                start = label if i == 0 and beside else Text()
+                start.pad_right(column - len(start))
+                console.print(start + line)
+
+    def _paragraph(self, console: "Console", words: str, indent: str = "") -> None:
+        """A paragraph."""
+        lines = textwrap.wrap(" ".join(words.split()), _width(console), subsequent_indent=indent, break_on_hyphens=False)
+        console.print("\n".join(lines), markup=False, highlight=False)
+
+
+def _width(console: "Console") -> int:
+    """Width to write in."""
+    return min(console.width, WIDEST)
+
+
+def _text(renderable: Any) -> str:
+    """Text of what cyclopts would have rich render."""
+    renderable = getattr(renderable, "primary_renderable", renderable)
+    return str(getattr(renderable, "plain", renderable or "")).strip()
+
+
+def _label(entry: "HelpEntry") -> str:
+    """How an option is written, or a command called."""
+    if entry.positional_label:
+        return entry.positional_label
+    names = ", ".join((*entry.shorts, *entry.names))
+    choices = "|".join(entry.choices or ())
+    kind = re.sub("[A-Z]+", lambda word: VALUES.get(word[0], word[0]), entry.metavar or "")
+    value = choices if 0 < len(choices) <= SHORT else kind
+    return f"{names} {value}" if entry.metavar else names
+
+
+def _said(entry: "HelpEntry") -> str:
+    """What an entry means, with what it may be where that is not said anyway."""
+    about, choices = _text(entry.description), entry.choices or ()
+    known = set(re.findall(r"[\w-]+", about)) >= set(choices) or len("|".join(choices)) <= SHORT
+    rest = [] if known else [", ".join(choices)]
+    rest += [] if entry.default in (None, "False", "True") else [f"default {entry.default}"]
+    rest += ["required"] if entry.required and entry.names else []
+    return f"{about} [{'; '.join(rest)}]" if rest else about

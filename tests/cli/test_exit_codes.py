@@ -1,0 +1,94 @@
+"""Exit codes, for every command: 0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted; never a traceback."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from functools import wraps
+from inspect import signature
+
+import pytest
+
+from every_command import EXAMPLES, NAMES, calls
+from traincast.cli import app
+
+TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
+WRITING = [(name, option) for name in NAMES for option in ("output", "html") if option in TAKEN[name]]
+
+
+def refused(answer, *parts):
+    """That an answer is a refusal which names some parts, and is no traceback."""
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("traincast: ")
+    assert "Traceback" not in answer.err
+    for part in parts:
+        assert part in answer.err
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_known_is_refused(name, run, folder):
+    example = calls(name)[0]
+    refused(run(f"{example} --wibble 3"), "--wibble")
+    refused(run(f"{example} one too many"), "one")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_is_named(name, run):
+    needed = [one for one in TAKEN[name].values() if one.default is one.empty]
+    labels = [one.name.upper() if one.kind is one.POSITIONAL_ONLY else f"--{one.name}" for one in needed]
+    if needed:
+        refused(run(name), *labels, "missing", f"traincast {name} --help")
+
+
+def written(name, option, value):
+    """An example of a command that writes to a place."""
+    example = calls(name)[0]
+    words = f"--{option} '{value}'"
+    return re.sub(rf"--{option} \S+", lambda _: words, example) if f"--{option} " in example else f"{example} {words}"
+
+
+def ending(name, option):
+    """Ending of the file that a command writes in its example."""
+    found = re.search(rf"--{option} \S+(\.\w+)", " ".join([*EXAMPLES[name], *calls(name)]))
+    return found[1] if found else ".html"
+
+
+@pytest.mark.parametrize(("name", "option"), WRITING)
+def test_a_place_that_cannot_be_written_to(name, option, run, folder):
+    file = f"there{ending(name, option)}"
+    (folder / file).write_text("mine")
+    refused(run(written(name, option, file)), file, "--force")
+    assert (folder / file).read_text() == "mine"
+    refused(run(written(name, option, f"nowhere/{file}")), "nowhere")
+
+
+def test_a_folder_is_no_place_for_a_file(run, folder):
+    (folder / "a.parquet").mkdir()
+    refused(run("study study.yaml --output a.parquet"), "a.parquet", "is a folder")
+    refused(run("study study.yaml --output a.parquet --force"), "a.parquet", "is a folder")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="needs pipes that break")
+@pytest.mark.parametrize("command", ["--help", "completion bash", "catalog --json"])
+def test_a_reader_that_has_seen_enough_ends_the_program_quietly(command):
+    arguments = [sys.executable, "-m", "traincast", *command.split()]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() in {0, -signal.SIGPIPE}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_interrupted(name, run, folder, monkeypatch):
+    command = app[name].default_command
+
+    @wraps(command)
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app[name], "default_command", interrupted)
+    code, out, err = run(calls(name)[0])
+    assert (code, out, err) == (130, "", "traincast: interrupted\n")
+    code, out, err = run(f"{calls(name)[0]} --json")
+    assert (code, json.loads(out)["error"]["exit_code"]) == (130, 130)

@@ -1,0 +1,69 @@
+"""Help of every command: a page of a manual that fits a terminal, with an example that can be copied."""
+
+import re
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+from every_command import EXAMPLES, NAMES
+from traincast.cli import app
+from traincast.cli.manual import PAGES, SECTIONS, broken
+
+DOCS = Path(__file__).parents[2] / "docs"
+PENDING = {"trace", "export", "check", "measure", "serve"}  # commands to come
+
+
+def test_every_command_stands_in_one_section():
+    listed = [name for names in SECTIONS.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) - PENDING == set(NAMES) - PENDING
+
+
+def test_help_of_all_names_every_command_in_its_section(run):
+    code, out, err = run("--help")
+    assert (code, err) == (0, "")
+    assert run("").out == out
+    sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", out, re.MULTILINE))
+    for title, names in SECTIONS.items():
+        assert re.findall(r"^  (\w+)", sections.get(title, ""), re.MULTILINE) == [name for name in names if name in NAMES]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_of_a_command(name, run):
+    code, out, err = run(f"{name} --help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: traincast {name} ")
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.isprintable() or not re.search(r"[\x1b╭│]", out)
+    for title in ("Example:", "Exit codes:", "See also:"):
+        assert f"\n{title}\n" in out
+    for option in re.findall(r"--[a-z][a-z-]+", out.split("\nExample:")[0].split("\n\n", 2)[2]):
+        assert option in out
+    assert "--json" in out
+    for parameter in signature(app[name].default_command).parameters.values():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            assert re.match(rf"Usage: traincast {name} .*\b{parameter.name.upper()}\b", out)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_can_be_copied(name, run):
+    """Lines of an example join to what its docstring says."""
+    (example,) = EXAMPLES[name]
+    shown = re.search(r"^Example:\n((?:  .*\n)+)", run(f"{name} --help").out, re.MULTILINE)[1]
+    assert re.sub(r" \\\n +", " ", shown).strip() == f"traincast {example}"
+
+
+def test_a_long_command_is_broken_before_options():
+    command = "traincast plan m " + " ".join(f"--option-{i} {10**i}" for i in range(12))
+    lines = broken(command)
+    assert max(map(len, lines)) <= 78
+    assert len(lines) > 3
+    assert " ".join(line.removesuffix("\\").strip() for line in lines) == command
+    assert [line.endswith(" \\") for line in lines] == [True] * (len(lines) - 1) + [False]
+
+
+def test_pages_to_read_on_are_there():
+    assert set(PAGES) <= set(NAMES) | PENDING
+    assert [page for pages in PAGES.values() for page in pages if not (DOCS / f"{page}.md").exists()] == []
