@@ -19,8 +19,8 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
     Parameters
     ----------
     request : mapping
-        ``until``, the end by the clock on the wall [s]; ``threads`` of a rank, 0 for what PyTorch takes; ``done``, tasks whose rows are there, and
-        ``identity``, the machine they are of.
+        ``until``, the end by the clock on the wall [s]; ``threads`` of a rank, 0 for what PyTorch takes; ``done``, tasks whose rows
+        are there, and ``identity``, the machine they are of.
     told : callable
         Called by rank 0 with a message for the machine, and one for each task: its samples, or the problem, and the time left.
     """
