@@ -17,7 +17,7 @@ from traincast.errors import InputError
 from traincast.hardware import Accelerator
 from traincast.measuring import predicted
 from traincast.measuring.rows import Row
-from traincast.measuring.searched import Bounds, Values, loss, nearest
+from traincast.measuring.searched import EDGE, Bounds, Values, loss, nearest
 from traincast.stacks import USUAL, resolve
 
 RATES: Final = {  # peak -> its sustained share, and types of products
@@ -30,6 +30,7 @@ VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody 
 BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
 CACHES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
 SHARE: Final = (0.01, 1.0)
+NOTHING: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
 SECONDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
 NEEDED: Final = ("products", "memory", "dispatch")
 
@@ -52,6 +53,8 @@ class Figures:
         Figures of an accelerator and of `Assumptions` that were found.
     kernel_seconds : float
         What a kernel costs whatever its size, without what PyTorch keeps for backward [s].
+    loose : set of str
+        Figures that the times do not determine: at the bound of what they can be, or of no effect.
     """
 
     about: Mapping[str, Any]
@@ -61,6 +64,7 @@ class Figures:
     accelerator: Values = field(default_factory=dict)
     software: Values = field(default_factory=dict)
     kernel_seconds: float = 0.0
+    loose: set[str] = field(default_factory=set)
 
     def of(self, family: str, *ops: str) -> list[Row]:
         """Rows of a family, all of them or those of some operations."""
@@ -90,8 +94,11 @@ class Figures:
         return bool(self.about["kind"] == "cpu")
 
     def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
-        """Values at which predicted times of rows are nearest to the measured."""
-        return nearest(predict, self.seconds(rows), start, bounds)
+        """Values at which predicted times of rows are nearest to the measured; what may be nothing and is next to it becomes 0."""
+        values, loose = nearest(predict, self.seconds(rows), start, bounds)
+        self.loose |= loose
+        nothing = {name for name in loose & NOTHING if values[name] <= bounds[name][0] * (1 + EDGE)}
+        return values | dict.fromkeys(nothing, 0.0)
 
 
 def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
@@ -167,9 +174,9 @@ def _memory(it: Figures) -> None:
 
 
 def _products(it: Figures) -> None:
-    """What products sustain of the peaks; on a CPU the tile of kernels and the share of results that is exposed, too."""
+    """What products sustain of the peaks; on a CPU the tile of its kernels, too."""
     if it.host:
-        it.software |= _tile(it)
+        it.software["tile"] = _tile(it)
     for share, types in RATES.values():
         rows = [row for row in it.of("products") if row.task.dtype in types]
         if rows:
@@ -177,25 +184,22 @@ def _products(it: Figures) -> None:
             it.accelerator |= it.fitted(rows, predict, {share: 0.9}, {share: SHARE})
 
 
-def _tile(it: Figures) -> Values:
-    """The tile, and the share of results that is exposed, with which products of the type of training are told best."""
+def _tile(it: Figures) -> float:
+    """The tile with which products of the type of training are told best."""
     dtype = it.about["dtypes"][0]
     rows = [row for row in it.of("products") if row.task.dtype == dtype]
     share = next(share for share, types in RATES.values() if dtype in types)
-    start, bounds = {share: 0.9, "outputs_exposed": 0.1}, {share: SHARE, "outputs_exposed": SHARE}
-    found = []
-    for tile in TILES:
+
+    def left(tile: float) -> float:
         predict = partial(_multiplied, it, rows, {"tile": tile})
-        values = it.fitted(rows, predict, start, bounds)
-        found.append((loss(predict(values), it.seconds(rows)), {"tile": tile, "outputs_exposed": values["outputs_exposed"]}))
-    return min(found, key=lambda one: one[0])[1]
+        return loss(predict(it.fitted(rows, predict, {share: 0.9}, {share: SHARE})), it.seconds(rows))
+
+    return min(TILES, key=left)
 
 
-def _multiplied(it: Figures, rows: Sequence[Row], software: Values, values: Values) -> Floats:
-    """Times of products with values of the accelerator and of software [s]."""
-    gpu = {name: value for name, value in values.items() if name != "outputs_exposed"}
-    more = software | {name: value for name, value in values.items() if name not in gpu}
-    return predicted.products(rows, it.gpu(**gpu), replace(it.bare(), **more))  # type: ignore[arg-type]  # fields by name
+def _multiplied(it: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
+    """Times of products with figures of software and of the accelerator [s]."""
+    return predicted.products(rows, it.gpu(**gpu), replace(it.bare(), **software))  # type: ignore[arg-type]  # fields by name
 
 
 def _attention(it: Figures) -> None:
@@ -204,18 +208,18 @@ def _attention(it: Figures) -> None:
     if not rows:
         return
     own = {"attention_fa2": 0.5, "attention_backward": 0.8}
-    free = {"causal_skipping": 0.5, "attention_start": 10.0, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5}
-    bounds = dict.fromkeys(("attention_fa2", "attention_backward", "causal_skipping"), SHARE)
-    bounds |= {"attention_start": (0.1, 1e3), "attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
+    free = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if it.host else {}
+    bounds = dict.fromkeys((*own, "causal_skipping"), SHARE)
+    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
     if it.host:
-        it.software["attention_tail"] = 0.0  # cores share rows of queries evenly
+        it.software |= {"attention_start": 0.0, "attention_tail": 0.0}  # cores share rows evenly, and start them at no cost
 
     def predict(values: Values) -> Floats:
         software = {name: value for name, value in values.items() if name not in own}
         gpu = it.gpu(**{name: values[name] for name in own})
         return predicted.attention(rows, gpu, it.assumed(**software))
 
-    values = it.fitted(rows, predict, own | (free if it.host else {}), bounds)
+    values = it.fitted(rows, predict, own | free, bounds)
     it.accelerator |= {name: values.pop(name) for name in own}
     it.software |= values
 

@@ -14,6 +14,7 @@ from traincast.measuring.rows import Row, where
 from traincast.measuring.searched import Values
 
 BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
 FACTORS: Final = {
     "allgather": "all_gather_factor",
     "reducescatter": "reduce_scatter_factor",
@@ -77,20 +78,14 @@ def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
 def _ring(it: Figures, rows: Sequence[Row], main: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Alpha and beta of a ring, and what operations other than all-reduce take relative to it.
 
-    The search begins at a line for each operation: what all-reduce starts with more than the operation that starts fastest are its
-    two hops, and the slope of all-reduce tells the bandwidth.
+    The search begins at a line for each operation; an all-reduce of two ranks starts, and has two hops.
     """
     peak = _best(main, it)
     lines = {op: _line(it, [row for row in rows if row.task.op == op]) for op in dict.fromkeys(row.task.op for row in rows)}
     summed = lines.get("allreduce") or next(iter(lines.values()))
-    least = min(line["start"] for line in lines.values())
-    start = {
-        "efficiency": min(1 / (summed["per_byte"] * peak), 1.0),
-        "launch": least,
-        "latency": (summed["start"] - least) / 2 + 1e-6,
-    }
+    start = {"efficiency": min(1 / (summed["per_byte"] * peak), 1.0), "latency": summed["start"] / 3}
     factors = {FACTORS[op]: line["per_byte"] / summed["per_byte"] for op, line in lines.items() if op in FACTORS and not inner}
-    bounds = {"efficiency": SHARE, "launch": SECONDS, "latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0))
+    bounds = {"efficiency": SHARE, "latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0))
     chosen = list(rows) if factors else list(main)
 
     def predict(values: Values) -> Floats:
@@ -113,8 +108,12 @@ def _line(it: Figures, rows: Sequence[Row]) -> Values:
 
 
 def one_protocol(tier: Values) -> Values:
-    """A tier whose only protocol is that of low latency, with all of the bandwidth."""
-    return tier | {"simple_latency": 10 * tier["latency"], "ll_bandwidth": tier["bandwidth"] * tier["efficiency"]}
+    """A tier whose only protocol is that of low latency, with all of the bandwidth; to start costs as much as a hop."""
+    return tier | {
+        "launch": tier["latency"],
+        "simple_latency": NEVER * tier["latency"],
+        "ll_bandwidth": tier["bandwidth"] * tier["efficiency"],
+    }
 
 
 def system_of(it: Figures, figures: Sequence[Values]) -> System:
