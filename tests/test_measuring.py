@@ -20,6 +20,7 @@ from traincast.measuring.rows import Row, tables_beside, write_tables
 from traincast.measuring.searched import nearest
 from traincast.measuring.tasks import FAMILIES, Task, tasks
 from traincast.measuring.timing import counts
+from traincast.written import check_output
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,
@@ -376,12 +377,20 @@ def test_nothing_but_measuring_loads_pytorch():
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
 def test_a_real_machine(tmp_path, capsys):
     """A few seconds with two ranks: the file predicts, calibrate reads the tables, and nothing else is left behind."""
-    path = tmp_path / "here.yaml"
+    path = tmp_path / "out" / "here.yaml"
     main(["measure", "--budget", "6", "--ranks", "2", "--output", str(path), "--json"])
     told = json.loads(capsys.readouterr().out)
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(str(one).rsplit("/", 1)[-1] for one in told["files"])
+    assert sorted(one.name for one in path.parent.iterdir()) == sorted(str(one).rsplit("/", 1)[-1] for one in told["files"])
     assert {"products", "memory", "dispatch", "collectives"} <= set(told["rows"])
     assert told["machine"]["ranks"] == 2
     assert tc.estimate("gpt-125m", path, tc.Plan(dp=2, precision="fp32"), gbs=8).step_seconds > 0
     tables = tables_beside(path)
     assert tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
+
+
+def test_a_folder_that_is_not_there_is_made(tmp_path):
+    """As `--output out/mine.yaml` in a fresh checkout; below a file there can be none."""
+    check_output(tmp_path / "out" / "deep" / "mine.yaml", False, (".yaml",), makes_folder=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(tc.InputError, match="there is no folder"):
+        check_output(tmp_path / "file" / "mine.yaml", False, (".yaml",), makes_folder=True)

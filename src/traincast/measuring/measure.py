@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.accuracy.fitting import least_squares
 from traincast.accuracy.recorded import write_system
 from traincast.errors import InputError, Mistakes, not_whole
 from traincast.load import load_accelerator
@@ -115,6 +116,7 @@ def measure(
     if own is not None and own.rank > 0:
         measure_here({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
         return None
+    path.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
     seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
     request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.samples)}
@@ -138,9 +140,9 @@ def measure(
 def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Refuse arguments that cannot be used, all at once."""
     mistakes = Mistakes("measure")
-    mistakes.of(check_output, path, force, (".yaml", ".yml"))
+    mistakes.of(check_output, path, force, (".yaml", ".yml"), makes_folder=True)
     for table in tables_beside(path).values():
-        mistakes.of(check_output, table, force, (".csv",))
+        mistakes.of(check_output, table, force, (".csv",), makes_folder=True)
     check_job(budget, ranks, threads, mistakes)
     mistakes.tell()
 
@@ -156,6 +158,7 @@ def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: M
     if wrong:
         mistakes.errors.append(InputError("measure", wrong))
     mistakes.of(require_torch)
+    mistakes.of(least_squares, "measure")
 
 
 def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
