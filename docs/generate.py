@@ -27,7 +27,7 @@ from traincast.operations.attention import Heads
 from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
-from traincast.plan import Plans
+from traincast.plan import Plan, Plans
 from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stacks import load_stack, stack_file, stack_names
@@ -461,16 +461,20 @@ def pages() -> dict[str, str]:
 def draw() -> None:
     """The figures of the gallery and the scoreboard, which are not kept in the repository."""
     from traincast.accuracy.validate import validate
+    from traincast.estimate import estimate
     from traincast.limits import limits
     from traincast.paper import paper_figures
-    from traincast.plots import save, utilisation_by_cluster, utilisation_by_compute
+    from traincast.plots import save, timeline, utilisation_by_cluster, utilisation_by_compute
     from traincast.report_accuracy import accuracy_figure
+    from traincast.trace import trace
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
     moving = limits("h100-sxm-80")
     save(utilisation_by_cluster(moving), DOCS / "figures" / "limits-by-cluster.svg")
     save(utilisation_by_compute(moving), DOCS / "figures" / "limits-by-compute.svg")
+    plan = Plan(tp=4, pp=8, vp=5, dp=4)
+    save(timeline(trace(estimate("llama-3-70b", "dgx-h100", plan, gbs=128))), DOCS / "figures" / "timeline.svg")
     for stem, figure in paper_figures():
         save(figure, DOCS / "figures" / f"{stem}.svg")
 

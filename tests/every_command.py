@@ -41,6 +41,10 @@ FURTHER = {
         "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64",
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],
+    "measure": [
+        "measure --step --system this-machine.yaml --ranks 2 --budget 5 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
+        "--output steps.csv --calibrated calibrated.yaml",
+    ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",
     ],

@@ -45,12 +45,12 @@ def print_validation(report: "Report", out: Console) -> None:
             table.add_section()
         total = one in report.totals
         style = "bold" if total else None
-        table.add_row(f"all {one.source}" if total else one.source, *_cells(one), style=style)
+        table.add_row(f"all {one.source}" if total else one.source, *summary_cells(one), style=style)
     out.print(table)
     _explained(report, out)
 
 
-def _cells(one: "Summary") -> list[str]:
+def summary_cells(one: "Summary") -> list[str]:
     """A summary's cells: errors of the step time, of ranking, of memory."""
     figures = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"), (one.spearman, ".2f"))
     rest = ((one.regret, ".1%"), (one.best_of_three, ".1%"), (one.memory, ".1%"))
@@ -101,7 +101,7 @@ def accuracy_figure(report: "Report") -> "Figure":
     )
     families = [family_of(source_of(one.id, False)) for one in timed]
     causes = [(one.source, one.n, one.causes, one.unexplained) for one in budgets(timed, report.moe)]
-    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} published runs, assumptions: {report.assumptions}")
+    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} measured runs, assumptions: {report.assumptions}")
 
 
 def print_calibration(found: "Calibration", output: Path, out: Console) -> None:

@@ -5,7 +5,7 @@ as the estimate has it. So a trace differs from the estimate in what the closed 
 and that has a name of its own: `Trace.remainder`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -145,16 +145,56 @@ class Trace:
         """Passes of each device, in order; those that ran as one (DualPipe's F with a BW) are put one after the other."""
         return _in_turn(self.timeline, self.passes)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The trace for machines, compact; docs/trace.md says what the keys hold."""
-        digits = _digits(self.step_seconds)
-        kinds = [kind for kind in self.passes.spent if any(one.kind == kind for one in self.timeline.passes)]
+    @cached_property
+    def sent(self) -> tuple[tuple[float, ...], ...]:
+        """When what passes pass on is ready, for each of `by_device`: at their end, of two that ran as one at that of both [s]."""
+        found: list[list[float]] = [[] for _ in range(self.timeline.pp)]
+        for one in self.timeline.passes:
+            found[one.device].append(one.end)
+        return tuple(map(tuple, found))
+
+    def reader(self, own: Pass) -> Pass | None:
+        """The pass on another device that goes on with what a pass passes on."""
+        following = self._readers.get((own.kind != "F", own.chunk + (1 if own.kind == "F" else -1), own.microbatch))
+        return None if own.kind == "W" or following is None or following.device == own.device else following
+
+    @cached_property
+    def _readers(self) -> dict[tuple[bool, int, int], Pass]:
+        """Passes by whether they go backward, chunk and micro-batch."""
+        return {(one.kind != "F", one.chunk, one.microbatch): one for own in self.by_device for one in own if one.kind != "W"}
+
+    def to_chrome(self, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
+        """The trace in Chrome's trace event format, for Perfetto.
+
+        Parameters
+        ----------
+        stages, microbatches : collection of int
+            Devices, and micro-batches whose passes are told; all if empty.
+
+        Raises
+        ------
+        InputError
+            If there are no such stages or micro-batches, or more than a million events.
+        """
+        from traincast.chrome import to_chrome
+
+        return to_chrome(self, stages, microbatches)
+
+    def sums(self) -> dict[str, Any]:
+        """Sums of the estimate and of the trace for machines [s]."""
         return {
             "step_seconds": self.step_seconds,
             "simulated_seconds": self.simulated_seconds,
             "breakdown_seconds": self.estimate.breakdown,
             "totals_seconds": self.totals,
             "closed_form_less_simulation_seconds": dict(self.remainder),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The trace for machines, compact; docs/trace.md says what the keys hold."""
+        digits = _digits(self.step_seconds)
+        kinds = [kind for kind in self.passes.spent if any(one.kind == kind for one in self.timeline.passes)]
+        return self.sums() | {
             "device": self.device,
             "schedule": self.timeline.schedule,
             "pp": self.timeline.pp,

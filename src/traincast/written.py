@@ -24,7 +24,7 @@ def beside(path: Path) -> Iterator[Path]:
 
 def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
     """Refuse a path that cannot be written to, before any work is done for it."""
-    if path.suffix not in endings:
+    if not path.name.endswith(tuple(endings)):
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     if not path.parent.is_dir():
         raise InputError(str(path), [f"there is no folder {path.parent}"])

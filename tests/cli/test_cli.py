@@ -20,6 +20,7 @@ COMMANDS = {
     "plan-modern": "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 3 --recompute full"
     " --assumptions paper",
     "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --dp 2 --gbs 128",
+    "trace": "trace gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --vp 2 --dp 16 --gbs 512",
     "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
     "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",

@@ -17,6 +17,7 @@ from traincast.hardware import System
 from traincast.model import Model
 from traincast.plan import Plan, Plans
 from traincast.rules import check
+from traincast.stacks import on
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Batch:
 
     def estimate(self, system: System, assumed: Assumptions) -> Estimate:
         """The engine on these runs, with figures of the machine and assumptions as given; operations are counted once."""
+        assumed = on(system, assumed)
         for read, whole in self.counted.items():
             if all(getattr(assumed, name) == value for name, value in read):
                 return estimated(self.model, system, self.plans, self.gbs, assumed, whole)

@@ -77,13 +77,18 @@ def _by_source(some: Iterable[Summary]) -> dict[str, dict[str, Any]]:
     return {one.source: {key: value for key, value in asdict(one).items() if key != "source"} for one in some}
 
 
-def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "calibrated", *, parts: bool = False) -> Report:
+def validate(
+    runs: str | Path | Sequence[Mapping[str, str]] | None = None,
+    assumptions: str | Assumptions = "calibrated",
+    *,
+    parts: bool = False,
+) -> Report:
     """Predict every run of a table that can be read, and compare.
 
     Parameters
     ----------
-    runs : str or Path, optional
-        A CSV file with the columns of the bundled table of published runs; that table itself if left out.
+    runs : str, Path or sequence of mapping of str to str, optional
+        A CSV file with the columns of the bundled table of published runs, or its rows; that table itself if left out.
     assumptions : str or Assumptions
         What is assumed; ``"calibrated"`` takes for each run the software stack that ran it.
     parts : bool
@@ -106,7 +111,7 @@ def validate(runs: str | Path | None = None, assumptions: str | Assumptions = "c
     >>> next(one for one in report.predictions if one.id == "korth-008").skipped is None
     True
     """
-    table = list(readable(rows(runs)))
+    table = list(readable(rows(runs) if runs is None or isinstance(runs, str | Path) else runs))
     told = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
     usable = [run for _, run in table if isinstance(run, Run)]
     told |= {one.id: one for one in _predicted(usable, assumptions, parts)}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies
+from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies, trace
 from traincast.cli.common import app, begin_reply, fail
 from traincast.cli.manual import arrange
 from traincast.cli.messages import mistakes_of
@@ -29,6 +29,7 @@ __all__ = [
     "scaling",
     "serve",
     "studies",
+    "trace",
 ]
 
 arrange(app)

@@ -6,18 +6,40 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, print_json, progress
+from traincast.cli.measure_step import judge_steps
+from traincast.errors import InputError
 
 
 @app.command
 def measure(
     *,
-    output: Annotated[Path, Parameter(help="File of the machine, .yaml, for --system; tables of what was timed go beside it.")],
-    budget: Annotated[float, Parameter(help="Time for all of it [s].")] = 120.0,
+    output: Annotated[
+        Path | None,
+        Parameter(
+            help="File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table of runs, "
+            ".csv; else it goes beside the machine's file."
+        ),
+    ] = None,
+    budget: Annotated[float | None, Parameter(help="Time for all of it [s]; else 120, and 180 with --step.")] = None,
     ranks: Annotated[
         int | None,
         Parameter(help="Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."),
     ] = None,
     threads: Annotated[int | None, Parameter(help="Threads of a rank on a CPU; else the cores shared out.")] = None,
+    step: Annotated[
+        bool, Parameter(negative="", help="Train small GPTs under several plans instead, and compare with what is predicted.")
+    ] = False,
+    system: Annotated[str | None, Parameter(help="With --step: the file of this machine, as it was measured.")] = None,
+    shapes: Annotated[
+        str | None,
+        Parameter(
+            help="With --step: shapes in place of the usual ones, with commas, each hidden x layers x heads x sequence x "
+            "vocabulary x sequences of a step, such as 256x4x4x128x4096x8."
+        ),
+    ] = None,
+    calibrated: Annotated[
+        Path | None, Parameter(help="With --step: where the machine calibrated to half of the shapes is written, .yaml.")
+    ] = None,
     force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
     json: Json = False,
 ) -> None:
@@ -26,9 +48,14 @@ def measure(
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
     from traincast import measure as measure_machine
+    from traincast.measuring.measure import BUDGET
 
+    if step:
+        judge_steps(system, ranks, threads, budget, output, calibrated, shapes, force, json)
+        return
+    machine = _alone(output, {"--system": system, "--shapes": shapes, "--calibrated": calibrated})
     with progress("measuring") as told:
-        found = measure_machine(output, budget=budget, ranks=ranks, threads=threads, force=force, told=told)
+        found = measure_machine(machine, budget=budget or BUDGET, ranks=ranks, threads=threads, force=force, told=told)
     if found is None:  # a rank that has measured for the first
         return
     if json:
@@ -38,3 +65,13 @@ def measure(
         from traincast.report_measure import print_measured
 
         print_measured(found, console())
+
+
+def _alone(output: Path | None, others: dict[str, object]) -> Path:
+    """Where the machine is written; options of --step without it are refused."""
+    wrong = [f"{name}: goes with --step" for name, value in others.items() if value is not None]
+    if output is None:
+        wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
+    if wrong or output is None:
+        raise InputError("measure", wrong)
+    return output

@@ -139,6 +139,12 @@ def check(path: Path, budget: float, ranks: int | None, threads: int | None, for
     mistakes.of(check_output, path, force, (".yaml", ".yml"))
     for table in tables_beside(path).values():
         mistakes.of(check_output, table, force, (".csv",))
+    check_job(budget, ranks, threads, mistakes)
+    mistakes.tell()
+
+
+def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: Mistakes) -> None:
+    """Note what is wrong with a job of ranks."""
     wrong = [] if LEAST <= budget < float("inf") else [f"budget = {budget:g}: must be at least {LEAST:g} seconds"]
     for name, value in (("ranks", ranks), ("threads", threads)):
         wrong += [] if value is None else not_whole(name, value)
@@ -148,7 +154,6 @@ def check(path: Path, budget: float, ranks: int | None, threads: int | None, for
     if wrong:
         mistakes.errors.append(InputError("measure", wrong))
     mistakes.of(require_torch)
-    mistakes.tell()
 
 
 def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:

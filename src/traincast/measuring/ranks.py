@@ -179,6 +179,8 @@ def _end(running: list[subprocess.Popen[str]]) -> None:
     for one in running:
         one.kill()
         one.wait()
+        if one.stdout is not None:
+            one.stdout.close()
 
 
 def _last_words(rank: int, file: IO[str]) -> str:

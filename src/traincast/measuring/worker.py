@@ -10,6 +10,7 @@ from traincast.errors import TraincastError
 def main() -> None:
     """Do what standard input asks for."""
     from traincast.measuring.bench import measure_here
+    from traincast.measuring.steps import train_here
 
     out, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no message
 
@@ -17,7 +18,9 @@ def main() -> None:
         print(json.dumps(message), file=out, flush=True)
 
     try:
-        measure_here(json.load(sys.stdin), told)
+        request = json.load(sys.stdin)
+        work = train_here if request.get("job") == "steps" else measure_here
+        work(request, told)
     except TraincastError as error:
         sys.exit(str(error))
 

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.errors import unknown
-from traincast.outputs import accuracy, analyses, launches, plans, references
+from traincast.outputs import accuracy, analyses, launches, plans, references, traces
 from traincast.outputs.vocabulary import Schema, document
 
 OUTPUTS: Final[Mapping[str, Schema]] = {
     "plan": plans.SEARCH,
     "estimate": plans.ONE_PLAN,
     "memory": plans.MEMORY,
+    "trace": traces.TRACED,
     "advise": analyses.ADVICE,
     "export": launches.EXPORT,
     "limits": analyses.LIMITS,

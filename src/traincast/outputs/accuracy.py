@@ -56,6 +56,18 @@ def _errors(*more: str) -> dict[str, Schema]:
     return {when: or_null(number("mean absolute relative error")) for when in ("before", "after", *more)}
 
 
+_CONSTANT = record(
+    "a constant",
+    {
+        "path": text("its name"),
+        "of": listed("accelerator, network or software stack", text("a name")),
+        "before": number("as the catalogue says; in SI units"),
+        "value": number("fitted"),
+        "low": number("lower end of its 90 % interval"),
+        "high": number("upper end of its 90 % interval"),
+        "determined": flag("whether the measurements determine it; else it stays as it was"),
+    },
+)
 CALIBRATION = record(
     "a system as measurements say it is",
     {
@@ -65,29 +77,48 @@ CALIBRATION = record(
         "products": whole("measured matrix products used"),
         "errors": record("of the runs; `held out`: each predicted without itself", _errors("held out")),
         "errors_of_others": by_name("of collectives and products, where there are any", record("errors", _errors())),
-        "constants": listed(
-            "what was fitted",
-            record(
-                "a constant",
-                {
-                    "path": text("its name"),
-                    "of": listed("accelerator, network or software stack", text("a name")),
-                    "before": number("as the catalogue says; in SI units"),
-                    "value": number("fitted"),
-                    "low": number("lower end of its 90 % interval"),
-                    "high": number("upper end of its 90 % interval"),
-                    "determined": flag("whether the measurements determine it; else it stays as it was"),
-                },
-            ),
-        ),
+        "constants": listed("what was fitted", _CONSTANT),
         "left_out": listed("what could not be used", text("in words")),
         "output": text("the file written"),
     },
 )
 
-MEASURED = record(
-    "this machine as it was measured",
+_STEPS = record(
+    "with `--step`: training steps and their predictions, in place of the machine",
     {
+        "source": or_null(text("where and when they were measured")),
+        "rows": listed(
+            "every step",
+            record(
+                "a step",
+                {
+                    "id": text("what it is called: its shape, and its plan"),
+                    "measured_step_seconds": or_null(number("median of the steps", "s")),
+                    "spread": number("middle half of the steps over their median"),
+                    "predicted_step_seconds": or_null(number("with the machine's file", "s")),
+                    "calibrated_step_seconds": or_null(number("with the machine calibrated to half of the shapes", "s")),
+                    "half": or_null(text("whether the calibration saw it: fitted, or left out")),
+                    "skipped": or_null(text("why it is not predicted")),
+                },
+            ),
+        ),
+        "shapes": by_name("errors by shape, before calibration", _SUMMARY),
+        "errors": record(
+            "errors in all",
+            {
+                "before": or_null(_SUMMARY | {"description": "with the machine's file"}),
+                "fitted": or_null(_SUMMARY | {"description": "after calibration, of the rows it saw"}),
+                "left_out": or_null(_SUMMARY | {"description": "after calibration, of the others"}),
+            },
+        ),
+        "constants": listed("what the calibration fitted", _CONSTANT),
+    },
+)
+MEASURED = record(
+    "this machine as it was measured, or its training steps",
+    {"files": listed("what was written, the machine file or the table of runs first", text("a path"))},
+    sometimes={
+        "steps": _STEPS,
         "machine": record(
             "what it says of itself",
             {
@@ -124,6 +155,5 @@ MEASURED = record(
             ),
         ),
         "problems": by_name("what did not work", text("why")),
-        "files": listed("what was written, the machine file first", text("a path")),
     },
 )

@@ -8,6 +8,7 @@ from traincast.plots.plans import pareto, roofline, tornado
 from traincast.plots.steps import memory_waterfall, stage_memory, time_waterfall
 from traincast.plots.studies import optima, strong_scaling
 from traincast.plots.style import save, to_svg
+from traincast.plots.timelines import timeline
 
 __all__ = [
     "accuracy",
@@ -21,6 +22,7 @@ __all__ = [
     "stage_memory",
     "strong_scaling",
     "time_waterfall",
+    "timeline",
     "to_svg",
     "tornado",
     "utilisation_by_cluster",

@@ -5,7 +5,7 @@ all rows (docs/validation.md), and the run says what was assumed.
 """
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from traincast.accuracy.measurements.cells import Cells, Unreadable
 from traincast.accuracy.measurements.guesses import filled
-from traincast.accuracy.measurements.machines import MACHINES, machine
+from traincast.accuracy.measurements.machines import FILES, MACHINES, machine
 from traincast.accuracy.measurements.models import shape
 from traincast.accuracy.measurements.plans import degrees, plan
 from traincast.accuracy.measurements.rates import RATES, reported, seconds
@@ -74,7 +74,8 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     Parameters
     ----------
     path : str or Path, optional
-        A CSV file with the columns of the bundled table; those not needed may be missing.
+        A CSV file with the columns of the bundled table; those not needed may be missing. A system file that a row names in its
+        column `system` is looked for beside the table.
 
     Raises
     ------
@@ -93,7 +94,13 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     missing = [name for name in NEEDED if not found or name not in found[0]]
     if missing:
         raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no run"])
-    return found
+    return found if path is None else [_beside(row, Path(path).parent) for row in found]
+
+
+def _beside(row: dict[str, str], folder: Path) -> dict[str, str]:
+    """The row of a table in a folder, with the path of the system file it names."""
+    named = row.get("system") or ""
+    return row | {"system": str(folder / named)} if named.lower().endswith(FILES) else row
 
 
 def read(row: Row) -> Run:
@@ -146,7 +153,7 @@ def _run(cells: Cells) -> Run:
     )
 
 
-def readable(table: list[dict[str, str]]) -> Iterator[tuple[dict[str, str], Run | str]]:
+def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, str], Run | str]]:
     """Every row with its run, or with the reason it has none."""
     for row in table:
         try:

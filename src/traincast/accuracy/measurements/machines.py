@@ -3,13 +3,16 @@
 import re
 from difflib import get_close_matches
 from functools import lru_cache
+from pathlib import Path
 from typing import Final
 
 from traincast.accuracy.measurements.cells import Cells
 from traincast.documents import catalogue
+from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.load import load_system
 
+FILES: Final = (".yaml", ".yml", ".json")  # of systems
 SMALL_NODE: Final = 4  # accelerators of a node that is half of the usual 8
 MACHINES: Final = (  # accelerator, what its network is called, system of the catalogue; the first that fits
     ("a100-sxm-80", r"4x200Gb/s HDR", "hgx-a100-hdr-4x200"),
@@ -61,15 +64,30 @@ def _system(name: str) -> System:
     return load_system(name)
 
 
+@lru_cache
+def _written(path: Path, changed: int) -> System:
+    """The system of a file, read once for all rows until it is `changed` (the time of that)."""
+    return load_system(path)
+
+
+def _of_file(cells: Cells, path: Path) -> System | None:
+    """The system of a file; None (and a problem is noted) where it cannot be read."""
+    try:
+        return _written(path, path.stat().st_mtime_ns if path.is_file() else 0)
+    except InputError as error:
+        cells.problem(" ".join(str(error).split()))
+        return None
+
+
 def machine(cells: Cells) -> System | None:
-    """The machine of a row: the system it names, or the first whose accelerator and network fit.
+    """The machine of a row: the system or the file it names, or the first whose accelerator and network fit.
 
     Where only the accelerator is told, its usual machine stands for it: a DGX, or the maker's own.
 
     Parameters
     ----------
     cells : Cells
-        A row. `system` may hold a name of the catalogue; else `gpu` and `interconnect` decide.
+        A row. `system` may hold a name of the catalogue, or the path of a system file; else `gpu` and `interconnect` decide.
 
     Returns
     -------
@@ -79,6 +97,8 @@ def machine(cells: Cells) -> System | None:
     named = cells.text("system").lower()
     if named in catalogue("systems"):
         return _system(named)
+    if named.endswith(FILES):
+        return _of_file(cells, Path(cells.text("system")))
     gpu, network = cells.text("gpu").lower(), cells.text("interconnect")
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")

@@ -1,0 +1,86 @@
+// The address bar holds the whole question: a key is a field, a lock (by the knob's name) or, with a dot, a figure of the machine.
+//   /?model=llama-3-70b&system=dgx-h100&gpus=512&tp=8&network.1.bandwidth=1e11&pin=tp-8+pp-4+dp-16&view=a
+
+const NAMES = ["model", "system", "framework", "objective", "assumptions", "strategy", "tokens"];
+const NUMBERS = ["gpus", "global_batch", "seq", "top", "price", "restart"];
+export const FIELDS = [...NAMES, ...NUMBERS];
+
+/** A question with every part of it present. */
+export function blank(state = {}) {
+  return { pins: [], view: "best", ...state, figures: { ...state.figures }, locks: { ...state.locks } };
+}
+
+/** The question an address asks. */
+export function read(query, catalog) {
+  const parameters = new URLSearchParams(query);
+  const known = new Map(catalog.locks.map((lock) => [lock.name, lock]));
+  const state = blank(catalog.default);
+  for (const [key, text] of parameters) {
+    if (key === "pin") state.pins.push(pinOf(text, known));
+    else if (key === "view") state.view = text;
+    else if (key.includes(".")) state.figures[key] = numeric(text);
+    else if (NUMBERS.includes(key)) state[key] = numeric(text);
+    else if (key === "model" && text.startsWith("{")) state.model = parsed(text);
+    else if (NAMES.includes(key)) state[key] = text;
+    else if (known.has(key)) state.locks[key] = valueOf(known.get(key), text);
+  }
+  return state;
+}
+
+/** The address of a question, `?…`; of what is usual, only the model, the system and the GPUs are written. */
+export function write(state, catalog) {
+  const parameters = new URLSearchParams();
+  for (const key of FIELDS) {
+    const value = state[key];
+    if (value === null || value === undefined || value === "") continue;
+    if (value === catalog.default[key] && !["model", "system", "gpus"].includes(key)) continue;
+    parameters.set(key, typeof value === "object" && key === "model" ? JSON.stringify(value) : String(value));
+  }
+  for (const [path, value] of Object.entries(state.figures)) parameters.set(path, value);
+  for (const [name, value] of Object.entries(state.locks)) parameters.set(name, value);
+  for (const pin of state.pins) parameters.append("pin", pinText(pin));
+  if (state.view !== "best") parameters.set("view", state.view);
+  return `?${parameters}`;
+}
+
+/** What the server is asked: the question less what only the page needs. */
+export function question(state) {
+  const { pins, view, ...rest } = state;
+  return Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+}
+
+export const pinText = (knobs) =>
+  Object.entries(knobs)
+    .map(([name, value]) => `${name}-${value}`)
+    .join(" ");
+
+/** Whether two plans are the same, whatever the order of their knobs. */
+export const samePlan = (one, other) => sorted(one) === sorted(other);
+
+const sorted = (knobs) => pinText(Object.fromEntries(Object.entries(knobs).sort(([a], [b]) => (a < b ? -1 : 1))));
+
+function pinOf(text, known) {
+  const parts = text
+    .split(" ")
+    .filter(Boolean)
+    .map((part) => [part.slice(0, part.indexOf("-")), part.slice(part.indexOf("-") + 1)]);
+  return Object.fromEntries(parts.map(([name, value]) => [name, valueOf(known.get(name), value)]));
+}
+
+function valueOf(lock, text) {
+  if (lock?.kind === "text") return text;
+  if (lock?.kind === "choice") return lock.values.find((value) => String(value) === text) ?? text;
+  return numeric(text);
+}
+
+function numeric(text) {
+  return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,130 @@
+"""A few steps of every case of the grid on all ranks, and the table of what they took."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from statistics import median, quantiles
+from typing import Any, Final
+
+from traincast.measuring import machine
+from traincast.measuring.crew import Crew, load_torch
+from traincast.measuring.grid import Case, Shape, cases
+from traincast.measuring.machine_file import own_name
+from traincast.measuring.ranks import Rank, detected
+from traincast.units import GIB
+
+Told = Callable[[dict[str, Any]], Any]
+STACK: Final = "pytorch"  # the software stack that the loop is
+WARM_UP, STEPS = 2, 5  # steps before the clock counts, and those that are timed where there is time
+LEAST: Final = 3  # steps that make a median
+MOST_SHARE: Final = 0.05  # of the budget that one case may take
+
+
+def train_here(request: Mapping[str, Any], told: Told) -> None:
+    """Train as one rank of a job.
+
+    Parameters
+    ----------
+    request : mapping
+        ``seconds``, how long; ``threads`` of a rank, 0 for what PyTorch takes; ``kept``, rows that are measured already, if on
+        this machine; ``shapes``, what is trained in place of the usual shapes.
+    told : callable
+        Called by rank 0 with a message for the machine, and one for the row of each case.
+    """
+    begin = time.perf_counter()
+    crew = Crew(load_torch("measure --step"), detected() or Rank(0, 1, 0, 1), int(request["threads"]))
+    try:
+        about = crew.agreed(lambda: machine.described(crew.torch, crew.rank, crew.device, crew.hosts, crew.backend))
+        first, device = crew.rank.rank == 0, crew.device.type
+        if first:
+            told({"machine": about})
+        seconds = float(request["seconds"])
+        done = crew.agreed(lambda: [one["id"] for one in request["kept"]] if alike(request["kept"], about) else [])
+        wanted = cases(device, crew.rank.size, (Shape(*one) for one in request.get("shapes") or ()))
+        for index, case in enumerate(wanted):
+            if crew.agreed(lambda: time.perf_counter() - begin > seconds * (1 - MOST_SHARE)):
+                break
+            if case.id not in done:
+                found = _trained(case, crew, seconds * MOST_SHARE)
+                if first:
+                    told({"row": row(case, about, **found), "index": index, "cases": len(wanted)})
+    finally:
+        crew.leave()
+
+
+def _trained(case: Case, crew: Any, seconds: float) -> dict[str, Any]:
+    """Times of the steps of a case, and the memory of the fullest rank."""
+    from traincast.measuring.training import Place, Trainer
+
+    gpu = crew.device.type == "cuda"
+    if gpu:
+        crew.torch.cuda.reset_peak_memory_stats()
+    trainer = Trainer(case.model, case.plan, case.shape.gbs, Place.of(case.plan, crew.device))
+    taken: list[float] = []
+    begun = time.perf_counter()
+    for index in range(WARM_UP + STEPS):
+        own = _one(trainer, crew)
+        if index >= WARM_UP:
+            taken.append(_slowest(crew.gathered(own), case.plan.gpus))
+        if crew.agreed(lambda: len(taken) >= LEAST and time.perf_counter() - begun > seconds):
+            break
+    memory = max(crew.gathered(crew.torch.cuda.max_memory_allocated())) if gpu else None
+    return {"taken": taken, "memory": memory}
+
+
+def _one(trainer: Any, crew: Any) -> float:
+    """Time of one step on this rank, which all ranks begin together [s]."""
+    wait = crew.torch.cuda.synchronize if crew.device.type == "cuda" else lambda: None
+    wait()
+    crew.gathered(None)
+    begin = time.perf_counter()
+    trainer.step()
+    wait()
+    return time.perf_counter() - begin
+
+
+def _slowest(every: list[float], gpus: int) -> float:
+    """Time of the slowest rank of a plan; the mean over copies of the plan that trained side by side [s]."""
+    copies = [every[at : at + gpus] for at in range(0, len(every), gpus)]
+    return sum(map(max, copies)) / len(copies)
+
+
+def row(case: Case, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
+    """A row of a table of runs.
+
+    Parameters
+    ----------
+    case : Case
+        What was trained.
+    about : mapping
+        The machine it was trained on.
+    taken : list of float
+        Times of its steps [s].
+    memory : float or None
+        What the fullest rank had allocated at its peak [byte]; None where that was not measured.
+    """
+    shape, plan, middle = case.shape, case.plan, median(taken)
+    quarters = quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else [middle] * 3
+    cells: dict[str, Any] = {
+        "id": case.id, "source": source(about), "stack": STACK, "model": shape.name, "layers": shape.layers, "hidden": shape.hidden,
+        "ffn": 4 * shape.hidden, "heads": shape.heads, "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu",
+        "gpu": own_name(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
+        "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp, "zero": plan.zero,
+        "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True, "step_seconds": f"{middle:.6g}",
+        "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken),
+        "memory_gb_published": f"{memory / GIB:.6g}" if memory else "", "memory_kind": "allocated" if memory else "",
+        "notes": "untied embeddings",
+    }  # fmt: skip
+    return {name: str(value) for name, value in cells.items()}
+
+
+def source(about: Mapping[str, Any]) -> str:
+    """Where rows are from: what has to be the same for them to stand in one table, and the day."""
+    where = f"{about['ranks']} x {own_name(about)}, torch {about['torch']}"
+    return f"traincast measure --step on {where}, {date.today().isoformat()}"
+
+
+def alike(rows: Iterable[Mapping[str, str]], about: Mapping[str, Any]) -> bool:
+    """Whether rows that were kept are from the same machine, whatever the day."""
+    own = source(about).rsplit(", ", 1)[0]
+    return all(one["source"].rsplit(", ", 1)[0] == own for one in rows)

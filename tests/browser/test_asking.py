@@ -1,0 +1,191 @@
+"""Asking in the explorer, in a real browser. Expected numbers are the library's own, asked in Python."""
+
+import re
+from pathlib import Path
+
+import traincast as tc
+from browsing import SMALL, asked, column, found, label, query, settled, step
+
+QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
+UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB
+
+
+def test_the_answer_is_the_librarys(opened):
+    page = opened(SMALL)
+    best, est = found().best
+    assert label(page) == str(best)
+    assert step(page) == f"{est.step_seconds:.4g}s"
+    assert len(column(page, "#")) == 10
+    low, high = est.interval
+    assert f"{low:.3g} to {high:.3g} s" in page.locator("#headline").inner_text()
+
+
+def test_another_model(opened):
+    page = opened(SMALL)
+    page.get_by_label("Model", exact=True).select_option("llama-2-7b")
+    page.wait_for_function(
+        "() => document.querySelector('#model-facts').textContent.includes('32 layers, hidden 4,096, sequence 4,096')"
+    )
+    settled(page)
+    gbs = page.locator("#global_batch").get_attribute("placeholder")
+    assert label(page) == str(tc.search("llama-2-7b", "dgx-h100", 64, int(gbs.replace(",", ""))).best[0])
+    assert query(page)["model"] == "llama-2-7b"
+
+
+def test_a_slider_searches_again_while_the_old_drawing_stays(opened):
+    page = opened(SMALL)
+    before = label(page), page.locator("#plans-says").inner_text()
+    page.evaluate("""() => {
+        window.emptied = 0;
+        const plot = document.querySelector("#time .plot");
+        new MutationObserver(() => { window.emptied += !plot.querySelector("svg"); }).observe(plot, { childList: true });
+    }""")
+    slider = page.get_by_role("slider", name="Memory capacity")
+    box = slider.bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 2, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.3, middle, steps=8)
+    assert "accelerator.hbm_bytes" not in query(page)  # the address waits for the end of a drag
+    page.mouse.up()
+    settled(page)
+    assert (label(page), page.locator("#plans-says").inner_text()) != before
+    bytes_ = float(query(page)["accelerator.hbm_bytes"])
+    assert f"{bytes_ / 2**30:.3g} GiB" in page.locator("#memory .says").inner_text()
+    assert page.evaluate("() => window.emptied") == 0
+    page.get_by_role("button", name=re.compile("Reset memory capacity to 79.6 GiB")).click()
+    settled(page)
+    assert (label(page), page.locator("#plans-says").inner_text()) == before
+
+
+def test_a_figure_can_be_typed_with_its_unit(opened):
+    page = opened(SMALL)
+    figure = page.locator("[data-field='network.1.bandwidth'] .value")
+    figure.fill("800 Gb/s")
+    figure.press("Enter")
+    settled(page)
+    assert query(page)["network.1.bandwidth"] == "800 Gb/s"
+    page.wait_for_function("() => document.querySelector(\"[data-field='network.1.bandwidth']\").classList.contains('changed')")
+    assert not page.locator("#question .error").count()
+
+
+def test_a_lock_holds_a_knob(opened):
+    page = opened(SMALL)
+    page.locator("#locks-all > summary").click()
+    page.get_by_label(re.compile(r"^tp:")).fill("8")
+    page.get_by_label(re.compile(r"^tp:")).press("Enter")
+    settled(page)
+    assert set(column(page, "tp")) == {"8"}
+    assert label(page) == str(found(locks={"tp": 8}).best[0])
+    assert query(page)["tp"] == "8"
+    assert page.locator("#locks-count").inner_text() == "1 held"
+    page.get_by_label(re.compile(r"^recompute:")).fill("full")
+    page.get_by_label(re.compile(r"^recompute:")).press("Enter")
+    settled(page)
+    assert label(page) == str(found(locks={"tp": 8, "recompute": "full"}).best[0])
+
+
+def test_a_pasted_config(opened):
+    page = opened(SMALL, refused=True)
+    page.get_by_role("button", name="Paste a config.json").click()
+    text, use = page.locator("#config-text"), page.get_by_role("button", name="Use it")
+    text.fill('{"model_type": "llama", ')
+    use.click()
+    assert "This is not JSON" in page.locator("#config [role=alert]").inner_text()
+    text.fill('{"model_type": "resnet"}')
+    use.click()
+    page.locator("#config [role=alert]", has_text="resnet").wait_for()
+    text.fill(QWEN.read_text())
+    use.click()
+    page.locator("#config").wait_for(state="hidden")
+    page.wait_for_function("() => document.querySelector('#model-facts').textContent.includes('28 layers, hidden 3,584')")
+    settled(page)
+    model = tc.load_model(QWEN)
+    gbs = int(page.locator("#global_batch").get_attribute("placeholder").replace(",", ""))
+    best = str(tc.search(model, "dgx-h100", 64, gbs).best[0])
+    assert label(page) == best
+    again = opened(asked(page))  # the address holds the model itself
+    assert label(again) == best
+
+
+def test_back_and_forward(opened):
+    page = opened(SMALL)
+    before = step(page)
+    page.get_by_role("button", name="Twice as many GPUs").click()
+    page.wait_for_function("before => document.querySelector('.step strong').textContent !== before", arg=before)
+    after = step(page)
+    assert page.get_by_label("GPUs", exact=True).input_value() == "128"
+    page.go_back()
+    page.wait_for_function("() => document.querySelector('#gpus').value === '64'")
+    settled(page)
+    assert step(page) == before
+    page.go_forward()
+    page.wait_for_function("() => document.querySelector('#gpus').value === '128'")
+    settled(page)
+    assert step(page) == after
+
+
+def test_nothing_fits(opened):
+    page = opened(UNFIT)
+    explanation = tc.search("llama-3-70b", "perlmutter", 8, 512).explain()
+    gpus, _ = explanation.fits_from
+    page.get_by_role("button", name=f"{gpus} GPUs").wait_for()
+    said = page.locator("#headline").inner_text()
+    assert "Nothing fits" in said
+    assert str(explanation.miss[0]) in said
+    assert f"{explanation.miss[1].memory_bytes / 2**30:.3g} GiB" in said
+    assert page.locator("#plans").is_hidden()
+    assert page.get_by_role("status").inner_text().startswith("Nothing fits")
+    page.get_by_role("button", name=f"{gpus} GPUs").click()
+    page.locator(".step").wait_for()
+    assert page.get_by_label("GPUs", exact=True).input_value() == str(gpus)
+
+
+def test_problems_stand_beside_their_fields(opened):
+    page = opened(SMALL, refused=True)
+    page.get_by_label("GPUs", exact=True).fill("0")
+    error = page.locator("[data-field=gpus] .error")
+    error.wait_for()
+    field = page.get_by_label("GPUs", exact=True)
+    assert field.get_attribute("aria-invalid") == "true"
+    assert field.get_attribute("aria-describedby") == error.get_attribute("id")
+    assert page.locator("#trouble").inner_text()
+    field.fill("64")
+    error.wait_for(state="detached")
+    assert page.locator("#trouble").inner_text() == ""
+
+
+def test_a_wrong_address_is_told(opened):
+    page = opened("?model=llama-3-9b&system=dgx-h100&gpus=64", refused=True)
+    page.locator("[data-field=model] .error", has_text="llama-3-9b").wait_for()
+    page.get_by_label("Model", exact=True).select_option("llama-3-8b")
+    page.locator(".step").wait_for()
+    assert not page.locator("#question .error").count()
+
+
+def test_a_busy_server_is_asked_again(opened):
+    page = opened(SMALL, refused=True)
+    before, refusals = step(page), []
+
+    def busy(route):
+        refusals.append(1)
+        told = {"error": {"message": "the server is busy", "problems": ["the server is busy"]}}
+        route.fulfill(status=503, headers={"Retry-After": "0.2"}, json=told) if len(refusals) < 3 else route.continue_()
+
+    page.route("**/api/search", busy)
+    page.get_by_role("button", name="Half as many GPUs").click()
+    page.locator("#trouble", has_text="the server is busy. Trying again").wait_for()
+    page.wait_for_function("before => document.querySelector('.step strong').textContent !== before", arg=before)
+    assert len(refusals) == 3
+    assert page.locator("#trouble").inner_text() == ""
+
+
+def test_the_latest_answer_wins(opened):
+    page = opened(SMALL)
+    wanted = found(gpus=32).best[1].step_seconds
+    page.route(
+        "**/api/search", lambda route: None if route.request.post_data_json["gpus"] == 128 else route.continue_()
+    )  # never answered
+    page.get_by_role("button", name="Twice as many GPUs").click()
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.wait_for_function("text => document.querySelector('.step strong').textContent === text", arg=f"{wanted:.4g}s")

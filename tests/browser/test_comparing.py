@@ -1,0 +1,83 @@
+"""Two plans side by side, and what can be taken along: commands, Python, the table, figures."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import traincast as tc
+from browsing import SMALL, asked, complete, found, label, step
+
+
+def test_two_plans_side_by_side(opened):
+    page = opened(SMALL)
+    (_, first), *_, (_, fifth) = found().plans[:5]
+    for i in (0, 4):
+        page.locator("#plans .pin").nth(i).click()
+    table = page.locator("#compare table")
+    table.wait_for()
+    assert [one.inner_text() for one in page.locator("#compare .heads .mono").all()] == [str(first.plan), str(fifth.plan)]
+    told = table.locator("tr", has_text="memory of").locator("td").all_inner_texts()
+    assert told[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
+    ratio = fifth.step_seconds / first.step_seconds - 1
+    assert f"B takes {100 * ratio:.2g}" in page.locator("#compare .says").inner_text().replace("\xa0", " ")
+    assert page.locator("#space .letter").all_text_contents() == ["A", "B"]
+    page.get_by_role("button", name="Pinned plan B").click()
+    assert f"{fifth.step_seconds:.4g}".rstrip("0") in page.locator("#time .says").inner_text()
+    shared = opened(asked(page))
+    shared.locator("#compare table").wait_for()
+    assert shared.locator("#compare-body").inner_text() == page.locator("#compare-body").inner_text()
+    assert shared.get_by_role("button", name="Pinned plan B").get_attribute("aria-pressed") == "true"
+    page.locator("#plans .pin").nth(2).click()  # a third: the oldest goes
+    page.wait_for_function("() => document.querySelectorAll('#plans .pin[aria-pressed=true]').length === 2")
+    assert [one.get_attribute("aria-pressed") for one in page.locator("#plans .pin").all()[:5]] == [
+        "false",
+        "false",
+        "true",
+        "false",
+        "true",
+    ]
+
+
+def test_the_command_finds_the_first_plan(opened):
+    page = opened(f"{SMALL}&tp=2&seq=4096")
+    complete(page)
+    page.get_by_role("button", name="Copy", exact=True).click()
+    command = shlex.split(page.evaluate("() => navigator.clipboard.readText()"))
+    assert command[:2] == ["traincast", "plan"]
+    ran = subprocess.run([sys.executable, "-m", *command, "--json"], capture_output=True, text=True, check=True)
+    told = json.loads(ran.stdout)
+    assert told["seq"] == 4096
+    assert f"{told['plans'][0]['step_seconds']:.4g}s" == step(page)
+    assert str(tc.Plan(**told["plans"][0]["plan"])) == label(page)
+
+
+def test_python_finds_the_first_plan(opened):
+    page = opened(f"{SMALL}&accelerator.hbm_bandwidth=5e12")
+    complete(page)
+    page.locator("#take-what").select_option("best")
+    page.locator("#take-text", has_text="estimate").wait_for()
+    page.locator("#take-as").select_option("Python")
+    names: dict = {}
+    exec(page.locator("#take-text").inner_text().replace("print(est)", ""), names)
+    assert f"{names['est'].step_seconds:.4g}s" == step(page)
+
+
+def test_table_and_figures_as_files(opened):
+    page = opened(f"{SMALL}&tp=2")
+    complete(page)
+    with page.expect_download() as table:
+        page.get_by_role("link", name="Download the table").click()
+    rows = Path(table.value.path()).read_text().splitlines()
+    assert len(rows) == 11
+    assert rows[0].startswith("rank,strategy,tp")
+    for name in ("time", "memory", "space", "scaling", "sensitivity"):
+        with page.expect_download() as figure:
+            page.locator(f"#{name} .save").click()
+        root = ElementTree.parse(figure.value.path()).getroot()
+        assert root.tag.endswith("svg")
+        assert {"class", "style"}.isdisjoint({key for one in root.iter() for key in one.attrib})
+        fills = {one.get("fill") for one in root.iter() if one.tag.endswith(("rect", "path", "circle"))}
+        assert len(fills) >= 2

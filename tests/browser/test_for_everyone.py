@@ -1,0 +1,87 @@
+"""With a keyboard alone, read aloud, in the dark, on a phone."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from browsing import SMALL, complete, query, settled
+
+HERE = Path(__file__).parent
+
+
+def test_dark_and_light(opened):
+    page = opened(SMALL, color_scheme="dark", reduced_motion="reduce")
+
+    def light():
+        colour = page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)[:3])) / 3
+
+    assert light() < 60
+    page.get_by_role("button", name="Theme: system").click()
+    assert light() > 200
+    page.reload()
+    settled(page)
+    assert light() > 200
+    page.get_by_role("button", name="Theme: light").click()
+    assert light() < 60
+    page.evaluate("() => document.querySelector('#main').setAttribute('aria-busy', 'true')")
+    assert page.evaluate("() => getComputedStyle(document.querySelector('#busy'), '::after').animationName") == "none"
+
+
+@pytest.mark.parametrize("width", [360, 768, 1280])
+def test_nothing_is_wider_than_the_screen(opened, width):
+    page = opened(SMALL, viewport={"width": width, "height": 740})
+    complete(page)
+    for i in (0, 1):
+        page.locator("#plans .pin").nth(i).click()
+    page.locator("#compare table").wait_for()
+    page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert page.locator("#bar").is_visible() == (width < 960)
+
+
+def test_with_the_keyboard_alone(opened):
+    page = opened(SMALL)
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the answer"
+    page.keyboard.press("Enter")
+    pressed = page.locator("#plans .pin[aria-pressed=true]")
+    for _ in range(3):  # the table (it scrolls), then its buttons
+        page.keyboard.press("Tab")
+        if page.evaluate("() => document.activeElement.classList.contains('pin')"):
+            break
+    page.keyboard.press("Enter")
+    pressed.wait_for()
+    assert page.evaluate("() => document.activeElement.getAttribute('aria-pressed')") == "true"  # the focus stays
+    page.locator("#space .point[tabindex='0']").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert "GiB" in page.locator("#space .tip").inner_text()
+    page.keyboard.press("Enter")
+    page.locator("#compare table").wait_for()
+    assert page.evaluate("() => document.activeElement.classList.contains('point')")
+    page.get_by_role("slider", name="Matrix units").focus()
+    page.keyboard.press("PageUp")
+    settled(page)
+    assert float(query(page)["accelerator.matrix_flops"]) > 989.4e12
+
+
+def test_everything_has_a_name(opened):
+    page = opened(SMALL)
+    complete(page)
+    wrong = page.evaluate((HERE / "names.js").read_text())
+    assert wrong == {"unnamed": [], "twice": [], "dangling": [], "skipped": [], "unspoken": 0, "cells": 0}
+    assert (
+        page.get_by_role("main").count() == page.get_by_role("heading", level=1).count() == page.get_by_role("banner").count() == 1
+    )
+    assert page.get_by_role("status").inner_text().startswith("Best plan")
+    page.locator("#memory details").click()
+    page.locator("#memory table tbody tr").first.wait_for()
+
+
+def test_text_has_contrast(opened):
+    """Ratios by WCAG 2.2: at least 4.5 of text to its ground."""
+    ratio = (HERE / "contrast.js").read_text()
+    for scheme in ("light", "dark"):
+        assert opened(SMALL, color_scheme=scheme).evaluate(ratio) == []

@@ -1,0 +1,40 @@
+"""The GPT that judges predictions: cut over ranks in any way it is the same model, by its losses and gradients on one rank."""
+
+import math
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from traincast.measuring.ranks import launch
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
+
+PLANS = (
+    {"mbs": 8, "zero": 0},
+    {"mbs": 2, "zero": 0},
+    {"dp": 2, "mbs": 2, "zero": 0},
+    {"dp": 2, "mbs": 4, "zero": 1},
+    {"tp": 2, "mbs": 4, "zero": 0},
+    {"tp": 4, "mbs": 8, "zero": 0},
+    {"pp": 2, "mbs": 1, "zero": 0},
+    {"pp": 4, "mbs": 2, "zero": 0},
+    {"tp": 2, "pp": 2, "mbs": 2, "zero": 0},
+    {"tp": 2, "dp": 2, "mbs": 2, "zero": 1},
+    {"dp": 2, "pp": 2, "mbs": 1, "zero": 0},
+)
+
+
+def test_losses_and_gradients_of_every_plan_are_those_of_one_rank(monkeypatch):
+    """Four ranks; plans of fewer are trained side by side. Single precision rounds to 6e-8 of the largest number of a sum."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
+    found = []
+    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, told=found.append)
+    assert [one["plan"] for one in found] == list(range(len(PLANS)))
+    for plan, one in zip(PLANS, found, strict=True):
+        assert one["loss"] < 2e-6, plan
+        assert one["gradients"] < 2e-5, plan
+    first = found[0]["later"]
+    assert abs(first - math.log(512)) < 0.1  # hardly trained: that of a uniform guess
+    for one in found:
+        assert one["later"] == pytest.approx(first, abs=1e-5)

@@ -1,0 +1,160 @@
+"""The grid of training steps, and how recorded ones are judged."""
+
+import csv
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traincast.accuracy.measurements import read, rows
+from traincast.accuracy.scores import spearman
+from traincast.errors import InputError
+from traincast.estimate import estimate
+from traincast.load import load_system
+from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
+from traincast.measuring.judge import judged, of_system, partial_of, write_rows
+from traincast.measuring.steps import alike, row
+from traincast.rules import require
+
+DATA = Path(__file__).parent / "data"
+MACHINE = DATA / "cpu.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
+STEPS = rows(DATA / "cpu.steps.csv")  # what they took to train shapes of the grid
+ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
+    found = cases(device, ranks)
+    assert len({one.id for one in found}) == len(found)
+    for case in found:
+        plan, shape = case.plan, case.shape
+        assert plan.gpus in (1, ranks)
+        assert shape.gbs % (plan.dp * plan.mbs) == 0
+        require(case.model, plan, shape.gbs, ranks)
+        assert shape.heads % plan.tp == shape.layers % plan.pp == shape.vocab % (128 * plan.tp) == 0
+
+
+def test_plans_of_two_ranks():
+    """By hand: gbs 8 is 2 x 4 and 4 x 2 replicas' micro-batches, and 4 or 8 micro-batches fill a pipeline of two."""
+    found = list(plans(Shape(256, 4, 4, 128, 4096, 8), 2))
+    assert [(one.dp, one.tp, one.pp, one.mbs, one.zero) for one in found] == [
+        (2, 1, 1, 4, 0),
+        (2, 1, 1, 2, 0),
+        (2, 1, 1, 4, 1),
+        (1, 2, 1, 8, 0),
+        (1, 2, 1, 4, 0),
+        (1, 1, 2, 2, 0),
+        (1, 1, 2, 1, 0),
+        (1, 1, 1, 8, 0),
+    ]
+    odd = list(plans(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
+    assert all(one.tp == one.pp == 1 for one in odd)
+    assert len(odd) == 4
+
+
+def test_parameters_of_the_estimate_are_those_of_the_gpt():
+    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head and the last norm."""
+    for shape in ON_CPU:
+        e = shape.hidden
+        layer = 12 * e * e + 13 * e
+        whole = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
+        assert Case(shape, next(plans(shape, 2))).model.parameters == whole
+
+
+def test_shapes_are_read_and_all_that_is_wrong_is_told_at_once():
+    assert shapes_of("256x4x4x128x4096x8, 64X2x2x32x128x4") == (Shape(256, 4, 4, 128, 4096, 8), Shape(64, 2, 2, 32, 128, 4))
+    with pytest.raises(InputError) as caught:
+        shapes_of("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
+    told = str(caught.value)
+    assert "'256x4': write hidden x layers" in told
+    assert "3 heads do not divide 256" in told
+    assert "vocabulary 4000: must be a multiple of 128" in told
+
+
+def test_a_row_is_read_as_what_was_trained():
+    for case in cases("cpu", 2)[:8]:
+        cells = row(case, ABOUT, [0.3, 0.1, 0.2], None)
+        run = read(cells | {"system": str(MACHINE)})
+        assert run.model == case.model
+        assert replace(run.plan, layout="") == case.plan  # rows spell out the layers of each stage
+        assert (run.gbs, run.stack, run.step_seconds, run.memory_bytes) == (case.shape.gbs, "pytorch", 0.2, None)
+        assert run.assumed == ()
+        assert float(cells["step_spread"]) == pytest.approx(0.1 / 0.2)  # quartiles of three values: 0.15 and 0.25
+        assert run.plan.layout in ("", f"{case.shape.layers // 2}*2")
+    gpu = read(row(cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
+    assert (gpu.memory_bytes, gpu.reported, gpu.plan.precision) == (2.0**30, "allocated", "bf16-pure")
+
+
+def test_rows_of_another_machine_or_another_pytorch_are_not_continued():
+    some = [row(case, ABOUT, [0.2], None) for case in cases("cpu", 2)[:2]]
+    assert alike(some, ABOUT)
+    assert alike([], ABOUT)
+    assert not alike(some, ABOUT | {"torch": "2.14.0"})
+    assert not alike(some, ABOUT | {"threads": 2})
+
+
+def test_predictions_are_those_of_the_engine_on_the_machine_file():
+    found = judged(STEPS, MACHINE)
+    system = load_system(MACHINE)
+    for one, cells in zip(found.before.predictions, STEPS, strict=True):
+        run = read(cells)
+        est = estimate(run.model, system, run.plan, run.gbs, "pytorch")
+        assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+        assert one.measured_step_seconds == float(cells["step_seconds"])
+
+
+def test_recorded_steps_are_met_within_the_goal():
+    """The goal of the issue is 15 % after calibration; shapes that nothing was fitted to have to meet it, too."""
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    found = judged(STEPS, MACHINE)
+    assert found.calibration is not None
+    assert {one.id for one in (*found.fitted.predictions, *found.left_out.predictions)} == {one["id"] for one in STEPS}
+    for half in (found.before, found.fitted, found.left_out):
+        (total,) = half.totals
+        assert total.mape < 0.15
+        errors = [abs(one.error) for one in half.predictions]
+        assert total.mape == pytest.approx(np.mean(errors), rel=1e-12)
+    assert found.fitted.totals[0].mape <= found.before.totals[0].mape + 0.02
+    assert math.isfinite(found.left_out.totals[0].worst)
+
+
+def test_plans_of_a_shape_are_ranked_together():
+    found = judged(STEPS, MACHINE)
+    name = STEPS[0]["id"].split("-")[0]
+    some = [one for one in found.before.predictions if one.id.startswith(f"{name}-") and "-one" not in one.id]
+    measured, predicted = (np.array([getattr(one, f"{which}_step_seconds") for one in some]) for which in ("measured", "predicted"))
+    summary = next(one for one in found.before.summaries if one.source == name)
+    assert summary.groups == 1
+    assert summary.spearman == pytest.approx(spearman(predicted, measured))
+    assert summary.regret == pytest.approx(measured[np.argmin(predicted)] / measured.min() - 1)
+
+
+def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
+    (tmp_path / "out").mkdir()
+    machine = tmp_path / "cpu.yaml"
+    machine.write_bytes(MACHINE.read_bytes())
+    table = tmp_path / "out" / "steps.csv"
+    write_rows(table, of_system(STEPS[:2], machine, table.parent))
+    with table.open(encoding="utf-8", newline="") as file:
+        assert next(csv.DictReader(file))["system"] == str(Path("..") / "cpu.yaml")
+    assert read(rows(table)[0]).system == load_system(machine)
+    assert partial_of(table).name == "steps.partial.csv"
+
+
+def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
+    write_rows(tmp_path / "steps.csv", of_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
+    from traincast import validate
+
+    found = validate(tmp_path / "steps.csv")
+    assert all("gone.yaml" in one.skipped for one in found.predictions)
+
+
+def test_to_dict_is_json():
+    told = json.loads(json.dumps(judged(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
+    assert list(told) == ["source", "rows", "shapes", "errors", "constants"]
+    assert len(told["rows"]) == 6
+    assert (told["errors"]["fitted"], told["constants"]) == (None, [])  # one shape only

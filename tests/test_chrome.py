@@ -1,0 +1,115 @@
+"""Chrome traces: valid, without overlap, and with the sums of the trace they are of."""
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+import traincast as tc
+from test_trace import estimates
+from traincast import chrome
+from traincast.errors import InputError
+from traincast.plan import Plan
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A step of four stages with two chunks each, sends beside the work."""
+    return tc.trace(tc.estimate("llama-3-8b", "dgx-h100", Plan(tp=2, pp=4, vp=2, dp=4), gbs=64))
+
+
+@settings(max_examples=40)
+@given(estimates())
+def test_events_fill_the_step_of_every_device(est):
+    """Those with a component: once after the other, from the start of the step to its end, with the totals of the trace."""
+    found = tc.trace(est)
+    for device in range(est.plan.pp):
+        told = sorted((one for one in chrome.events(found, device) if one.component), key=lambda one: one.start)
+        sums = defaultdict(float)
+        for one in told:
+            assert one.seconds >= 0
+            sums[one.component] += one.seconds
+        scale = {"rel": 1e-9, "abs": 1e-9 * est.step_seconds}
+        for first, second in pairwise(told):
+            assert second.start == pytest.approx(first.start + first.seconds, **scale)
+        assert told[0].start == pytest.approx(found.begin[device], **scale)
+        end = max(found.step_seconds, found.simulated_seconds)
+        assert told[-1].start + told[-1].seconds - found.begin[device] == pytest.approx(end, **scale)
+        assert {name: sums[name] for name in est.breakdown} == pytest.approx(found.totals_of(device), **scale)
+
+
+@settings(max_examples=40)
+@given(estimates())
+def test_threads_do_not_overlap(est):
+    """In whole nanoseconds, as Perfetto counts: it draws nothing else rightly."""
+    threads = defaultdict(list)
+    for event in json.loads(json.dumps(tc.trace(est).to_chrome()))["traceEvents"]:
+        if event["ph"] == "X":
+            start, lasts = (round(event[key] * 1000) for key in ("ts", "dur"))
+            assert start >= 0
+            assert lasts >= 0
+            threads[event["pid"], event["tid"]].append((start, start + lasts))
+    assert threads
+    assert all(first[1] <= second[0] for spans in threads.values() for first, second in pairwise(sorted(spans)))
+
+
+def test_processes_and_threads_have_names(found):
+    told = found.to_chrome()["traceEvents"]
+    names = {(event["name"], event["pid"], event["tid"]): event["args"] for event in told if event["ph"] == "M"}
+    for stage in range(4):
+        more = ", sets the step" if stage == found.device else ""
+        assert names["process_name", stage + 1, 1]["name"] == f"stage {stage}{more}"
+    for event in told:
+        if event["ph"] == "X":
+            assert ("thread_name", event["pid"], event["tid"]) in names
+
+
+def test_arrows_lead_from_every_pass_to_the_one_that_goes_on(found):
+    """8 chunks on 4 stages: 7 crossings forward and 7 backward for each of 16 micro-batches; both ends inside passes."""
+    passes = defaultdict(list)
+    for own in found.by_device:
+        for one in own:
+            passes[one.device + 1].append((round(one.start * 1e6, 3) - 1e-3, round(one.end * 1e6, 3) + 1e-3))
+    ends = defaultdict(dict)
+    for event in found.to_chrome()["traceEvents"]:
+        if event["ph"] in "sf":
+            ends[event["id"]][event["ph"]] = event
+            assert any(start <= event["ts"] <= end for start, end in passes[event["pid"]])
+    assert len(ends) == 2 * 7 * found.microbatches
+    assert all(set(both) == {"s", "f"} and both["s"]["ts"] < both["f"]["ts"] for both in ends.values())
+
+
+def test_a_slow_link_has_several_sends_on_its_way(found):
+    """Sends that take three passes need at least three threads."""
+    slow = tc.trace(found.estimate)
+    object.__setattr__(slow.passes, "beside", 3 * max(slow.passes.seconds("F")))
+    names = {event["args"].get("name") for event in slow.to_chrome()["traceEvents"] if event["name"] == "thread_name"}
+    assert {"PP comm (sends)", "PP comm (sends) 2", "PP comm (sends) 3"} <= names
+
+
+def test_exact_sums_go_with_a_trace(found):
+    told = json.loads(json.dumps(found.to_chrome()))["otherData"]
+    assert told["breakdown_seconds"] == found.estimate.breakdown
+    assert told["totals_seconds"] == found.totals
+    assert told["plan"] == str(found.estimate.plan)
+
+
+def test_the_file_holds_the_same_events(found, tmp_path):
+    chrome.write(found, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
+    assert json.loads((tmp_path / "trace.json").read_text()) == found.to_chrome([1], [0, 1])
+
+
+def test_the_same_trace_gives_the_same_bytes(found, tmp_path):
+    for name in ("a.json.gz", "b.json.gz"):
+        chrome.write(found, tmp_path / name)
+    assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
+
+
+def test_too_many_events_are_refused_before_anything_is_written(found, tmp_path, monkeypatch):
+    monkeypatch.setattr(chrome, "MOST_EVENTS", 1000)
+    with pytest.raises(InputError, match=r"choose stages .* or micro-batches"):
+        chrome.write(found, tmp_path / "trace.json")
+    assert list(tmp_path.iterdir()) == []
+    chrome.write(found, tmp_path / "trace.json", microbatches=[0])
