@@ -19,7 +19,7 @@ WRONG = {
     "plan m --system s --gpus 8 --zero 7": ["--zero = '7': must be one of 0, 1, 2, 3"],
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
-    "plan m --system s --gpus 8 --tensor 3": ["--tensor: unknown option"],
+    "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
     "completion tcsh": ["SHELL = 'tcsh': must be one of bash, zsh, fish"],
     "pln": ["'pln': unknown command; did you mean plan?"],
     "wibble --json": ["'wibble': unknown command"],
