@@ -240,7 +240,7 @@ WRONG = {
     "plan gpt3-1t --system h200-nvs8 --gpus -8": ("gpus = -8", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 0": ("gpus = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 2.5": ("--gpus", "whole number"),
-    "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus", "int"),
+    "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus = 'many'", "whole number"),
     "plan gpt3-1t --system h200-nvs8": ("--gpus", ""),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("gbs = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),
