@@ -212,7 +212,8 @@ def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
         assert _next(some, visits, math.inf) == chosen
         visits[some[chosen].id] = visits.get(some[chosen].id, 0) + 1
     assert _next(some, visits, math.inf) is None
-    assert _next(some, {}, 0) is None
+    assert _next(some, {some[0].id: 1}, 0) is None
+    assert _next(some, {}, 0) == 0  # something has to be measured
     slow, fast = (row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
     for both in ((slow, fast), (fast, slow)):
         assert faster(*both) == fast | {"visits": "2"}

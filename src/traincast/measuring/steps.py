@@ -54,8 +54,8 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
 
 
 def _next(wanted: Sequence[Case], visits: Mapping[str, int], end: float) -> int | None:
-    """Which case is visited next: the first of those that were visited least; None when the time is over."""
-    if time.perf_counter() > end:
+    """Which case is visited next: the first of those that were visited least; None when the time is over, but for the first."""
+    if visits and time.perf_counter() > end:
         return None
     fewest = min(range(len(wanted)), key=lambda index: visits.get(wanted[index].id, 0), default=None)
     return fewest if fewest is not None and visits.get(wanted[fewest].id, 0) < MOST_VISITS else None
