@@ -24,11 +24,11 @@ def opened(browser: Browser, url: str, **options: Any) -> Page:
 
 
 def light(browser: Browser, url: str) -> None:
-    """All of the upper page."""
-    page = opened(browser, url + QUESTION, viewport={"width": 1360, "height": 1560}, color_scheme="light")
-    page.locator("#space .point").nth(12).focus()
-    page.evaluate("() => scrollTo(0, 0)")
+    """The upper page, and the design space."""
+    page = opened(browser, url + QUESTION, viewport={"width": 1360, "height": 1320}, color_scheme="light")
     page.screenshot(path=SCREENS / "light.png")
+    page.locator("#space .point").nth(12).focus()
+    page.locator("#space").screenshot(path=SCREENS / "space.png")
 
 
 def dark(browser: Browser, url: str) -> None:
@@ -45,7 +45,7 @@ def dark(browser: Browser, url: str) -> None:
 
 def phone(browser: Browser, url: str) -> None:
     """What fits on a phone."""
-    page = opened(browser, url + QUESTION, viewport={"width": 390, "height": 844}, color_scheme="light", device_scale_factor=2)
+    page = opened(browser, url + QUESTION, viewport={"width": 390, "height": 844}, color_scheme="light")
     page.evaluate("() => document.querySelector('#answer').scrollIntoView()")
     page.screenshot(path=SCREENS / "phone.png")
 
