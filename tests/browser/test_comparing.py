@@ -97,7 +97,7 @@ def test_the_timeline_is_the_traces(opened):
     assert [float(cell) for cell in cells] == pytest.approx(told, rel=5e-3)
     lane = page.locator("#timeline svg").bounding_box()
     page.mouse.move(lane["x"] + 60, lane["y"] + 8)
-    assert "forward of micro-batch 1" in page.locator("#timeline .tip").inner_text()
+    assert re.match(r"forward of micro-batch \d+\nstage 1, ", page.locator("#timeline .tip").inner_text())
     page.get_by_role("button", name="4×").click()
     assert page.locator("#timeline svg").bounding_box()["width"] > 3 * lane["width"]
 
@@ -106,7 +106,7 @@ def test_flags_of_a_framework(opened):
     page = opened(f"{SMALL}&tp=2&pp=2")
     complete(page)
     page.locator("#take-what").select_option("best")
-    page.locator("#take-as option", has_text="megatron").wait_for(state="attached")
+    page.locator("#take-as option[value='launch: megatron']").wait_for(state="attached")
     page.locator("#take-as").select_option("launch: megatron")
     text = page.locator("#take-text").inner_text()
     assert re.search(r"--tensor-model-parallel-size[ =]2\b", text)
