@@ -175,7 +175,7 @@ def test_without_a_barrier_every_device_has_its_own_step():
     [
         ("a name", "must be an Estimate"),
         (tc.estimate("gpt3-1t", "h200-nvs8", Plans(tp=np.array([1.0, 2.0])), gbs=64), "columns of plans"),
-        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 1,000,000 passes, this one 134,217,728"),
+        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 500,000 passes, this one 134,217,728"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(est, reason):
