@@ -297,7 +297,7 @@ def _in_turn(timeline: Timeline, own: Passes) -> tuple[tuple[Pass, ...], ...]:
         before = found[one.device]
         start = max(one.start, before[-1].end) if before else one.start
         end = start + lasts[one.kind][one.chunk]
-        before.append(one if end == one.end else one._replace(start=start, end=end))
+        before.append(one if (start, end) == (one.start, one.end) else one._replace(start=start, end=end))
     return tuple(map(tuple, found))
 
 
