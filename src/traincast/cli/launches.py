@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from traincast.cli.common import KNOBS, OUTPUT, QUESTION, Force, Json, app, print_json, progress
-from traincast.cli.plans import ASKED, UNLOCKED, Asked, Assumed, Locks, ModelName, SystemName, case_of, estimated
+from traincast.cli.common import OUTPUT, QUESTION, Force, Json, app, print_json, progress
+from traincast.cli.completion import names_of_formats, names_of_models
+from traincast.cli.plans import (
+    ASKED,
+    UNLOCKED,
+    Asked,
+    Assumed,
+    Held,
+    ModelName,
+    Question,
+    SystemName,
+    case_of,
+    estimated,
+    require_fit,
+)
 from traincast.errors import Mistakes, NothingFits, unknown
 from traincast.plan import Plan
 
@@ -26,13 +39,13 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[str, Parameter(help="What to write; docs/export.md lists the formats.")] = "megatron",
+    to: Annotated[str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")] = "megatron",
     gpus: Annotated[
         int | None,
         Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
-    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,
+    asked: Question = ASKED,
+    locks: Held = UNLOCKED,
     output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
@@ -69,6 +82,7 @@ def export(
         print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
+    require_fit(est)
 
 
 @app.command
@@ -78,14 +92,21 @@ def check(
     *,
     system: SystemName,
     model: Annotated[
-        str | None, Parameter(help="Model, where the file does not describe it: a name of the catalogue, or a file.")
+        str | None,
+        Parameter(
+            group=QUESTION,
+            metavar="MODEL",
+            completer=names_of_models,
+            help="Model, where the file does not describe it: a name of the catalogue, or a file.",
+        ),
     ] = None,
-    gpus: Annotated[int | None, Parameter(help="GPUs in the job, where the file does not say.")] = None,
+    gpus: Annotated[int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")] = None,
     global_batch: Annotated[
-        int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say.")
+        int | None,
+        Parameter(group=QUESTION, name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say."),
     ] = None,
     framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
-    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,
+    locks: Held = UNLOCKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
