@@ -82,7 +82,7 @@ def export(
         print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
-    require_fit(est)
+    require_fit(launch.est)
 
 
 @app.command
