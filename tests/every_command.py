@@ -14,12 +14,12 @@ LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that 
 EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
 
 SHORTER = {  # examples that take long, as they are tried here
-    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg",
+    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
     "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output this-machine.yaml",
     "completion bash > traincast.bash": "completion bash",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
-    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet",
+    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet --html report.html",
 }
 FURTHER = {
     "plan": [
@@ -51,9 +51,15 @@ FURTHER = {
     "scaling": [
         "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",
     ],
+    "check": [
+        "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
+    ],
     "catalog": [
         "catalog",
         "catalog llama-3-8b",
+    ],
+    "study": [
+        "study study.yaml --output again.csv --html report.html",
     ],
     "schema": [
         "schema",

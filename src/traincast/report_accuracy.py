@@ -57,8 +57,8 @@ def summary_cells(one: "Summary") -> list[str]:
     return [str(one.n), *("" if value is None else format(value, shown) for value, shown in (*figures, *rest))]
 
 
-def _explained(report: "Report", out: Console) -> None:
-    """What stands in the table, and why rows were skipped."""
+def meaning(report: "Report") -> list[str]:
+    """What stands in the table of errors."""
     lines = [
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
         "slower the one ranked first really is (regret), and the best of the three ranked first."
@@ -71,8 +71,13 @@ def _explained(report: "Report", out: Console) -> None:
         )
     if any((one.mape or 0) > FAR for one in report.totals):
         lines.append(STILL_FAR)
+    return lines
+
+
+def _explained(report: "Report", out: Console) -> None:
+    """What stands in the table, and why rows were skipped."""
     out.print()
-    paragraphs(lines, out)
+    paragraphs(meaning(report), out)
     skipped = [one for one in report.predictions if one.skipped is not None]
     if 0 < len(skipped) <= FEW:
         out.print(heading("Skipped"))

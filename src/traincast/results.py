@@ -86,6 +86,14 @@ def read(path: str | Path) -> Results:
         raise InputError(str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]) from None
 
 
+def written(path: Path, study: Study) -> Results:
+    """The table of a study that was written to a file; that of CSV with the metadata it has no place for."""
+    if path.suffix != ".csv":
+        return read(path)
+    frame = pl.read_csv(path, infer_schema_length=None)
+    return Results(frame, describe(study, frame.columns))
+
+
 def count(path: Path) -> tuple[int, int]:
     """Rows of a table, and candidates that were decided for it."""
     if path.suffix == ".parquet":

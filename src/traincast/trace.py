@@ -132,7 +132,7 @@ class Trace:
         """What is paid once in a step: name, component, seconds."""
         step = self.estimate.step
         return [
-            ("exchange with experts, first and last pass", "bubble", self.passes.hidden),
+            ("exchange with experts, first and last pass", "bubble", self.passes.unhidden),
             ("data-parallel traffic", "dp_comm", float(step.dp_comm)),
             ("copies to and from the host", "offload_comm", float(step.offload)),
             ("stragglers", "stragglers", float(step.stragglers)),

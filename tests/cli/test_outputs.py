@@ -71,5 +71,5 @@ def test_an_unknown_option_is_told_to_machines(name, run):
     code, out, err = run(f"{name} --wibble --json")
     told = json.loads(out)["error"]
     validator("error").validate(json.loads(out))
-    assert (code, told["exit_code"], told["subject"]) == (2, 2, None)
+    assert (code, told["exit_code"], told["subject"]) == (2, 2, name)
     assert err == f"traincast: {told['message']}\n"

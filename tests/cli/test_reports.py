@@ -2,6 +2,8 @@
 
 import json
 
+import polars as pl
+
 from html_pages import read
 from traincast.units import gib, rate, seconds
 from traincast.version import __version__
@@ -80,3 +82,50 @@ def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):
     assert code == 2
     assert "there is no folder" in err
     assert "no-such-machine" in err
+
+
+SWEEP = """
+name: memory & <bandwidth>
+models: [gpt3-175b]
+systems: [h200-nvs8]
+gpus: [64, 128]
+strategies: [1d]
+vary:
+  - accelerator.hbm_bytes: [40 GB, 282 GB]
+  - accelerator.hbm_bandwidth: [1 TB/s, 8 TB/s]
+"""
+
+
+def test_a_study_as_a_report(run, folder):
+    """The table's own rows, in words; figures are those that the table allows."""
+    code, out, err = run("study study.yaml --output table.csv --html study.html --json")  # STUDY of every_command.py
+    assert (code, err) == (0, "")
+    assert json.loads(out)["html"] == "study.html"
+    page = read((folder / "study.html").read_text(encoding="utf-8"))
+    rows = pl.read_csv(folder / "table.csv").rows(named=True)
+    best = min(rows, key=lambda row: row["step_seconds"])
+    assert page.tiles()["The fastest step"] == seconds(best["step_seconds"])
+    assert page.tiles()["Points"] == "4"
+    assert {seconds(row["step_seconds"]) for row in rows} <= set(page.said["td"])
+    assert [one["id"] for one in page.of("figure")] == ["scaling-figure", "throughput-figure", "optima-0-figure"]
+    (folder / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
+    assert run("study sweep.yaml --output sweep.json --html sweep.html").code == 0
+    page = read((folder / "sweep.html").read_text(encoding="utf-8"))
+    assert page.said["h1"] == ["memory & <bandwidth>"]
+    assert [one["id"] for one in page.of("figure")] == ["contour-0-figure"]
+    assert "does not fit" in page.said["td"]  # a 64th of 175e9 parameters at 16 bytes each is 44 GB
+    code, _, err = run("study study.yaml --output part.parquet --shard 1/2 --html part.html")
+    assert (code, "traincast merge writes its report" in err) == (2, True)
+
+
+def test_a_validation_as_a_report(run, folder):
+    code, out, _ = run("validate --runs examples/my_cluster/runs.csv --html validation.html --json")
+    assert code == 0
+    told = json.loads(out)
+    page = read((folder / "validation.html").read_text(encoding="utf-8"))
+    done = [row for row in told["rows"] if row["skipped"] is None]
+    assert page.said["h1"] == [f"{len(done)} of {len(told['rows'])} measured runs predicted"]
+    assert page.tiles()["Error of dense models"] == f"{told['totals']['dense']['mape']:.1%}"
+    assert page.tiles()["Inside their intervals"] == f"{told['coverage']:.0%}"
+    assert {seconds(row["predicted_step_seconds"]) for row in done} <= set(page.said["td"])
+    assert [one["id"] for one in page.of("figure")] == ["accuracy-figure"]

@@ -5,7 +5,18 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import OUTPUT, QUESTION, Force, Json, app, print_json
+from traincast.cli.common import (
+    OUTPUT,
+    QUESTION,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    key_of,
+    print_json,
+    write_html,
+)
 from traincast.cli.completion import names_of_systems
 from traincast.errors import InputError, Mistakes
 
@@ -23,6 +34,7 @@ def validate(
         Path | None,
         Parameter(group=OUTPUT, help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."),
     ] = None,
+    html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -33,25 +45,32 @@ def validate(
     from traincast.accuracy.validate import validate
     from traincast.written import check_output
 
+    mistakes = Mistakes("validate")
+    mistakes.of(check_html, html, force)
     if output is not None:
         from traincast.plots.style import ENDINGS
 
-        check_output(output, force, ENDINGS)
-    report = validate(runs, assumptions, parts=output is not None)
+        mistakes.of(check_output, output, force, ENDINGS)
+    mistakes.tell()
+    report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.plots import save
         from traincast.report_accuracy import accuracy_figure
 
         save(accuracy_figure(report), output)
+    if html is not None:
+        from traincast.pages import validations
+
+        write_html(validations.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}))
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | key_of(html))
     else:
         from traincast.report import console
         from traincast.report_accuracy import print_validation
 
         print_validation(report, console())
-        if output is not None:
-            print(output)
+        for path in filter(None, (output, html)):
+            print(path)
 
 
 Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]

@@ -55,7 +55,9 @@ def measure(
         return
     machine = _alone(output, {"--system": system, "--shapes": shapes, "--calibrated": calibrated})
     with progress("measuring") as told:
-        found = measure_machine(machine, budget=budget or BUDGET, ranks=ranks, threads=threads, force=force, told=told)
+        found = measure_machine(
+            machine, budget=BUDGET if budget is None else budget, ranks=ranks, threads=threads, force=force, told=told
+        )
     if found is None:  # a rank that has measured for the first
         return
     if json:

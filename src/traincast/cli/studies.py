@@ -5,12 +5,28 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.cli.common import OUTPUT, Force, Json, app, fail, print_json, progress, tell_failure
-from traincast.errors import InputError, not_whole
+from traincast.cli.common import (
+    OUTPUT,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    fail,
+    key_of,
+    print_json,
+    progress,
+    tell_failure,
+    write_html,
+)
+from traincast.errors import InputError, Mistakes, not_whole
+
+if TYPE_CHECKING:
+    from traincast.study import Study
 
 
 @app.command
@@ -23,8 +39,9 @@ def study(
     dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
     mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
     shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
+    html: HtmlFile = None,
     force: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Overwrite the output, and drop parts of another study.")
+        bool, Parameter(negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -35,11 +52,16 @@ def study(
     from traincast import executors
     from traincast.studyfile import load_study
 
-    asked, part = load_study(file), executors.Shard.read(shard)
-    if problems := not_whole("workers", workers):
-        raise InputError("study", problems)
-    if dask and mpi:
-        raise InputError("study", ["--dask and --mpi: give one of them"])
+    mistakes = Mistakes("study")
+    known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
+    problems = not_whole("workers", workers)
+    problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
+    if html is not None and shards is not None and shards.n > 1:
+        problems.append("--html: a shard is not the whole study; traincast merge writes its report")
+    if problems:
+        mistakes.errors.append(InputError("study", problems))
+    mistakes.of(check_html, html, force)
+    asked, part = mistakes.settled(known), mistakes.settled(shards)
     where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     begin = time.perf_counter()
     try:
@@ -53,7 +75,7 @@ def study(
                 sys.stdout.flush()
             os._exit(130)
         fail(told_how, 130)
-    _told(asked.name, output, written, time.perf_counter() - begin, json)
+    _told(asked, output, written, time.perf_counter() - begin, html, json)
 
 
 Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
@@ -103,6 +125,7 @@ def merge(
     /,
     *,
     output: Annotated[Path, Parameter(group=OUTPUT, help="The output that the shards were given.")],
+    html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -115,21 +138,30 @@ def merge(
     from traincast.studyfile import load_study
     from traincast.written import check_output
 
-    asked = load_study(file)
-    check_output(output, force, FORMATS)
-    begin = time.perf_counter()
+    mistakes = Mistakes("merge")
+    known = mistakes.of(load_study, file)
+    mistakes.of(check_output, output, force, FORMATS)
+    mistakes.of(check_html, html, force)
+    asked, begin = mistakes.settled(known), time.perf_counter()
     executors.Parts.of(asked, output, create=False).write(output, force)
-    _told(asked.name, output, True, time.perf_counter() - begin, json)
+    _told(asked, output, True, time.perf_counter() - begin, html, json)
 
 
-def _told(name: str, output: Path, written: bool, elapsed: float, as_json: bool) -> None:
-    """Say what a study gave."""
-    from traincast.results import count
+def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
+    """Say what a study gave, in a report as well where one is wanted."""
+    from traincast import results
 
-    rows, decided = count(output) if written else (None, None)
+    rows, decided = results.count(output) if written else (None, None)
+    if html is not None:
+        from traincast.pages import studies
+
+        write_html(studies.page(results.written(output, asked), (*asked.models, *asked.systems)), html)
     if as_json:
-        print_json({"study": name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed})
+        told = {"study": asked.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
+        print_json(told | key_of(html))
     elif written:
-        print(f"{name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        print(f"{asked.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        if html is not None:
+            print(html)
     else:
-        print(f"{name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
+        print(f"{asked.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")

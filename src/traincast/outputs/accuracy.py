@@ -1,6 +1,6 @@
 """Outputs of `validate`, `calibrate` and `measure`."""
 
-from traincast.outputs.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole
+from traincast.outputs.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, text, whole
 
 _SUMMARY = record(
     "errors of a group of runs; relative ones are shares of the measured value",
@@ -47,7 +47,7 @@ VALIDATION = record(
         "coverage": or_null(number("share of measured times that lie in their intervals")),
         "skipped": by_name("rows that are not predicted, by reason", whole("rows")),
     },
-    sometimes={"figure": text("with `--output`: the file drawn")},
+    sometimes={"figure": text("with `--output`: the file drawn")} | REPORT,
 )
 
 

@@ -1,6 +1,6 @@
 """Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and what is told of wrong input."""
 
-from traincast.outputs.vocabulary import Schema, flag, listed, number, or_null, record, text, whole
+from traincast.outputs.vocabulary import REPORT, Schema, flag, listed, number, or_null, record, text, whole
 
 _NAMES = {"models": "a model", "systems": "a system", "accelerators": "an accelerator", "software_stacks": "a stack"}
 CATALOG = record(
@@ -81,6 +81,7 @@ STUDY = record(
         "candidates": or_null(whole("decided; `null` for one shard of several")),
         "seconds": number("time it took", "s"),
     },
+    sometimes=REPORT,
 )
 FIGURE = record("a figure", {"figure": text("the file written"), "kind": text("what it shows")})
 SERVED = record(

@@ -19,32 +19,33 @@ UNITS: Final = {  # of figures that are no columns
     "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",
     "training_tokens": "token", "seq": "token", "global_batch": "sequence",
 }  # fmt: skip
-PAPER_SOURCE: Final = "arXiv 2410.00273"
+PAPER_SOURCE: Final = "arXiv 2410.00273, or neutral where it counts nothing"
 CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md, docs/validation.md)"
 
 
 def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Section, ...]:
     """The sections on what an answer rests on."""
     return (
-        Section("model", f"The model: {model.name}", _figures(model, model.sources, "Figures of the model")),
-        Section("machine", f"The machine: {system.name}", machine(system)),
+        Section("model", f"The model: {model.name}", figures_of(model)),
+        Section("machine", f"The machine: {system.name}", figures_of(system)),
         Section("assumptions", f"What is assumed: {assumed.name}", assumptions(assumed, system)),
     )
 
 
-def machine(system: System) -> Html:
-    """Figures of a machine."""
-    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(system.tiers))
-    known = dict.fromkeys(system.figures(), "not told") | dict(system.sources)
-    return joined(
-        (paragraph(f"The accelerator is {system.accelerator.name}; {tiers}."), _figures(system, known, "Figures of the machine"))
-    )
+def figures_of(one: Model | System) -> Html:
+    """Figures of a model or a machine, each with its source."""
+    if isinstance(one, Model):
+        return _figures(one, one.sources, "Figures of the model")
+    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(one.tiers))
+    known = dict.fromkeys(one.figures(), "not told") | dict(one.sources)
+    about = paragraph(f"The accelerator is {one.accelerator.name}; {tiers}.")
+    return joined((about, _figures(one, known, "Figures of the machine")))
 
 
-def assumptions(assumed: Assumptions, system: System) -> Html:
-    """Every assumption: its value, what it means and where it comes from."""
-    meanings, origins = _meanings(), _origins(assumed, system)
-    here = on(system, assumed)
+def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
+    """Every assumption, on a system where one is given: its value, what it means and where it comes from."""
+    here = assumed if system is None else on(system, assumed)
+    meanings, origins = _meanings(), _origins(here, system)
     rows = (
         (one.name, _said(getattr(here, one.name)), meanings.get(one.name, ""), linked(origins.get(one.name, "given by hand")))
         for one in fields(Assumptions)
@@ -88,25 +89,24 @@ def _meanings() -> dict[str, str]:
     return {name: " ".join(said.replace("`", "").split()) for names, said in parts for name in names.split(", ")}
 
 
-def _origins(assumed: Assumptions, system: System) -> dict[str, str]:
+def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Where each assumption that has its preset's, its stack's or the machine's own value comes from."""
     stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
     known: dict[str, tuple[object, str]] = {one.name: (getattr(base, one.name), source) for one in fields(Assumptions)}
     if base is PAPER:
         known |= {
-            name: (value, f"{source}, erratum {n}")
+            name: (value, f"arXiv 2410.00273, erratum {n}")
             for n, changed in ERRATA.items()
             for name, value in changed.items()
             if getattr(assumed, name) == value
         }
     else:
         known |= dict(_of_stack(stack))
-    known |= {
-        name: (value, f"found on {system.name}") for one in system.software if one.stack == stack for name, value in one.figures
-    }
-    here = on(system, assumed)
-    return {name: told for name, (value, told) in known.items() if getattr(here, name) == value}
+    if system is not None:
+        found = (one for one in system.software if one.stack == stack)
+        known |= {name: (value, f"found on {system.name}") for one in found for name, value in one.figures}
+    return {name: told for name, (value, told) in known.items() if getattr(assumed, name) == value}
 
 
 def _of_stack(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
