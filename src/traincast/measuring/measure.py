@@ -168,8 +168,7 @@ def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[s
     known = _figures(name) if name else {}
     spread = [found(about, rows, known, percent) for percent in PERCENT]
     network = [tiers(one) for one in spread]
-    accelerator, software = [one.accelerator for one in spread], [one.software for one in spread]
-    file = document(path.stem, about, accelerator, list(zip(*network, strict=True)), software, spread[0].loose, day)
+    file = document(path.stem, spread, list(zip(*network, strict=True)), day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
     return MeasuredMachine(about, tuple(rows), problems, file, errors(spread[0], network[0]), (path, *tables))

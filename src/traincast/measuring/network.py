@@ -14,6 +14,11 @@ from traincast.measuring.rows import Row, where
 from traincast.measuring.searched import Values
 
 BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+ONE_PROTOCOL: Final = {
+    "launch": "gloo begins as it goes on: that of a hop",
+    "simple_latency": "gloo has one protocol, which latency is of: longer, so that no other is chosen",
+    "ll_bandwidth": "gloo has one protocol: bandwidth and efficiency together",
+}
 NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
 FACTORS: Final = {
     "allgather": "all_gather_factor",
@@ -96,6 +101,7 @@ def _ring(it: Figures, rows: Sequence[Row], main: Sequence[Row], inner: Sequence
 
     values = it.fitted(chosen, predict, start | factors, bounds)
     it.software |= {name: values.pop(name) for name in factors}
+    it.taken |= ONE_PROTOCOL
     return one_protocol({"bandwidth": peak} | values)
 
 
