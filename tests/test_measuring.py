@@ -206,23 +206,23 @@ def test_a_network_is_found_from_synthetic_times():
     """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
     every = of("collectives")
     it = figures.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
-    true = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
+    true = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     seconds = predicted.collectives(it.rows, network.system_of(it, [true]), it.assumed(), ABOUT)
     again = figures.Figures(ABOUT, timed(every, seconds))
     (found,) = network.tiers(again)
     errors = told.errors(again, [found])
     assert max(one.mape for one in errors) < 0.03
-    assert found["bandwidth"] * found["efficiency"] == pytest.approx(2e9, rel=0.05)
-    assert found["launch"] == found["latency"] == pytest.approx(40e-6, rel=0.1)
+    assert (found["bandwidth"], found["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
+    assert (found["launch"], found["latency"]) == (0, pytest.approx(40e-6, rel=0.05))
     assert again.software == pytest.approx(FACTORS, rel=0.1)
 
 
 def test_a_ring_of_two_takes_alpha_and_beta():
-    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms; a start and two hops are 40 us each."""
+    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
     it = figures.Figures(ABOUT, rows, software={"collective_launch": 1.0})
-    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
-    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 120e-6)
+    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
+    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 80e-6)
 
 
 def synthetic():
@@ -245,7 +245,7 @@ def synthetic():
         rows += timed(of(family), predict(it.of(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
-    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
+    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     rows += timed(
         of("collectives"), predicted.collectives(it.of("collectives"), network.system_of(it, [tier]), it.assumed(), ABOUT)
     )
