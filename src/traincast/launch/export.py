@@ -7,10 +7,9 @@ from typing import Final
 from traincast.errors import InputError, NothingFits, unknown
 from traincast.estimate import Estimate
 from traincast.hardware import System
-from traincast.launch import megatron, scripts
 from traincast.launch.facts import facts
 from traincast.launch.formats import Format, Writing, not_expressed
-from traincast.launch.shell import settings_of
+from traincast.launch.registry import FORMATS as FORMATS
 from traincast.launch.table import written
 from traincast.model import Model
 from traincast.plan import Plan
@@ -18,23 +17,6 @@ from traincast.search import Found
 from traincast.units import gib, many, within
 from traincast.version import __version__
 
-FORMATS: Final = {
-    one.name: one
-    for one in (
-        Format(
-            "megatron",
-            "Megatron-LM",
-            "megatron",
-            megatron.ROWS,
-            megatron.WHY,
-            megatron.SOURCE,
-            ".sh",
-            scripts.megatron,
-            settings_of,
-            scripts.flag,
-        ),
-    )
-}
 HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72
 
 
@@ -110,7 +92,8 @@ def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, hea
     told = facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)}
     settings = written(form.rows, told)
     flat = {name: value for section in settings.values() for name, value in section.items()}
-    unsaid = not_expressed(form, flat, told, model)
+    draft = form.text(Writing(told, settings, (), model.name))
+    unsaid = not_expressed(form, form.settings(draft), told, model)
     batch = f"{many(gbs, 'sequence')} of {model.seq:,} tokens"
     above = (
         f"{model.name} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",

@@ -136,7 +136,7 @@ Row: TypeAlias = Same | Words | Made
 
 def is_off(value: Any) -> bool:
     """Whether a setting says nothing, or no."""
-    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false"))
+    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
 
 
 def _holds(settings: Settings, wanted: Mapping[str, Any]) -> bool:

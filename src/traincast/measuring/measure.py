@@ -150,9 +150,9 @@ def measure(
 def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Refuse arguments that cannot be used, all at once."""
     mistakes = Mistakes("measure")
-    mistakes.of(check_output, path, force, (".yaml", ".yml"), makes_folder=True)
+    mistakes.of(check_output, path, force, (".yaml", ".yml"))
     for table in tables_beside(path).values():
-        mistakes.of(check_output, table, force, (".csv",), makes_folder=True)
+        mistakes.of(check_output, table, force, (".csv",))
     check_job(budget, ranks, threads, mistakes)
     mistakes.tell()
 
