@@ -166,6 +166,18 @@ def assumed(repeats: int) -> dict[str, tuple[float, int]]:
     return {name: (statistics.median(seconds for seconds, _ in some), some[0][1]) for name, some in runs.items()}
 
 
+COMMANDS = (  # none should take more than half a second
+    "--help",
+    "plan --help",
+    "catalog dgx-h100",
+    "completion bash",
+    "__complete plan llama-",
+    "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16",
+    "memory llama-3-70b --system dgx-h100 --tp 8 --pp 4 --dp 4",
+    "plan gpt3-1t --system h200-nvs8 --gpus 2048",
+)
+
+
 def main() -> None:
     """Run everything and print it."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -214,10 +226,11 @@ def main() -> None:
     )
     bare = median(lambda: process("-c", "pass"), repeats)
     package = median(lambda: process("-c", "import traincast"), repeats)
-    plan = median(lambda: process("-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"), repeats)
     print("\nWhole processes")
     print(f"  import traincast  {1e3 * (package - bare):8.1f} ms more than bare Python ({1e3 * bare:.1f} ms)")
-    print(f"  traincast plan    {1e3 * plan:8.1f} ms (gpt3-1t on 2,048 h200-nvs8, {plan / bare:.0f} times bare Python)")
+    for command in COMMANDS:
+        taken = median(lambda command=command: process("-m", "traincast", *command.split()), repeats)
+        print(f"  {1e3 * taken:8.1f} ms  traincast {command}")
 
 
 if __name__ == "__main__":

@@ -29,11 +29,52 @@ print(launch.text.splitlines()[0], launch.not_expressed)
 #!/bin/bash {}
 ```
 
+`--to slurm` is a batch job that runs Megatron-LM on every node; other frameworks run under Slurm with the files written for them.
+
 ## What is not expressed
 
 What was written is read back, and every fact about model and plan that does not come back as it was is *not expressed*: it is said
 in the file, on standard error, and under `not_expressed` with `--json`. Nothing is dropped in silence. What has no effect is no
 fact: sequence parallelism on one tensor rank, or a schedule without a pipeline.
+
+## Checking a launch
+
+    traincast check run.sh --system dgx-h100
+    traincast check ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
+
+`traincast check` reads any of the formats below, told apart by what is in them, and launch scripts with Megatron-LM's arguments as
+people write them: behind variables, arrays, quotes and continued lines. Nothing is run. What the file does not say is given on the
+command line (the model, the number of GPUs, the batch, any knob), or taken for granted and said so; every setting that has no part
+in the prediction is listed.
+
+It predicts the launch with the software of its framework, searches what the framework can run on the same GPUs, batch and
+precision, and tries every change of one thing (a degree doubled or halved against data parallelism, another micro-batch, number of
+chunks, ZeRO stage, recomputation or schedule), the best pairs of them, and a third beside the best pair. Each is estimated anew;
+only changes that fit are told, in the framework's own words. Where the launch does not fit the exit code is 1, with the nearest
+change that makes it fit.
+
+```python
+found = tc.check("examples/my_cluster/pretrain.sh", "dgx-h100")
+print(found.est.plan, found.est.fits)
+for one in found.spelled(found.together.settings):
+    print(one["setting"], one["from"], "->", one["to"])
+```
+
+```text
+1d tp=8 pp=2 dp=2 fast_tp=8 recompute=full layout=16,16 True
+--tensor-model-parallel-size 8 -> 4
+--pipeline-model-parallel-size 2 -> 1
+--recompute-granularity full -> None
+--recompute-method uniform -> None
+--recompute-num-layers 1 -> None
+```
+
+## The formats
+
+Names were looked at in the sources named below. Beyond that, files were read by the programs themselves where these could be had:
+Accelerate 1.15.0 reads what is written for it with its own launcher, the sections of the Python configuration are made by the
+classes of torchtitan 0.3.0, and Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core
+0.16.1. No training was run with them.
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
 tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.

@@ -51,6 +51,9 @@ FURTHER = {
     "scaling": [
         "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",
     ],
+    "check": [
+        "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
+    ],
     "catalog": [
         "catalog",
         "catalog llama-3-8b",

@@ -20,7 +20,7 @@ def found():
     return tc.trace(tc.estimate("llama-3-8b", "dgx-h100", Plan(tp=2, pp=4, vp=2, dp=4), gbs=64))
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(estimates())
 def test_events_fill_the_step_of_every_device(est):
     """Those with a component: once after the other, from the start of the step to its end, with the totals of the trace."""
@@ -40,7 +40,7 @@ def test_events_fill_the_step_of_every_device(est):
         assert {name: sums[name] for name in est.breakdown} == pytest.approx(found.totals_of(device), **scale)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(estimates())
 def test_threads_do_not_overlap(est):
     """In whole nanoseconds, as Perfetto counts: it draws nothing else rightly."""
@@ -87,6 +87,30 @@ def test_a_slow_link_has_several_sends_on_its_way(found):
     object.__setattr__(slow.passes, "beside", 3 * max(slow.passes.seconds("F")))
     names = {event["args"].get("name") for event in slow.to_chrome()["traceEvents"] if event["name"] == "thread_name"}
     assert {"PP comm (sends)", "PP comm (sends) 2", "PP comm (sends) 3"} <= names
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_data_parallel_traffic_that_hides(zero):
+    """All of it is on its stream: once in a step within it, or beside the passes of every micro-batch."""
+    found = tc.trace(tc.estimate("llama-3-8b", "dgx-h100", Plan(tp=2, pp=2, dp=8, zero=zero), gbs=64))
+    for device in range(2):
+        told = [one for one in chrome.events(found, device) if one.stream == "data" and not one.component]
+        assert sum(one.seconds for one in told) == pytest.approx(sum(found.passes.traffic[device]), rel=1e-9)
+        assert len(told) == {1: 2, 2: 1 + found.microbatches, 3: 2 * found.microbatches}[zero]
+        for one in told:
+            assert one.start >= 0
+            assert one.start + one.seconds <= (found.pipeline_seconds if one.of is None else one.of.end) * (1 + 1e-9)
+
+
+def test_exchanges_with_experts_that_hide():
+    """Forward and backward of every micro-batch, beside its pass."""
+    plan = Plan(tp=2, pp=2, dp=8, ep=4, ep_overlap=True)
+    found = tc.trace(tc.estimate("mixtral-8x7b", "dgx-h100", plan, gbs=64))
+    told = [one for one in chrome.events(found, 0) if one.stream == "experts" and not one.component]
+    assert len(told) == 2 * found.microbatches
+    assert all(one.of is not None and one.start == one.of.start for one in told)
+    assert {one.seconds for one in told} == {found.passes.exchange["F"][0], found.passes.exchange["BW"][0]}
+    assert max(one.seconds for one in told) > 0
 
 
 def test_exact_sums_go_with_a_trace(found):

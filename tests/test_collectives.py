@@ -289,3 +289,35 @@ def test_a_step_pays_a_share_of_the_start_up():
         float(collective("all-reduce", 1e3, at, system, replace(CALIBRATED, collective_launch=share))) for share in (1.0, 0.0)
     )
     assert whole - none == pytest.approx(9.2e-6, rel=1e-9)  # what a tier is taken for that says nothing
+
+
+@pytest.mark.parametrize("assumed", [BENCHMARK, PAPER])
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [
+        ("all-gather", "all_gather_factor"),
+        ("reduce-scatter", "reduce_scatter_factor"),
+        ("all-to-all", "all_to_all_factor"),
+        ("send", "message_factor"),
+    ],
+)
+def test_a_library_that_is_no_ring_takes_so_many_times_as_long(kind, factor, assumed):
+    """A factor of 1.7 on every term of one operation, latency and data alike, and on no other."""
+    group, V = Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))), np.array([1e3, 1e6, 1e9])
+    system, slower = SYSTEMS["dgx-h100"], replace(assumed, **{factor: 1.7})
+    for one in (*KINDS, "all-to-all", "send"):
+        expected = collective(one, V, group, system, assumed) * (1.7 if one == kind else 1.0)
+        assert collective(one, V, group, system, slower) == pytest.approx(expected, rel=1e-12)
+
+
+def test_gathering_and_scattering_may_differ_where_states_are_sharded():
+    """ZeRO-1 gathers as often as it scatters: a factor of 3 on one of them adds as much to its traffic as on the other."""
+    plan = tc.Plan(dp=16, zero=1, grad_dtype="16-bit")
+
+    def sent(**factors):
+        assumed = replace(CALIBRATED, dp_window=0.0, **factors)
+        return tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
+
+    usual, gathered, scattered = sent(), sent(all_gather_factor=3.0), sent(reduce_scatter_factor=3.0)
+    assert gathered == pytest.approx(2 * usual)
+    assert scattered == pytest.approx(2 * usual)

@@ -168,6 +168,24 @@ def test_pasted_model_is_that_of_its_file(client, tmp_path):
     assert "model_type" in wrong["message"]
 
 
+def test_timeline_is_the_trace(client):
+    told = asked(client, "timeline", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025")
+    assert told == json.loads(json.dumps(tc.trace(est).to_dict()))
+    wrong = refused(client, "timeline", **SMALL | {"global_batch": 1 << 20}, plan={"tp": 2, "pp": 2, "dp": 4})
+    assert "1,048,576 passes" in wrong["message"]
+
+
+def test_launch_is_the_export(client):
+    (told,) = (
+        one for one in asked(client, "copy", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})["launch"] if one["name"] == "megatron"
+    )
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025")
+    one = tc.export(est)
+    assert told["text"] == one.text
+    assert told["unsaid"] == list(one.not_expressed.values())
+
+
 def first(client, address):
     """What the page holds for an address."""
     got = client.get(address)

@@ -19,6 +19,7 @@ from traincast.operations.layers import layer
 from traincast.plan import Plans
 from traincast.recipes import PRECISIONS
 from traincast.times.kernels import tiled
+from traincast.times.roofline import streamed
 
 BF16 = PRECISIONS["bf16"]
 
@@ -242,3 +243,18 @@ def test_elementwise_work_that_is_not_fused():
     changed = {name: eager[name] / fused[name] for name in fused if eager[name] != fused[name]}
     assert set(changed) == {"mlp.swiglu", "mlp.residual", "mlp.norm", "attention.rotary", "attention.residual", "attention.norm"}
     assert list(changed.values()) == pytest.approx([2.5] * 6)
+
+
+def test_caches_take_their_part_of_the_traffic(a100):
+    """By hand: of 3 MB, 1 MB at 4 TB/s is 0.25 us, and 2 MB at 0.85 of 2039 GB/s is 1.154 us; 0.5 MB is all in the cache."""
+    chip = replace(a100, hbm_sustained=0.85, cache_bytes=1e6, cache_bandwidth=4e12)
+    seconds = streamed(np.array([3e6, 0.5e6]), chip, CALIBRATED)
+    assert seconds == pytest.approx([0.25e-6 + 2e6 / (0.85 * 2039e9), 0.125e-6])
+    assert streamed(3e6, chip, PAPER) == pytest.approx(3e6 / 2039e9)  # which has one bandwidth
+    assert streamed(3e6, replace(chip, cache_bytes=None), CALIBRATED) == pytest.approx(3e6 / (0.85 * 2039e9))
+
+
+def test_products_at_32_bits_have_a_share_of_their_own(a100):
+    work = Pass((Gemm(4096.0, 4096.0, 4096.0),), 0.0)
+    usual, half = (timed(work, chip, CALIBRATED, PRECISIONS["fp32"]) for chip in (a100, replace(a100, fp32_sustained=0.375)))
+    assert half - CALIBRATED.launch_seconds == pytest.approx(2 * (usual - CALIBRATED.launch_seconds))  # 0.75 is assumed of others

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.hardware import Accelerator, System, Tier
+    from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
@@ -42,6 +43,7 @@ __all__ = [
     "Advice",
     "Assumptions",
     "Calibration",
+    "Checked",
     "Estimate",
     "Found",
     "InputError",
@@ -60,6 +62,7 @@ __all__ = [
     "TraincastError",
     "advise",
     "calibrate",
+    "check",
     "estimate",
     "export",
     "hardware_flops_per_token",
@@ -89,6 +92,7 @@ _HOME = {
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "hardware": ["Accelerator", "System", "Tier"],
+    "launch.check": ["Checked", "check"],
     "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],

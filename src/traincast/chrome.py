@@ -1,8 +1,8 @@
 """A trace in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
 A process is a device of the pipeline, its threads are streams. What fills the step of a device is on exactly one stream at a time:
-compute, communication it waits for, or a wait. Beside that, passes are shown as a whole, and sends run while devices work. Source:
-"Trace Event Format" of the Chromium project.
+compute, communication it waits for, or a wait. Beside that, passes are shown as a whole, and sends and communication that hides run
+while devices work. Source: "Trace Event Format" of the Chromium project.
 """
 
 import gzip
@@ -33,6 +33,7 @@ THREADS: Final = {stream: thread for thread, stream in enumerate(STREAMS, 1)}  #
 STREAM_OF: Final = {"tp_comm": "tensor", "ep_comm": "experts", "dp_comm": "data", "pp_comm": "sends"} | dict.fromkeys(
     ("compute", "exposed_memory", "recomputation", "optimizer_step"), "compute"
 )  # component → stream; waits for all others
+BESIDE: Final = ("experts", "data", "sends")  # streams on which something runs beside the work
 WAIT_FOR: Final = {"bubble": "wait for other stages", "pp_comm": "wait for a transfer"}
 
 
@@ -69,6 +70,7 @@ def events(found: Trace, device: int, microbatches: Collection[int] | None = Non
     for own, sent in zip(found.by_device[device], found.sent[device], strict=True):
         if microbatches is None or own.microbatch in microbatches:
             yield from _of_pass(found, own, sent)
+    yield from _data_parallel(found, device, microbatches)
     for component, start, seconds in found.waits[device]:
         yield Event(device, "waits", WAIT_FOR[component], component, start, seconds)
     for name, component, start, seconds in found.after:
@@ -83,9 +85,30 @@ def _of_pass(found: Trace, own: Pass, sent: float) -> Iterator[Event]:
     for component, seconds in found.passes.spent[own.kind][own.chunk].items():
         yield Event(own.device, STREAM_OF.get(component, "waits"), f"{component} {name}", component, start, seconds, own)
         start += seconds
+    if exchange := found.passes.exchange[own.kind][own.chunk]:
+        yield Event(own.device, "experts", f"exchange {name}, hidden", "", own.start, exchange, own)
     reader = found.reader(own)
     if reader is not None and found.passes.beside:
         yield Event(own.device, "sends", f"{name} to stage {reader.device}", "", sent, found.passes.beside, own)
+
+
+def _data_parallel(found: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
+    """Data-parallel traffic that hides behind passes: beside each of them, or once in a step, after its start or before its end."""
+    own, zero = found.by_device[device], int(found.estimate.plan.zero)
+    ways = (("gather weights", {"F"}, zero == 3), ("reduce gradients", {"B", "BW"}, zero >= 2))
+    for (name, kinds, always), seconds in zip(ways, found.passes.traffic[device], strict=True):
+        beside = [one for one in own if one.kind in kinds]
+        whole = sum(one.end - one.start for one in beside)
+        if not seconds or not whole:
+            continue
+        if not always:
+            start = found.begin[device] if "F" in kinds else own[-1].end - seconds
+            yield Event(device, "data", f"{name}, hidden", "", start, seconds)
+            continue
+        for one in beside:
+            if microbatches is None or one.microbatch in microbatches:
+                share = seconds * (one.end - one.start) / whole
+                yield Event(device, "data", f"{name} {one.kind} {one.microbatch}, hidden", "", one.start, share, one)
 
 
 def write(found: Trace, path: Path, force: bool = False, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> None:
@@ -177,12 +200,12 @@ def _metadata(what: str, device: int, thread: int = 1, **told: Any) -> dict[str,
 def _complete(found: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
     """Events of a device on its threads, without overlap, in the whole nanoseconds that Perfetto counts.
 
-    Sends take a further thread where a slow link has several on its way.
+    What runs beside the work takes a further thread where it meets something: a slow link has several sends on its way.
     """
     free: dict[int, int] = {}
     for one in sorted(events(found, device, microbatches), key=lambda one: one.start):
         start, end, thread = _ns(one.start), _ns(one.start + one.seconds), THREADS[one.stream]
-        while one.stream == "sends" and free.get(thread, 0) > start + 1:
+        while one.stream in BESIDE and free.get(thread, 0) > start + 1:
             thread += len(THREADS)
         if thread not in free:
             yield from _thread(device, thread)

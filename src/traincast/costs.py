@@ -13,7 +13,7 @@ from traincast.hardware import System
 from traincast.operations.base import Collective, Gemm, Operation, Pass, total
 from traincast.plan import Plans
 from traincast.stages import Counts
-from traincast.times.collectives import collective, several
+from traincast.times.collectives import collective, line, several
 from traincast.times.overlap import excess, panelled
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.placement import group
@@ -184,7 +184,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def told(one: Collective) -> Column:
-        seconds = collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
+        seconds = _collective(one, plan, system, assumed)
         return (
             seconds + assumed.collective_seconds * np.log2(plan.tp) if one.over == "tp" and assumed.collective_seconds else seconds
         )
@@ -200,6 +200,19 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
         told(one) for one in work.collectives if one.over in TO_EXPERTS
     )
     return Seconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
+
+
+def _collective(one: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Time of one collective; what does not depend on its volume is worked out once for all operations [s]."""
+    if one.kind in ("all-to-all", "send"):
+        return collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
+    key = one.kind, one.over
+    *of, curve = plan.placed_on.get(key, (None, None, None))
+    if of[0] is not system or of[1] is not assumed:
+        curve = line(one.kind, group(plan, one.over, system.tiers), system, assumed)
+        plan.placed_on[key] = system, assumed, curve
+    seconds: Column = curve.seconds(one.nbytes)
+    return seconds
 
 
 def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Column:

@@ -40,6 +40,23 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
     return content
 
 
+def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
+    """Content of a text whose top level is a mapping, unchecked.
+
+    Raises
+    ------
+    InputError
+        If it is malformed (with line and column) or no mapping.
+    """
+    try:
+        content = _parse(text, _json if kind == "json" else _yaml)
+    except ValueError as error:
+        raise InputError(kind.upper(), [str(error)]) from None
+    if not isinstance(content, dict):
+        raise InputError(kind.upper(), ["the top level is not a mapping"])
+    return content
+
+
 @cache
 def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) -> "dict[str, Traversable]":
     """Files of a folder of the catalogue by name, in alphabetical order."""

@@ -178,7 +178,7 @@ class Estimate(Shown):
         """
         if not isinstance(self.plan, Plan):
             raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
-        columns = _ready(self.plan, self.model, self.assumptions)
+        columns = ready(self.plan, self.model, self.assumptions)
         all_of_them = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
         held = {part: Footprint.of(tuple(one.operation for one in timed), columns) for part, timed in self.timed.items()}
         used = devices_memory(held, columns, every_device(all_of_them), self.gbs, self.assumptions)
@@ -362,7 +362,7 @@ def _check_plan(plan: Plan | Plans) -> None:
         raise InputError("plan", wrong)
 
 
-def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
+def ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
     """The plan as columns, with what it leaves to the assumptions and to the model's experts."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
     return with_load(columns.ready(assumed), model)
@@ -370,7 +370,7 @@ def _ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
 
 def counts(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
     """Operations of every part of the model: what is counted, and depends on no time of a machine."""
-    return parts(model, _ready(plan, model, assumed), assumed)
+    return parts(model, ready(plan, model, assumed), assumed)
 
 
 def estimated(
@@ -378,7 +378,7 @@ def estimated(
 ) -> Estimate:
     """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
     assumed = on(system, assumed)
-    columns = _ready(plan, model, assumed)
+    columns = ready(plan, model, assumed)
     if whole is None:
         whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}

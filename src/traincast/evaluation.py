@@ -6,9 +6,9 @@ but memory share their times.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,16 +18,18 @@ from traincast.costs import Costs, cost_part, time_part
 from traincast.hardware import System
 from traincast.memory import Footprint, devices_memory
 from traincast.model import Model
-from traincast.operations.base import total
+from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
 from traincast.stacks import on
+from traincast.stages import Stages
 from traincast.step import step
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 OUT_OF_MEMORY: Final = "does not fit in memory"
+Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 CAPACITY: Final = "accelerator.hbm_bytes"
 
 
@@ -105,9 +107,16 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     Returns
     -------
     array, shape (layouts,)
-        Memory of the fullest rank [byte].
+        Memory of the fullest rank [byte]. It is worked out once: machines do not matter to it.
     """
-    space = space.ready(assumed)
+    key = model, gbs, assumed
+    if key not in space.known:
+        space.known[key] = _layout_memory(space.ready(assumed), model, gbs, assumed)
+    return np.asarray(space.known[key])
+
+
+def _layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
+    """Memory of every layout of a space that is ready [byte]."""
     whole = parts(model, space.units, assumed)
     held = {part: Footprint.of(operations, space.units) for part, operations in whole.items()}
     used = np.empty(space.unit.shape)
@@ -137,26 +146,76 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         Times of layouts that fit on no machine are not computed.
     """
     assumed = on(system, assumed)
-    space = space.ready(assumed)
     held = layout_memory(space, model, gbs, assumed)
-    fitting = np.flatnonzero((held <= np.max(system.accelerator.hbm_bytes)) & (held > above))
-    shards = Shards.of(space, fitting)
+    work = _work(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
-    shape = (machines.machines(), len(np.atleast_1d(shards.plans.tp)))
+    shape, plans = (machines.machines(), len(np.atleast_1d(work.shards.plans.tp))), work.shards.plans
     costs = {
-        part: cost_part(time_part(operations, shards.plans, across, assumed), shards.plans).broadcast(shape)
-        for part, operations in parts(model, shards.plans, assumed).items()
+        part: cost_part(time_part(operations, plans, across, assumed), plans).broadcast(shape)
+        for part, operations in work.operations.items()
     }
-    least = np.empty((shape[0], len(fitting)))
-    for rows in _blocks(space.counts[fitting], max(BLOCK // shape[0], 1)):
-        which, fill = space.candidates(fitting[rows])
-        layout = fitting[rows][which]
-        shard = shards.row[space.unit[layout], space.fills.inner[fill]]
-        stages = space.stages.take(layout)
-        time = step(_take(costs, (..., shard)), space.plans(layout, fill), stages, gbs, across, assumed)
-        least[:, rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), np.flatnonzero(np.diff(which, prepend=-1)), axis=1)
-    return Evaluation(model, system, gbs, assumed, space, held, fitting, least, timing, shards, costs)
+    least = np.empty((shape[0], len(work.fitting)))
+    for block in work.blocks(max(BLOCK // shape[0], 1)):
+        time = step(_take(costs, (..., block.shard)), block.plans, block.stages, gbs, across, assumed)
+        least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
+    return Evaluation(model, system, gbs, assumed, work.space, held, work.fitting, least, timing, work.shards, costs)
+
+
+class Block(NamedTuple):
+    """Candidates that are timed at once."""
+
+    rows: slice  # of the layouts that are timed
+    shard: Ints  # of each candidate
+    plans: Plans
+    stages: Stages
+    starts: Ints  # first candidate of each layout
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is timed, whatever the machine: layouts, their shards, and the operations of these."""
+
+    space: Space
+    fitting: Ints
+    shards: Shards
+    operations: Parts
+    kept: list[Block] = field(default_factory=list)
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Blocks of about `size` candidates; a single one is kept, for another machine may be asked for soon."""
+        if self.kept and size == BLOCK:
+            yield from self.kept
+            return
+        every = list(_blocks(self.space.counts[self.fitting], size))
+        for rows in every:
+            block = self._block(rows)
+            if len(every) == 1 and size == BLOCK:
+                self.kept.append(block)
+            yield block
+
+    def _block(self, rows: slice) -> Block:
+        """The candidates of some of the layouts."""
+        space = self.space
+        which, fill = space.candidates(self.fitting[rows])
+        layout = self.fitting[rows][which]
+        shard = self.shards.row[space.unit[layout], space.fills.inner[fill]]
+        starts = np.flatnonzero(np.diff(which, prepend=-1))
+        return Block(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
+
+
+def _work(space: Space, model: Model, gbs: int, assumed: Assumptions, capacity: float, above: float) -> Work:
+    """What is to be timed of the layouts that fit; that of the last capacity is kept."""
+    key = model, gbs, assumed, capacity, above
+    if "work" in space.known and space.known["work"][0] == key:
+        return space.known["work"][1]  # type: ignore[no-any-return]
+    held, ready = layout_memory(space, model, gbs, assumed), space.ready(assumed)
+    fitting = np.flatnonzero((held <= capacity) & (held > above))
+    shards = Shards.of(ready, fitting)
+    work = Work(ready, fitting, shards, parts(model, shards.plans, assumed))
+    if not above:
+        space.known["work"] = key, work
+    return work
 
 
 def _take(costs: Costs, index: Any) -> Costs:

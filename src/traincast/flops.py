@@ -4,6 +4,7 @@ Forward, a token costs 2 FLOP for every weight it is multiplied by and every ele
 costs twice as much. Conventions differ in the weights they count and in whether the mask counts: no figure without its convention.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -93,7 +94,8 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
     if convention == "palm":  # multi-token prediction is in no published N
         return Forward(2.0 * layers, _attention(model, model.pattern, masked=False), 2.0 * model.end_parameters)
     passed = model.pattern + (model.last_kind,) * model.mtp
-    weights = sum(_layer_weights(model, kind) for kind in passed) + model.mtp * 2 * model.hidden**2  # joins state and embedding
+    weights = sum(n * _layer_weights(model, kind) for kind, n in Counter(passed).items())
+    weights += model.mtp * 2 * model.hidden**2  # joins state and embedding
     return Forward(2.0 * weights, _attention(model, passed, masked=convention == "megatron"), 2.0 * _end_weights(model))
 
 
@@ -163,7 +165,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     """FLOPs of attention for one token, forward: a pair needs a product of a query with a key and one of its score with a value."""
     per_pair = 2 * model.heads * (model.head_width + model.value_width)
-    pairs = sum(model.attended(kind.local) if masked else model.seq**2 for kind in layers)
+    pairs = sum(n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items())
     return per_pair * pairs / model.seq
 
 

@@ -365,7 +365,8 @@ class System:
 
     def take(self, index: Any) -> "System":
         """Rows of the figures that are columns."""
-        return self.with_figures({path: value[index] for path, value in self.columns().items()})
+        columns = self.columns()
+        return self.with_figures({path: value[index] for path, value in columns.items()}) if columns else self
 
     def columns(self) -> dict[str, Any]:
         """The figures that are columns over machines."""

@@ -314,7 +314,7 @@ def _utilisation(
         return None, None
     mfu = {name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak)) for name in CONVENTIONS}
     again = _products_again(est.plan)
-    if again not in RECOMPUTE or est.plan.recompute_every != 1:
+    if again not in RECOMPUTE or np.any(est.plan.recompute_every != 1):
         missing["hfu"] = (f"FLOPs of recompute {est.plan.recompute}",)
         return mfu, None
     hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, again, name), per_gpu, peak)) for name in CONVENTIONS}

@@ -1,5 +1,6 @@
 """The transformer to be trained."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -267,7 +268,7 @@ class Model:
 
     def layer_parameters(self, active: bool = False) -> int:
         """Weights of the layers, biases and norms included."""
-        return sum(self.kind_parameters(kind, active) for kind in self.pattern)
+        return sum(n * self.kind_parameters(kind, active) for kind, n in Counter(self.pattern).items())
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Weights of one layer of a kind."""

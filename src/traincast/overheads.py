@@ -1,5 +1,7 @@
 """What a step pays beside its layers: data-parallel traffic, the optimizer, copies to and from the host."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +11,7 @@ from traincast.choices import words
 from traincast.columns import Column
 from traincast.costs import Costs, sum_of
 from traincast.hardware import System
-from traincast.operations.base import Axis, CollectiveKind
+from traincast.operations.base import Axis, CollectiveKind, total
 from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Curve, line, several
@@ -59,29 +61,66 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     Column
         Time in a step, of the device where it is longest [s].
     """
+    traffic = _traffic(costs, stages, plan, nm, system, assumed)
+    serial = _broadcasts(plan, system, assumed)
+    each = [sum(traffic.in_step(traffic.exposed, *device), serial) for device in zip(stages.held, stages.work, strict=True)]
+    return largest(each)[0]
+
+
+def beside(
+    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+) -> list[tuple[Column, Column]]:
+    """The rest of `data_parallel`, which hides behind the layers, of every device: weights gathered, and gradients reduced [s]."""
+    traffic = _traffic(costs, stages, plan, nm, system, assumed)
+    devices = zip(stages.held, stages.work, strict=True)
+    return [traffic.in_step(traffic.hidden, held, work) if held else (0.0, 0.0) for held, work in devices]
+
+
+@dataclass(frozen=True)
+class _Synchronised:
+    """What ranks that hold the same weights say to each other for every part of the model."""
+
+    costs: Costs
+    gather: Exchanges
+    scatter: Exchanges
+    between: Exchanges  # sums over replicas, where they do not come with `scatter`
+    plan: Plans
+    nm: Column
+    assumed: Assumptions
+
+    def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
+        """What is waited for of exchanges that may hide behind so many passes of a direction [s]."""
+        return self._waited(exchanges, direction, device, passes, self.assumed.dp_contention)
+
+    def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
+        """What hides of them [s]."""
+        whole = total(n * exchanges[part].seconds for part, n in device.items())
+        return whole - self._waited(exchanges, direction, device, passes, 0.0)
+
+    def _waited(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float) -> Column:
+        busy = [self.assumed.dp_window * passes * getattr(self.costs[part], direction) for part in device]
+        seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
+        return layer_by_layer(seconds, busy, list(device.values()), contention, streams)
+
+    def in_step(self, of: Callable[..., Column], held: Counts, work: Counts) -> tuple[Column, Column]:
+        """What is exposed, or hidden, of a device in a step: weights gathered, and gradients reduced [s]."""
+        plan, nm = self.plan, self.nm
+        once: Column = of(self.between, "backward", held) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
+        if plan.zero == 3:
+            again = {part: self.gather[part].also(self.scatter[part]) for part in self.costs}
+            return nm * of(self.gather, "forward", work), nm * of(again, "backward", work) + once
+        group_size = 1 + self.assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
+        scattered = nm * of(self.scatter, "backward", work) if plan.zero == 2 else of(self.scatter, "backward", held, group_size)
+        return of(self.gather, "forward", held, group_size), scattered + once
+
+
+def _traffic(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> _Synchronised:
+    """Exchanges of every part that a device holds."""
     used = {part: costs[part] for part in dict.fromkeys(part for device in stages.held for part in device)}
     gather, scatter, between = _exchanges(used, plan, system, assumed)
-    psi = assumed.dp_contention
-
-    def exposed(traffic: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
-        busy = [assumed.dp_window * passes * getattr(used[part], direction) for part in device]
-        seconds, streams = zip(*(traffic[part] for part in device), strict=True)
-        return layer_by_layer(seconds, busy, list(device.values()), psi, streams)
-
     if plan.zero < 2:
         scatter = {part: scatter[part].also(between[part]) for part in used}
-    group_size = 1 + assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
-    both = {part: gather[part].also(scatter[part]) for part in used}
-    serial = _broadcasts(plan, system, assumed)
-    each = []
-    for held, work in zip(stages.held, stages.work, strict=True):  # once in a step, and for every micro-batch
-        once: Column = exposed(between, "backward", held) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
-        if plan.zero == 3:
-            each.append(nm * (exposed(gather, "forward", work) + exposed(both, "backward", work)) + once)
-            continue
-        scattered = nm * exposed(scatter, "backward", work) if plan.zero == 2 else exposed(scatter, "backward", held, group_size)
-        each.append(exposed(gather, "forward", held, group_size) + scattered + once + serial)
-    return largest(each)[0]
+    return _Synchronised(used, gather, scatter, between, plan, nm, assumed)
 
 
 def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:

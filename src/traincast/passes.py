@@ -10,9 +10,10 @@ from typing import Final
 
 from traincast.assumptions import Assumptions
 from traincast.costs import Costs, Seconds, Timed, cost_part, sum_of
-from traincast.estimate import Estimate
+from traincast.estimate import Estimate, ready
+from traincast.overheads import beside
 from traincast.plan import Plan, Plans
-from traincast.stages import Counts, Device, contents, devices
+from traincast.stages import Counts, Device, contents, devices, every_device
 from traincast.step import links
 from traincast.times.orders import Kind, device_of
 from traincast.times.overlap import paced_by
@@ -37,16 +38,22 @@ class Passes:
         in which they are drawn.
     beside : float
         Transfer from one device to another that runs beside their work [s].
-    hidden : float
+    unhidden : float
         Exchange with experts that the first forward and the last backward pass have nothing beside, on the device where it is
         longest [s].
+    exchange : mapping of str to tuple of float
+        Kind of pass → for each chunk what hides of its exchange with experts behind another micro-batch's work [s].
+    traffic : tuple of tuple of float
+        Data-parallel traffic of each device in a step that hides behind its passes: weights gathered, gradients reduced [s].
     """
 
     devices: tuple[Device, ...]
     parts: tuple[Mapping[str, int], ...]
     spent: Mapping[Kind, tuple[Shares, ...]]
     beside: float
-    hidden: float
+    unhidden: float
+    exchange: Mapping[Kind, tuple[float, ...]]
+    traffic: tuple[tuple[float, float], ...]
 
     def seconds(self, kind: Kind) -> list[float]:
         """Time of a pass through each chunk; 0 of a kind that the schedule does not have [s]."""
@@ -68,7 +75,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     Passes
         Seconds, numbers.
     """
-    model, assumed, columns = est.model, est.assumptions, plan.columns()
+    model, assumed, columns = est.model, est.assumptions, ready(plan, est.model, est.assumptions)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     link = links(costs, columns, est.system, assumed)
     all_of_them = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
@@ -82,11 +89,19 @@ def passes(est: Estimate, plan: Plan) -> Passes:
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(own))
             waits = {"host": late * share, "pp_comm": 0.0 if kind == "W" else float(link.held)}
             spent.setdefault(kind, []).append({what: seconds for what, seconds in (shares | waits).items() if seconds > 0})
-    hidden = max(float(sum_of(costs, device.work, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
     if "W" in spent:
         spent["BW"] = [_both(*two) for two in zip(spent["B"], spent["W"], strict=True)]
-    told = {kind: tuple(shares) for kind, shares in spent.items()}
-    return Passes(all_of_them, tuple(map(dict, parts)), told, float(link.beside), hidden)
+    unhidden = max(float(sum_of(costs, device.work, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
+    hidden = beside(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
+    return Passes(
+        devices=all_of_them,
+        parts=tuple(map(dict, parts)),
+        spent={kind: tuple(shares) for kind, shares in spent.items()},
+        beside=float(link.beside),
+        unhidden=unhidden,
+        exchange={kind: tuple(_hidden(est.timed, counts, kind) for counts in parts) for kind in spent},
+        traffic=tuple((float(gather), float(reduce)) for gather, reduce in hidden),
+    )
 
 
 def _slowed(costs: Costs, device: Device, assumed: Assumptions) -> tuple[float, float]:
@@ -117,6 +132,12 @@ def _both(first: Shares, second: Shares) -> Shares:
     return {
         what: first.get(what, 0.0) + second.get(what, 0.0) for what in (*first, *(what for what in second if what not in first))
     }
+
+
+def _hidden(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> float:
+    """What hides of the exchange with experts of a pass through a chunk [s]."""
+    way = {"F": "forward", "B": "backward", "BW": "backward"}.get(kind)
+    return sum(float(n * getattr(one, way).hidden) for part, n in counts.items() for one in timed[part]) if way else 0.0
 
 
 def _sum(several: Sequence[Seconds]) -> dict[str, float]:

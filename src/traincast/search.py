@@ -77,18 +77,26 @@ class Found(Shown):
     @cached_property
     def plans(self) -> list[Answer]:
         """The best `top` plans with their estimates, best first; empty where nothing fits."""
+        return [self._answer(plan) for plan in self.ranked]
+
+    @cached_property
+    def ranked(self) -> list[Plan]:
+        """The best `top` plans, best first."""
         return self._ranked(self.top)
 
-    def _ranked(self, top: int) -> list[Answer]:
-        """The best `top` plans over all strategies."""
+    def _ranked(self, top: int) -> list[Plan]:
+        """The best plans of all batches; those whose best is no better than so many others are not looked at."""
         by_memory = self.objective == "memory"
-        rankings = [rank([outcome], top, by_memory) for outcome in self.outcomes]
+        figures = [outcome.memory if by_memory else outcome.least for outcome in self.outcomes]
+        last = np.sort(np.concatenate([np.partition(one, top)[:top] if top < len(one) else one for one in figures]))[:top]
+        leading = [which for which, one in enumerate(figures) if len(one) and one.min() <= last[-1]]
+        rankings = {which: rank([self.outcomes[which]], top, by_memory) for which in leading}
         rows = [
             (*(row[::-1] if by_memory else row), which, i)
-            for which, one in enumerate(rankings)
+            for which, one in rankings.items()
             for i, row in enumerate(zip(one.seconds, one.memory, strict=True))
         ]
-        return [self._answer(rankings[which].plans.row(i)) for _, _, which, i in sorted(rows)[:top]]
+        return [rankings[which].plans.row(i) for _, _, which, i in sorted(rows)[:top]]
 
     def _answer(self, plan: Plan) -> Answer:
         """A plan with its estimate."""
@@ -139,7 +147,7 @@ class Found(Shown):
 
     def explain(self) -> Explanation:
         """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
-        return explain(self.outcomes, self.plans if len(self.plans) > 2 else self._ranked(3))
+        return explain(self.outcomes, self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)])
 
 
 @dataclass(frozen=True)

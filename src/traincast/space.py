@@ -24,7 +24,7 @@ These 5 layouts have 8 candidates, but only 4 shards: (unit 0, inner 0), (1, 0),
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -79,6 +79,7 @@ class Space:
     stages: Stages
     fills: Fills
     rejected: dict[str, Ints]
+    known: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what was worked out of it
 
     @property
     def strategy(self) -> str:
@@ -145,6 +146,7 @@ class Shards:
         return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
 
 
+@lru_cache(maxsize=16)
 def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
     """Enumerate a batch of candidates (arXiv 2410.00273, search space).
 

@@ -229,10 +229,10 @@ def with_load(plan: Plans, model: Model) -> Plans:
 
 @lru_cache(maxsize=65536)
 def telling_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[Device, ...]:
-    """Devices that no earlier one matches part by part; arguments as for `devices`."""
+    """Devices that hold something and that no earlier one matches part by part; arguments as for `devices`."""
     kept: list[Device] = []
     for one in devices(model, pp, chunks_per_device, schedule, layout):
-        if not any(all(other.held.get(part, 0) >= n for part, n in one.held.items()) for other in kept):
+        if one.held and not any(all(other.held.get(part, 0) >= n for part, n in one.held.items()) for other in kept):
             kept.append(one)
     return tuple(kept)
 

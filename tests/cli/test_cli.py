@@ -32,6 +32,7 @@ COMMANDS = {
     "limits": "limits --accelerator h100-sxm-80",
     "reproduce": "reproduce 2410.00273",
     "export": "export mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8 --gbs 256 --recompute selective",
+    "check": "check examples/my_cluster/pretrain.sh --system dgx-h100",
     "help": "--help",
     "help-plan": "plan --help",
 }
@@ -53,7 +54,7 @@ def run(capsys):
     return run
 
 
-FITTED = {"advise", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
+FITTED = {"advise", "check", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
 
 
 def figureless(text):
@@ -236,10 +237,11 @@ def test_a_plan_that_does_not_fit(run):
 WRONG = {
     "plan gpt3-1x --system h200-nvs8 --gpus 8": ("unknown model 'gpt3-1x'", "gpt3-1t"),
     "plan gpt3-1t --system h200nvs8 --gpus 8": ("unknown system 'h200nvs8'", "h200-nvs8"),
+    "plan gpt3-1t --system h100-sxm-80 --gpus 8": ("unknown system 'h100-sxm-80'", "systems with it: aws-p5, azure"),
     "plan gpt3-1t --system h200-nvs8 --gpus -8": ("gpus = -8", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 0": ("gpus = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 2.5": ("--gpus", "whole number"),
-    "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus", "int"),
+    "plan gpt3-1t --system h200-nvs8 --gpus many": ("--gpus = 'many'", "whole number"),
     "plan gpt3-1t --system h200-nvs8": ("--gpus", ""),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("gbs = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),

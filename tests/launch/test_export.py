@@ -22,7 +22,7 @@ def read_back(form, text, model):
     mistakes = Mistakes("read back")
     told = form.facts(form.settings(text), mistakes)
     assert mistakes.errors == []
-    return facts(*launched(told, "drawn", None if form.model else model))
+    return facts(*launched(told, "drawn", None if "layers" in told else model))
 
 
 @settings(max_examples=60)

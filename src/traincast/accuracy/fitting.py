@@ -120,7 +120,7 @@ def solve(
         return np.vstack((slopes[rows] * fitted / data.scales[rows, None], np.eye(len(theta))))
 
     within = np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9)
-    found = _least_squares()(
+    found = least_squares("calibrate")(
         residuals, within, jac=derivatives, bounds=bounds, loss=_loss(data.weights[rows]), max_nfev=steps, xtol=1e-4, ftol=1e-5
     )
     y, slopes = at(found.x)
@@ -128,15 +128,19 @@ def solve(
     return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
 
 
-def _least_squares() -> Any:
-    """The solver."""
+def least_squares(what: str) -> Any:
+    """The solver, for a command that needs it.
+
+    Raises
+    ------
+    InputError
+        If scipy is not installed.
+    """
     try:
-        from scipy.optimize import least_squares
+        from scipy.optimize import least_squares as solver
     except ImportError:
-        raise InputError(
-            "calibrate", ["needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"]
-        ) from None
-    return least_squares
+        raise InputError(what, ["needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"]) from None
+    return solver
 
 
 def _loss(weights: Floats) -> Callable[[Floats], Floats]:

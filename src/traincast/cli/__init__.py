@@ -12,8 +12,9 @@ from cyclopts import CycloptsError
 
 from traincast.cli import accuracy, advice, launches, limits, measure, plans, references, scaling, serve, studies, trace
 from traincast.cli.common import app, begin_reply, fail
-from traincast.cli.manual import arrange, missing
-from traincast.errors import TraincastError
+from traincast.cli.manual import arrange
+from traincast.cli.messages import mistakes_of
+from traincast.errors import InputError, TraincastError
 
 __all__ = [
     "accuracy",
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except CycloptsError as error:
-        help_of = " ".join(("traincast", *(error.command_chain or ()), "--help"))
-        fail(f"{missing(error) or str(error).strip()} ({help_of})", 2)
+        command = " ".join(error.command_chain or ())
+        told = InputError(command or "command line", mistakes_of(error))
+        fail(f"{told}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, told)
     except TraincastError as error:
         fail(str(error), error.exit_code, error)
     except OSError as error:

@@ -3,10 +3,9 @@
 import re
 import textwrap
 from collections.abc import Iterator
-from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
-from cyclopts import App, CycloptsError, Group, MissingArgumentError
+from cyclopts import App, Group
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
@@ -26,7 +25,10 @@ PAGES: Final = {  # of docs/, by command
     "estimate": ("tutorial", "metrics", "nomenclature"),
     "memory": ("training", "nomenclature"),
     "advise": ("advise",),
+    "trace": ("trace",),
     "export": ("export",),
+    "check": ("export",),
+    "measure": ("measure",),
     "study": ("studies",),
     "merge": ("studies",),
     "plot": ("studies", "gallery"),
@@ -38,6 +40,7 @@ PAGES: Final = {  # of docs/, by command
     "catalog": ("catalogue", "machines", "models"),
     "serve": ("explorer",),
     "schema": ("json",),
+    "completion": ("commands",),
 }
 EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
 EXAMPLE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
@@ -53,7 +56,7 @@ Exit codes:
 See also:
 {INDENT}traincast COMMAND --help, which ends with an example
 {INDENT}traincast completion --help, for completion in bash, zsh and fish
-{INDENT}docs/tutorial.md"""
+{INDENT}docs/tutorial.md, docs/commands.md"""
 
 
 def arrange(app: App) -> None:
@@ -85,17 +88,6 @@ def _ending(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
     places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [f"traincast schema {name}, for --json"] * takes_json
     if places:
         yield "\n".join(("See also:", *(INDENT + place for place in places)))
-
-
-def missing(error: CycloptsError) -> str:
-    """Everything that is missing of a command line where something is and no option was misspelt; else nothing."""
-    if not isinstance(error, MissingArgumentError) or error.keyword or "Did you mean" in str(error):
-        return ""
-    given = [word.partition("=")[0] for word in error.root_input_tokens or ()]
-    needed = [one for one in signature(error.target or missing).parameters.values() if one.default is one.empty]
-    labels = [f"--{one.name}" for one in needed if one.kind is one.KEYWORD_ONLY and f"--{one.name}" not in given]
-    first = error.argument.name if error.argument and error.argument.is_positional_only() else ""
-    return ", ".join(filter(None, (first, *labels))) + ": missing"
 
 
 def broken(command: str) -> list[str]:

@@ -6,17 +6,18 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from traincast.advice import short_of
 from traincast.errors import InputError, close_to, is_whole, not_a
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.explorer.copies import KNOBS, copies, knobs_of
 from traincast.explorer.known import brief, catalog, model_info, model_told, system_info
+from traincast.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.explorer.points import front, sample
+from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
 from traincast.plan import Plan
 from traincast.search import Found
+from traincast.trace import trace
 
-MOST_SIZES: Final = 16
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
 
 
@@ -24,8 +25,8 @@ def search(content: Mapping[str, Any]) -> dict[str, Any]:
     """The best plans, the design space and what was rejected."""
     begin = time.perf_counter()
     case, found = _found(_text(content))
-    plans = [_plan(case, est) for _, est in found.plans]
-    best = found.best
+    plans = found.ranked
+    best = _estimate(case, plans[0]) if plans else None
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -34,8 +35,8 @@ def search(content: Mapping[str, Any]) -> dict[str, Any]:
         "feasible": found.feasible,
         "rejected": found.rejected,
         "calibrated": case.question.assumptions.errors_known,
-        "plans": plans,
-        "devices": [] if best is None else best[1].devices(),
+        "plans": rows_of(case, plans),
+        "devices": [] if best is None else best.devices(),
         "space": sample(found),
         "pareto": front(found),
         "elapsed_seconds": time.perf_counter() - begin,
@@ -50,7 +51,7 @@ def explain(content: Mapping[str, Any]) -> dict[str, Any]:
     misses = {"nearest_miss": told.miss, "nearest_faster_miss": told.faster, "unlimited_memory": told.unlimited}
     return (
         told.to_dict()
-        | {name: None if pair is None else _plan(case, pair[1]) for name, pair in misses.items()}
+        | {name: None if pair is None else row_of(case, pair[1]) for name, pair in misses.items()}
         | {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
     )
 
@@ -58,8 +59,8 @@ def explain(content: Mapping[str, Any]) -> dict[str, Any]:
 def plan(content: Mapping[str, Any]) -> dict[str, Any]:
     """One plan in detail."""
     case, knobs = _planned(content)
-    est = estimate(case.model, case.system, knobs, case.question.gbs, case.question.assumptions)
-    return _plan(case, est) | {"devices": est.devices(), "operations": est.operations()}
+    est = _estimate(case, knobs)
+    return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
 def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,6 +74,15 @@ def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     first = next((value for value in per_gpu if value is not None), None)
     kept = [None if value is None or first is None else value / first for value in per_gpu]
     return {"gpus": state.gpus, "rows": [row | {"efficiency": share} for row, share in zip(rows, kept, strict=True)]}
+
+
+def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
+    """When each device of one plan's pipeline does what."""
+    case, knobs = _planned(content)
+    passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
+    if passes > MOST_PASSES:
+        raise InputError("timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"])
+    return trace(_estimate(case, knobs)).to_dict()
 
 
 def copy(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,12 +114,18 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "explain": explain,
     "plan": plan,
     "scaling": scaling,
+    "timeline": timeline,
     "copy": copy,
     "model": model,
     "system": system,
     "catalog": lambda _: catalog(),
     "table": table,
 }
+
+
+def _estimate(case: Case, plan: Plan) -> Estimate:
+    """The estimate of one plan."""
+    return estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -123,13 +139,6 @@ def _found(text: str) -> tuple[Case, Found]:
     case = check_state(read_state(json.loads(text)))
     (found,) = case.question.answer()
     return case, found
-
-
-def _plan(case: Case, est: Estimate) -> dict[str, Any]:
-    """An estimate of one plan with its metrics, and the knobs that make it."""
-    knobs = knobs_of(est.plan) if isinstance(est.plan, Plan) else {}
-    told = est.summary() | {"label": str(est.plan), "knobs": knobs, "metrics": vars(case.metrics(est))}
-    return told if est.fits else told | {"short_of": short_of(est, advice=True)}
 
 
 def _apart(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:

@@ -21,7 +21,7 @@ from traincast.explorer.pool import Answered, Busy, Pool
 from traincast.explorer.state import State, parse_json, read_address
 from traincast.explorer.worker import encoded, failure
 
-ASKED: Final = ("search", "explain", "plan", "scaling", "copy", "model", "system")  # by POST, each with a state
+ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # by POST, each with a state
 FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
 FIRST_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 RETRY_SECONDS: Final = 1

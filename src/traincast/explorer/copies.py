@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from traincast.estimate import estimate
 from traincast.explorer.state import PASTED, Case
+from traincast.launch.export import FORMATS, export
 from traincast.plan import Plan
 
 KNOBS: Final = {one.name: one.default for one in fields(Plan)}
@@ -28,7 +30,17 @@ def copies(case: Case, plan: Plan | None) -> dict[str, Any]:
     dict
         ``"python"``, ``"cli"``, and ``"launch"``: flags by framework.
     """
-    return {"python": _python(case, plan), "cli": _command(case, plan), "launch": []}
+    return {"python": _python(case, plan), "cli": _command(case, plan), "launch": [] if plan is None else _launches(case, plan)}
+
+
+def _launches(case: Case, plan: Plan) -> list[dict[str, Any]]:
+    """The plan as each framework is told it, and what it cannot be told."""
+    est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
+    written = [(form, export(est, name)) for name, form in FORMATS.items()]
+    return [
+        {"name": form.name, "title": form.title, "text": one.text, "unsaid": list(one.not_expressed.values())}
+        for form, one in written
+    ]
 
 
 def _python(case: Case, plan: Plan | None) -> str:

@@ -7,9 +7,9 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from traincast.explorer.limits import REQUEST_BYTES
 from traincast.explorer.worker import failure
 
-REQUEST_BYTES: Final = 256 << 10
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self';"
     " manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -6,7 +6,8 @@ from traincast.assumptions import CALIBRATED, PRESETS
 from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
 from traincast.estimate import usual_batch
-from traincast.explorer.state import MOST_PLANS, PASTED, State, catalogue_system, entries, lockable, model_of
+from traincast.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
+from traincast.explorer.state import PASTED, State, catalogue_system, entries, lockable, model_of
 from traincast.flops import CONVENTIONS
 from traincast.frameworks import FRAMEWORKS
 from traincast.hardware import System
@@ -44,7 +45,8 @@ def catalog() -> dict[str, Any]:
         "locks": lockable(),
         "components": components,
         "conventions": tuple(CONVENTIONS),
-        "limits": {"top": MOST_PLANS},
+        "timeline": True,
+        "limits": {"top": MOST_PLANS, "seconds": SECONDS, "request_bytes": REQUEST_BYTES},
     }
 
 
@@ -74,7 +76,7 @@ def model_told(state: State) -> dict[str, Any]:
     return model_info(model_of(state))
 
 
-def system_info(name: str) -> dict[str, Any]:
+def system_info(name: Any) -> dict[str, Any]:
     """A system and every figure of it that can be changed: its value, its unit, and how far a slider goes.
 
     Raises

@@ -6,10 +6,10 @@ import numpy as np
 
 from traincast.columns import CHOICES, Ints
 from traincast.evaluation import fastest_plans
+from traincast.explorer.limits import MOST_POINTS
 from traincast.plan import Plan
 from traincast.search import Found
 
-MOST_POINTS: Final = 1000
 DIGITS: Final = 5  # of what is only drawn
 
 

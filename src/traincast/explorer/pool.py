@@ -7,12 +7,11 @@ from collections import OrderedDict
 from multiprocessing.connection import Connection
 from typing import Final
 
+from traincast.explorer.limits import SECONDS, WAITING
 from traincast.explorer.worker import READY, failure, work
 
 Answered = tuple[int, bytes]
-SECONDS: Final = 10.0  # what a request may take once it is being worked on
 START_SECONDS: Final = 60.0  # in which a process has imported what it needs
-WAITING: Final = 256  # requests that may wait
 KEPT: Final = 256  # answers that are kept
 WORKERS: Final = max(1, min(8, os.cpu_count() or 1))
 

@@ -12,6 +12,7 @@ from traincast.choices import ALLOWED
 from traincast.columns import CHOICES, COLUMNS
 from traincast.errors import InputError, Mistakes, close_to, is_whole, not_a
 from traincast.estimate import check_gbs, usual_batch
+from traincast.explorer.limits import MOST_PLANS, MOST_TOKENS
 from traincast.frameworks import SEARCHED
 from traincast.hardware import System
 from traincast.load import known_model, known_system, read_model
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be held at one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that are the page's own
-MOST_PLANS: Final = 50
-MOST_TOKENS: Final = 1 << 30  # of a sequence
 PASTED: Final = "pasted-model"
 
 
@@ -223,8 +222,21 @@ def _catalogue_model(name: str, seq: int | None) -> Model:
     return known_model(name, seq=seq)
 
 
+def catalogue_system(name: Any) -> System:
+    """A system of the catalogue, read once.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name.
+    """
+    if wrong := not_a("system", name, "a name of the catalogue", str):
+        raise InputError("search", wrong)
+    return _catalogue_system(name)
+
+
 @lru_cache(maxsize=64)
-def catalogue_system(name: str) -> System:
+def _catalogue_system(name: str) -> System:
     """A system of the catalogue, read once."""
     return known_system(name)
 
@@ -237,8 +249,6 @@ def system_of(state: State) -> System:
     InputError
         If there is none of that name, or with every figure that cannot be.
     """
-    if wrong := not_a("system", state.system, "a name of the catalogue", str):
-        raise InputError("search", wrong)
     system = catalogue_system(state.system)
     if wrong := not_a("figures", state.figures, "an object of paths and values", Mapping):
         raise InputError("search", wrong)

@@ -3,10 +3,14 @@
 import json
 import math
 import signal
+import traceback
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-MEMORY: Final = 6 << 30  # bytes of address space of one worker
+import numpy as np
+
+from traincast.explorer.limits import MEMORY
+
 READY: Final = "ready"
 JSON: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
@@ -17,6 +21,7 @@ def work(pipe: Connection) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal reaches the server, which then closes the pipe
     _bound_memory()
+    np.seterr(all="ignore")  # numbers that are none become null
     pipe.send(READY)
     while True:
         try:
@@ -45,6 +50,9 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):
         return 422, failure("the numbers asked for are too large to be searched here")
+    except Exception as error:  # a mistake of ours: told, and the process goes on
+        traceback.print_exc()
+        return 500, failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
 
 
 def failure(message: str, problems: Any = None) -> bytes:

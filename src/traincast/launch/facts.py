@@ -90,6 +90,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "ep_overlap": plan.ep == 1,
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
+        "recompute_every": plan.recompute != "full",
     }
     if plan.pp > 1:
         told["chunks"] = layers_of_chunks(model, plan)
@@ -186,6 +187,10 @@ def as_plan(told: Mapping[str, Any], model: Model) -> Plan:
         If knobs or choices cannot be.
     """
     given = {one.name: told[one.name] for one in fields(Plan) if one.name in told}
+    if given.get("cp", 1) == 1:
+        given = {name: value for name, value in given.items() if name not in ("cp_kind", "ulysses")}
+    if given.get("pp", 1) == 1:
+        given.pop("schedule", None)
     plan = Plan(**given)
     cut = tuple(told.get("chunks", ()))
     if cut and cut != layers_of_chunks(model, plan):

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from traincast.errors import InputError, Mistakes
-from traincast.launch.facts import Facts, as_model, as_plan, facts
-from traincast.launch.table import Row, Settings, understood
+from traincast.frameworks import Framework
+from traincast.launch.facts import Facts, as_model, as_plan, facts, model_facts
+from traincast.launch.table import Row, Settings, understood, written
 from traincast.model import Model
 from traincast.plan import Plan
 
@@ -40,7 +41,7 @@ class Format:
     ----------
     name, title : str
         What it is called as an argument, and by people.
-    framework : str
+    framework : str or Framework
         The space of plans that is searched for it.
     rows : mapping of str to tuple of Row
         The table, by section.
@@ -54,26 +55,32 @@ class Format:
         The text of settings.
     settings : callable
         The settings of a text.
+    sign : str
+        A pattern that is in every such text.
     spelled : callable
         A setting's name as it is written.
     model : bool
         Whether it describes the model.
     comments : bool
         Whether its text can hold comments.
+    stack : callable, optional
+        The software stack of settings, where it is not that of the framework.
     """
 
     name: str
     title: str
-    framework: str
+    framework: str | Framework
     rows: Mapping[str, tuple[Row, ...]]
     why: Mapping[str, str]
     source: str
     ending: str
     text: Callable[[Writing], str]
     settings: Callable[[str], Settings]
+    sign: str
     spelled: Callable[[str], str] = str
     model: bool = True
     comments: bool = True
+    stack: Callable[[Settings], str] | None = None
 
     @property
     def known(self) -> frozenset[str]:
@@ -83,6 +90,11 @@ class Format:
     def facts(self, settings: Settings, mistakes: Mistakes) -> Facts:
         """What settings say; what is wrong with them is gathered."""
         return understood(self.rows, settings, mistakes)
+
+
+def flat(form: Format, told: Facts) -> Settings:
+    """Settings of facts in a format, sections aside."""
+    return {name: value for section in written(form.rows, told).values() for name, value in section.items()}
 
 
 def completed(told: Facts) -> Facts:
@@ -104,6 +116,8 @@ def completed(told: Facts) -> Facts:
         found["dp"] = found["gpus"] // of_replica
     if "dp" in found:
         found["gpus"] = found["dp"] * of_replica
+    if "shards" in found and "dp" in found:
+        found["replicas"] = max(found["dp"] * found.get("cp", 1) // found["shards"], 1)
     if "gbs" not in found and "dp" in found and "accumulation" in found:
         found["gbs"] = found["dp"] * found.get("mbs", 1) * found["accumulation"]
     elif "gbs" not in found and "dp" in found:
@@ -128,12 +142,22 @@ def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -
     """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
     mistakes = Mistakes(form.name)
     own = form.facts(settings, mistakes)
+    described = "layers" in own
     try:
-        back = facts(*launched(own, model.name, None if form.model else model))
+        back = facts(*launched(own, model.name, None if described else model))
     except InputError:
-        back = own
+        back = _followed(own if described else model_facts(model) | own)
     names = [name for name in (*told, *back) if name != "per_node" and told.get(name) != back.get(name)]
-    return {name: _why(form, name, told) for name in dict.fromkeys(names)}
+    whole = {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
+    return whole | {name: _why(form, name, told) for name in dict.fromkeys(names)}
+
+
+def _followed(told: Facts) -> Facts:
+    """Facts with those that follow, as far as they do."""
+    try:
+        return completed(told)
+    except InputError:
+        return told
 
 
 def _why(form: Format, name: str, told: Facts) -> str:

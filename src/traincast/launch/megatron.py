@@ -7,6 +7,7 @@ with the same names, and `--` and dashes come with the script. A row from anothe
 from collections.abc import Mapping
 from typing import Final
 
+from traincast.errors import InputError
 from traincast.launch import megatron_forms as forms
 from traincast.launch.facts import Facts
 from traincast.launch.layers import chunks_of, layout
@@ -31,6 +32,9 @@ def _read_chunks(settings: Settings) -> Facts:
     told = settings.get("pipeline_model_parallel_layout")
     if told is not None:
         cut = chunks_of(str(told))
+        if len(cut) % pp:
+            wrong = f"pipeline_model_parallel_layout = {str(told)[:60]!r}: has {len(cut)} stages, no multiple of pp = {pp}"
+            raise InputError("layout", [wrong])
         return {"chunks": cut, "vp": max(len(cut) // pp, 1)}
     vp = forms.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
     per = forms.size(settings, "num_layers_per_virtual_pipeline_stage")
@@ -41,9 +45,7 @@ def _read_chunks(settings: Settings) -> Facts:
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "launch": (
-        Made(("gpus",), ("nnodes", "nproc_per_node", "world_size"), forms.write_gpus, forms.read_gpus, "of torchrun; dp follows"),
-    ),
+    "launch": (Made(("gpus",), forms.LAUNCHED, forms.write_gpus, forms.read_gpus, "of torchrun or Slurm; dp follows"),),
     "model": (
         Same("layers", "num_layers", ("encoder_num_layers",)),
         Same("hidden", "hidden_size"),

@@ -300,7 +300,8 @@ def write_gpus(told: Facts) -> Settings:
 
 def read_gpus(settings: Settings) -> Facts:
     """Accelerators of the job, as its launcher is told."""
-    nodes, each = size(settings, "nnodes", "num_nodes"), size(settings, "nproc_per_node", "devices")
+    nodes = size(settings, "nnodes", "num_nodes", "nodes")
+    each = size(settings, "nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node")
     world = size(settings, "world_size")
     return {"gpus": world} if world else {"gpus": nodes * each} if nodes and each else {}
 
@@ -311,6 +312,7 @@ def read_batch(settings: Settings) -> Facts:
     return {"gbs": given} if given else {}
 
 
+LAUNCHED: Final = ("nnodes", "nproc_per_node", "world_size", "nodes", "gpus_per_node", "ntasks_per_node")
 HEADS: Final = ("group_query_attention", "num_query_groups", "kv_channels")
 CHUNKS: Final = (
     "num_virtual_stages_per_pipeline_rank",

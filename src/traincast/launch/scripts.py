@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any, Final
 
+from traincast.launch import bridge as overrides
 from traincast.launch.formats import Writing
 from traincast.launch.table import Settings
 
@@ -13,6 +14,13 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
     --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
     --master-port "$MASTER_PORT" "$MEGATRON/pretrain_gpt.py" \\
     {arrays} "$@"
+"""
+RUN_BRIDGE: Final = """
+torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
+    --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
+    --master-port "$MASTER_PORT" scripts/training/run_recipe.py \\
+    --recipe "$RECIPE" --mode pretrain --dataset mock \\
+    "${OVERRIDES[@]}" "$@"
 """
 WIDTH: Final = 76
 OVERLAP: Final = {  # settings without facts: what the prediction takes for granted
@@ -41,17 +49,74 @@ def megatron(writing: Writing) -> str:
         *comments(writing.head),
         *comments(("The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",)),
         "set -euo pipefail",
-        f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
-        f"NNODES=${{NNODES:-{launch['nnodes']}}}",
-        "NODE_RANK=${NODE_RANK:-0}",
-        "MASTER_ADDR=${MASTER_ADDR:-localhost}",
-        "MASTER_PORT=${MASTER_PORT:-29500}",
+        *_variables(launch),
         "MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM",
         *(() if sharded > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
         *(line for name, one in sections.items() for line in ("", f"{arrays[name]}=(", *flags(one), ")")),
     ]
     called = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), WIDTH))
     return "\n".join(lines) + "\n" + RUN.format(arrays=called)
+
+
+def bridge(writing: Writing) -> str:
+    """A script that runs the recipe launcher with overrides."""
+    launch = writing.settings["launch"]
+    flat: Settings = {
+        name: value for section, one in writing.settings.items() if section != "launch" for name, value in one.items()
+    }
+    beside = {"train.train_iters": 100, **({"ddp.overlap_grad_reduce": True} if writing.told.get("dp", 1) > 1 else {})}
+    lines = [
+        "#!/bin/bash",
+        *comments(writing.head),
+        *comments(("RECIPE supplies what is not overridden: take one of the model's own family.",)),
+        "set -euo pipefail",
+        *_variables(launch),
+        "RECIPE=${RECIPE:?a recipe of Megatron-Bridge}",
+        "",
+        "OVERRIDES=(",
+        *(f"    {name}={shlex.quote(overrides.written(value))}" for name, value in (overrides.overrides(flat) | beside).items()),
+        ")",
+    ]
+    return "\n".join(lines) + "\n" + RUN_BRIDGE
+
+
+def slurm(writing: Writing) -> str:
+    """A batch job that runs Megatron-LM's script on every node."""
+    launch = writing.settings["launch"]
+    script = megatron(writing).splitlines()
+    body = [
+        line for line in script[1:] if not line.startswith(("NODE_RANK=", "MASTER_ADDR=", "NNODES=", "torchrun", "GPUS_PER_NODE="))
+    ]
+    run = next(i for i, line in enumerate(body) if line.startswith("    --node-rank"))
+    arrays = [line.strip() for line in body[run + 2 :]]
+    lines = [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={writing.name}",
+        f"#SBATCH --nodes={launch['nnodes']}",
+        "#SBATCH --ntasks-per-node=1",
+        f"#SBATCH --gpus-per-node={launch['nproc_per_node']}",
+        "#SBATCH --exclusive",
+        *body[:run],
+        f"GPUS_PER_NODE={launch['nproc_per_node']}",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+        "",
+        'srun torchrun --nnodes "$SLURM_NNODES" --nproc-per-node "$GPUS_PER_NODE" \\',
+        '    --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:$MASTER_PORT" \\',
+        '    "$MEGATRON/pretrain_gpt.py" \\',
+        *(f"    {line}" for line in arrays),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _variables(launch: Settings) -> tuple[str, ...]:
+    """What a job of several nodes is told by its surroundings."""
+    return (
+        f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
+        f"NNODES=${{NNODES:-{launch['nnodes']}}}",
+        "NODE_RANK=${NODE_RANK:-0}",
+        "MASTER_ADDR=${MASTER_ADDR:-localhost}",
+        "MASTER_PORT=${MASTER_PORT:-29500}",
+    )
 
 
 def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:

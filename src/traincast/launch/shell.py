@@ -65,6 +65,15 @@ def settings_of(text: str) -> Settings:
     return found
 
 
+def words_of(text: str, launch: Settings) -> list[str]:
+    """Words of all commands of a script; what a launcher is told of nodes is put into `launch`."""
+    script = read(text)
+    launch |= _directives(text)
+    for words in script.commands:
+        launch |= {name: value for name, value in arguments(words).items() if name in ("nnodes", "nproc_per_node")}
+    return [word for words in script.commands for word in words]
+
+
 def arguments(words: Sequence[str]) -> Settings:
     """Arguments of a command line; a script's name ends the values of the argument before it."""
     found: Settings = {}

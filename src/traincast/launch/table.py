@@ -136,7 +136,7 @@ Row: TypeAlias = Same | Words | Made
 
 def is_off(value: Any) -> bool:
     """Whether a setting says nothing, or no."""
-    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false"))
+    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
 
 
 def _holds(settings: Settings, wanted: Mapping[str, Any]) -> bool:
@@ -167,6 +167,11 @@ def number(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not re.fullmatch(r"\d{1,15}(?:\.0*)?", text):
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
     return int(text.partition(".")[0])
+
+
+def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:
+    """Settings that say one fact alone."""
+    return next((row.names for several in rows.values() for row in several if row.facts == (fact,)), ())
 
 
 def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Settings]:

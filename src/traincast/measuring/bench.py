@@ -19,12 +19,11 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
     Parameters
     ----------
     request : mapping
-        ``seconds``, how long; ``threads`` of a rank, 0 for what PyTorch takes; ``done``, tasks whose rows are there, and
-        ``identity``, the machine they are of.
+        ``until``, the end by the clock on the wall [s]; ``threads`` of a rank, 0 for what PyTorch takes; ``done``, tasks whose rows
+        are there, and ``identity``, the machine they are of.
     told : callable
         Called by rank 0 with a message for the machine, and one for each task: its samples, or the problem, and the time left.
     """
-    begin = time.perf_counter()
     crew = Crew(load_torch(), detected() or Rank(0, 1, 0, 1), int(request["threads"]))
     try:
         about = crew.agreed(lambda: machine.described(crew.torch, crew.rank, crew.device, crew.hosts, crew.backend))
@@ -33,7 +32,7 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
             told({"machine": about})
             known = request["done"] if request["identity"] == machine.identity(about) else ()
             every = tasks(crew.device.type, about["dtypes"], crew.rank.size, about["nodes"], about["memory_bytes"])
-            budget = Budget(every, known, float(request["seconds"]) - (time.perf_counter() - begin))
+            budget = Budget(every, known, float(request["until"]) - time.time())
         while chosen := crew.agreed(lambda: _chosen(budget)):
             task = Task.of(chosen[0])
             samples, problem = crew.timed(task, chosen[1])

@@ -141,6 +141,10 @@ def _collective(task: Task, torch: Any, device: Any, group: Any, members: Sequen
     whole = torch.zeros(n, device=device)  # sums stay what they are
     own, other = torch.zeros(n // len(members), device=device), torch.empty_like(whole)
     rank = dist.get_rank()
+    gather, scatter = (  # as they are called since PyTorch 2.13, and before
+        getattr(dist, new, None) or getattr(dist, old)
+        for new, old in (("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor"))
+    )
 
     def there_and_back() -> None:
         if rank == first:
@@ -152,8 +156,8 @@ def _collective(task: Task, torch: Any, device: Any, group: Any, members: Sequen
 
     every: dict[str, Call] = {
         "allreduce": lambda: dist.all_reduce(whole, group=group),
-        "allgather": lambda: dist.all_gather_into_tensor(whole, own, group=group),
-        "reducescatter": lambda: dist.reduce_scatter_tensor(own, whole, group=group),
+        "allgather": lambda: gather(whole, own, group=group),
+        "reducescatter": lambda: scatter(own, whole, group=group),
         "all2all": lambda: dist.all_to_all_single(other, whole, group=group),
         "p2p": there_and_back,
     }

@@ -6,6 +6,7 @@ which the engine's own formulas come nearest to the medians. Families go one aft
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from traincast.errors import InputError
 from traincast.hardware import Accelerator
 from traincast.measuring import predicted
 from traincast.measuring.rows import Row
-from traincast.measuring.searched import Bounds, Values, loss, nearest
+from traincast.measuring.searched import EDGE, Bounds, Values, loss, nearest
 from traincast.stacks import USUAL, resolve
 
 RATES: Final = {  # peak -> its sustained share, and types of products
@@ -27,6 +28,9 @@ RATES: Final = {  # peak -> its sustained share, and types of products
 TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0)
 VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows: 4 of a V100, 7.4 of an H100
 BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
+CACHES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
+SHARE: Final = (0.01, 1.0)
+NOTHING: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
 SECONDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
 NEEDED: Final = ("products", "memory", "dispatch")
 
@@ -49,6 +53,8 @@ class Figures:
         Figures of an accelerator and of `Assumptions` that were found.
     kernel_seconds : float
         What a kernel costs whatever its size, without what PyTorch keeps for backward [s].
+    loose : set of str
+        Figures that the times do not determine: at the bound of what they can be, or of no effect.
     """
 
     about: Mapping[str, Any]
@@ -58,6 +64,7 @@ class Figures:
     accelerator: Values = field(default_factory=dict)
     software: Values = field(default_factory=dict)
     kernel_seconds: float = 0.0
+    loose: set[str] = field(default_factory=set)
 
     def of(self, family: str, *ops: str) -> list[Row]:
         """Rows of a family, all of them or those of some operations."""
@@ -77,9 +84,9 @@ class Figures:
         """What is assumed of the software, with what was found of it and some more."""
         return replace(resolve(USUAL), **self.software, **more)  # type: ignore[arg-type]  # fields by name
 
-    def bare(self, **more: float) -> Assumptions:
+    def bare(self) -> Assumptions:
         """The same of kernels that are called again and again with nothing kept for backward."""
-        return replace(self.assumed(), launch_seconds=self.kernel_seconds, **more)  # type: ignore[arg-type]  # fields by name
+        return replace(self.assumed(), launch_seconds=self.kernel_seconds)
 
     @property
     def host(self) -> bool:
@@ -87,8 +94,11 @@ class Figures:
         return bool(self.about["kind"] == "cpu")
 
     def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
-        """Values at which predicted times of rows are nearest to the measured."""
-        return nearest(predict, self.seconds(rows), start, bounds)
+        """Values at which predicted times of rows are nearest to the measured; what may be nothing and is next to it becomes 0."""
+        values, loose = nearest(predict, self.seconds(rows), start, bounds)
+        self.loose |= loose
+        nothing = {name for name in loose & NOTHING if values[name] <= bounds[name][0] * (1 + EDGE)}
+        return values | dict.fromkeys(nothing, 0.0)
 
 
 def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
@@ -147,34 +157,49 @@ def _memory(it: Figures) -> None:
     rates = traffic / it.seconds(rows)
     far, near = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
     it.accelerator["hbm_bandwidth"] = it.known.get("hbm_bandwidth", far)
-    start, bounds = {"hbm_sustained": min(0.9 * far / it.accelerator["hbm_bandwidth"], 1.0)}, {"hbm_sustained": (0.01, 1.0)}
+    starts, bounds = [{"hbm_sustained": min(0.9 * far / it.accelerator["hbm_bandwidth"], 1.0)}], {"hbm_sustained": SHARE}
     if it.host:
-        start |= {"cache_bandwidth": near, "cache_bytes": 8e6, "vector_flops": near}
-        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (2.0**16, 2.0**32)}
+        starts = [starts[0] | {"cache_bandwidth": near, "vector_flops": near, "cache_bytes": size} for size in CACHES]
+        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (CACHES[0] / 8, CACHES[-1] * 8)}
     else:
         rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
         it.accelerator["vector_flops"] = it.known.get("vector_flops", it.accelerator["matrix_flops"] / VECTOR)
-    it.accelerator |= it.fitted(rows, lambda values: predicted.memory(rows, it.gpu(**values), it.bare()), start, bounds)
+
+    def predict(values: Values) -> Floats:
+        return predicted.memory(rows, it.gpu(**values), it.bare())
+
+    found = [it.fitted(rows, predict, start, bounds) for start in starts]
+    left = [loss(predict(values), it.seconds(rows)) for values in found]
+    it.accelerator |= found[int(np.argmin(left))]
 
 
 def _products(it: Figures) -> None:
-    """What products sustain of the peaks; on a CPU the tile of its kernels, and the share of results that is exposed, too."""
-    rows = it.of("products")
-    shares = [share for share, types in RATES.values() if any(row.task.dtype in types for row in rows)]
-
-    def predict(values: Values, tile: float) -> Floats:
-        software = {name: value for name, value in values.items() if name not in shares} | {"tile": tile}
-        return predicted.products(rows, it.gpu(**{name: values[name] for name in shares}), it.bare(**software))
-
-    start, bounds = dict.fromkeys(shares, 0.9), dict.fromkeys(shares, (0.01, 1.0))
-    tile = it.assumed().tile
+    """What products sustain of the peaks; on a CPU the tile of its kernels, too."""
     if it.host:
-        tile = min(TILES, key=lambda one: loss(predict(start | {"outputs_exposed": 0.1}, one), it.seconds(rows)))
-        start["outputs_exposed"], bounds["outputs_exposed"] = 0.1, (0.01, 1.0)
-        it.software["tile"] = tile
-    values = it.fitted(rows, lambda values: predict(values, tile), start, bounds)
-    it.accelerator |= {name: values.pop(name) for name in shares}
-    it.software |= values
+        it.software["tile"] = _tile(it)
+    for share, types in RATES.values():
+        rows = [row for row in it.of("products") if row.task.dtype in types]
+        if rows:
+            predict = partial(_multiplied, it, rows, {})
+            it.accelerator |= it.fitted(rows, predict, {share: 0.9}, {share: SHARE})
+
+
+def _tile(it: Figures) -> float:
+    """The tile with which products of the type of training are told best."""
+    dtype = it.about["dtypes"][0]
+    rows = [row for row in it.of("products") if row.task.dtype == dtype]
+    share = next(share for share, types in RATES.values() if dtype in types)
+
+    def left(tile: float) -> float:
+        predict = partial(_multiplied, it, rows, {"tile": tile})
+        return loss(predict(it.fitted(rows, predict, {share: 0.9}, {share: SHARE})), it.seconds(rows))
+
+    return min(TILES, key=left)
+
+
+def _multiplied(it: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
+    """Times of products with figures of software and of the accelerator [s]."""
+    return predicted.products(rows, it.gpu(**gpu), replace(it.bare(), **software))  # type: ignore[arg-type]  # fields by name
 
 
 def _attention(it: Figures) -> None:
@@ -183,18 +208,18 @@ def _attention(it: Figures) -> None:
     if not rows:
         return
     own = {"attention_fa2": 0.5, "attention_backward": 0.8}
-    free = {"causal_skipping": 0.5, "attention_start": 10.0, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5}
-    bounds = {"attention_fa2": (1e-3, 1.0), "attention_backward": (1e-3, 1.0), "causal_skipping": (1e-3, 1.0)}
-    bounds |= {"attention_start": (0.1, 1e3), "attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
+    free = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if it.host else {}
+    bounds = dict.fromkeys((*own, "causal_skipping"), SHARE)
+    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
     if it.host:
-        it.software["attention_tail"] = 0.0  # cores share rows of queries evenly
+        it.software |= {"attention_start": 0.0, "attention_tail": 0.0}  # cores share rows evenly, and start them at no cost
 
     def predict(values: Values) -> Floats:
         software = {name: value for name, value in values.items() if name not in own}
         gpu = it.gpu(**{name: values[name] for name in own})
         return predicted.attention(rows, gpu, it.assumed(**software))
 
-    values = it.fitted(rows, predict, own | (free if it.host else {}), bounds)
+    values = it.fitted(rows, predict, own | free, bounds)
     it.accelerator |= {name: values.pop(name) for name in own}
     it.software |= values
 

@@ -1,6 +1,6 @@
 """The machine file: figures with unit, source, basis and spread, as `load_system` reads it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from traincast.accuracy.logs.devices import accelerator as table_name
@@ -16,6 +16,7 @@ from traincast.units import GIB, quantity
 
 DIGITS: Final = 4
 STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is
+LOOSE: Final = "; as far as it can go, the times do not determine it"
 ALIKE: Final = "not measured, there was one node: taken to be as inside it"
 
 
@@ -33,7 +34,7 @@ def own_name(about: Mapping[str, Any]) -> str:
     return f"{about['device']}, {about['threads']} thread{'s' if about['threads'] > 1 else ''}"
 
 
-def entries(part: type, spread: Sequence[Values], source: str) -> dict[str, Any]:
+def entries(part: type, spread: Sequence[Values], source: str, loose: Container[str] = ()) -> dict[str, Any]:
     """Figures as a file writes them.
 
     Parameters
@@ -44,8 +45,14 @@ def entries(part: type, spread: Sequence[Values], source: str) -> dict[str, Any]
         Their values from medians, and from shorter and longer times [SI].
     source : str
         Where they come from.
+    loose : container of str
+        Figures that the times do not determine, which have no interval.
     """
-    return {name: _entry(_unit(part, name), [one.get(name, value) for one in spread], source) for name, value in spread[0].items()}
+    found = {}
+    for name, value in spread[0].items():
+        values = [value] if name in loose else [one.get(name, value) for one in spread]
+        found[name] = _entry(_unit(part, name), values, source + LOOSE if name in loose else source)
+    return found
 
 
 def _entry(unit: str, values: Sequence[float], source: str) -> dict[str, Any]:
@@ -74,6 +81,7 @@ def document(
     accelerator: Sequence[Values],
     tiers: Sequence[Sequence[Values]],
     software: Sequence[Values],
+    loose: Container[str],
     day: str,
 ) -> dict[str, Any]:
     """Content of a machine file.
@@ -88,6 +96,8 @@ def document(
         Figures of the accelerator and of `Assumptions`: from medians, and from shorter and longer times [SI].
     tiers : sequence of sequence of dict of str to float
         The same of each tier of the network that was measured; none with one rank.
+    loose : container of str
+        Figures that the times do not determine.
     day : str
         When.
     """
@@ -96,15 +106,15 @@ def document(
     own = in_catalogue(str(about["device"]))
     base: dict[str, Any] = (known("accelerators", own) or {}) if own else {"name": own_name(about), "source": source}
     told = {"hbm_bytes": float(about["memory_bytes"])}
-    base |= entries(AcceleratorPart, [told | one for one in accelerator], source)
+    base |= entries(AcceleratorPart, [told | one for one in accelerator], source, loose)
     base["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
-    network = [entries(MiddleTier, one, source) for one in tiers]
+    network = [entries(MiddleTier, one, source, loose) for one in tiers]
     if not network:
         network = [_nothing("one rank: no network was measured; write in what joins yours")]
     if len(network) < 2:
         network.append({key: entry | {"source": ALIKE, "basis": "assumed"} for key, entry in network[0].items()})
     named = [{"name": _inside(about)} | network[0] | {"size": max(ranks // nodes, 1)}, {"name": "between nodes"} | network[1]]
-    stacks = [{"stack": stack} | entries(object, software, source) for stack in STACKS if stack in stack_names()]
+    stacks = [{"stack": stack} | entries(object, software, source, loose) for stack in STACKS if stack in stack_names()]
     title = f"{about['device']}, {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}, measured on {day}"
     return {"name": name, "title": title, "source": source, "accelerator": base, "network": named, "software": stacks}
 

@@ -1,5 +1,6 @@
 """Measure this machine: times by budget, kept as they come in; then its file, its tables, and how well the one tells the other."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.accuracy.fitting import least_squares
 from traincast.accuracy.recorded import write_system
 from traincast.errors import InputError, Mistakes, not_whole
 from traincast.load import load_accelerator
@@ -23,7 +25,8 @@ from traincast.measuring.told import Error, errors
 from traincast.written import check_output
 
 LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
-AFTER: Final = (0.04, 4.0)  # share of the budget that is left for what follows the measuring, at most so many seconds
+AFTER: Final = 2.0  # of a budget, for what follows the measuring [s]
+RESERVE: Final = (0.03, 0.25)  # share of the budget beside that, and of all it may take
 PERCENT: Final = (50, 5, 95)  # of samples: the median, and the ends of a figure's interval
 BUDGET: Final = 120.0  # [s]
 Progress = Callable[[float, float], Any]
@@ -107,15 +110,16 @@ def measure(
     InputError
         If an argument cannot be used, PyTorch is not installed, or the budget was too short.
     """
-    path = Path(output)
+    begin, path = time.time(), Path(output)
     check(path, budget, ranks, threads, force)
     own = detected()
     if own is not None and own.rank > 0:
-        measure_here({"seconds": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
+        measure_here({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
         return None
+    path.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
-    seconds = budget - min(AFTER[0] * budget, AFTER[1])
-    request = {"seconds": seconds, "identity": kept.identity, "done": list(kept.samples)}
+    seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
+    request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.samples)}
 
     def take(message: dict[str, Any]) -> None:
         kept.take(message)
@@ -154,6 +158,7 @@ def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: M
     if wrong:
         mistakes.errors.append(InputError("measure", wrong))
     mistakes.of(require_torch)
+    mistakes.of(least_squares, "measure")
 
 
 def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
@@ -164,7 +169,7 @@ def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[s
     spread = [found(about, rows, known, percent) for percent in PERCENT]
     network = [tiers(one) for one in spread]
     accelerator, software = [one.accelerator for one in spread], [one.software for one in spread]
-    file = document(path.stem, about, accelerator, list(zip(*network, strict=True)), software, day)
+    file = document(path.stem, about, accelerator, list(zip(*network, strict=True)), software, spread[0].loose, day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
     return MeasuredMachine(about, tuple(rows), problems, file, errors(spread[0], network[0]), (path, *tables))

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from traincast.columns import Floats
 from traincast.hardware import System, Tier
 from traincast.measuring import predicted
-from traincast.measuring.figures import SECONDS, Figures
+from traincast.measuring.figures import SECONDS, SHARE, Figures
 from traincast.measuring.rows import Row, where
-from traincast.measuring.searched import Values, nearest
+from traincast.measuring.searched import Values
 
 BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
 FACTORS: Final = {
     "allgather": "all_gather_factor",
     "reducescatter": "reduce_scatter_factor",
@@ -23,8 +26,8 @@ FACTORS: Final = {
 def tiers(it: Figures) -> list[Values]:
     """Figures of the network inside a node, and of that between nodes where there are several.
 
-    With NCCL all of what `traincast.times.protocols` knows of a tier; gloo has one protocol, so that a collective takes
-    alpha + beta V, and factors of its own for operations that are no ring (`Figures.software`).
+    With NCCL all of what `traincast.times.protocols` knows of a tier. Gloo has one protocol: alpha and beta of its all-reduce, and
+    what other operations take relative to that (`Figures.software`).
     """
     rows = it.of("collectives")
     if not rows:
@@ -44,44 +47,73 @@ def _ideal(rows: Sequence[Row], it: Figures) -> Values:
 
 def _best(rows: Sequence[Row], it: Figures) -> float:
     """The largest bus bandwidth seen [byte/s]."""
-    rates = []
-    for row in rows:
-        n = where(row.task, it.about)["ranks"]
-        share = BUS[row.task.op] * (n - 1) / n if row.task.op in BUS else 1.0
-        rates.append(share * row.task.sizes[0] / row.at(it.percent))
-    return max(rates)
+    return max(_carried(row, it) / row.at(it.percent) for row in rows)
+
+
+def _carried(row: Row, it: Figures) -> float:
+    """What a link of a ring carries for an operation; of a message all of it [byte]."""
+    n = where(row.task, it.about)["ranks"]
+    return (BUS[row.task.op] * (n - 1) / n if row.task.op in BUS else 1.0) * row.task.sizes[0]
 
 
 def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Figures of one tier, those inside it known."""
     main = [row for row in rows if row.task.op in BUS]
+    if it.about["backend"] == "gloo":
+        return _ring(it, rows, main, inner)
     peak, least = _best(main, it), min(row.at(it.percent) for row in main)
-    start = {"efficiency": 0.7, "launch": least / 2, "latency": least / 4}
-    bounds = {"efficiency": (1e-2, 1.0), "launch": SECONDS, "latency": SECONDS, "simple_latency": SECONDS}
-    one_protocol = it.about["backend"] == "gloo"
-    if not one_protocol:
-        start |= {"simple_latency": least, "ll_bandwidth": peak / 2}
-        bounds["ll_bandwidth"] = (1e-3 * peak, peak)
-    ops = list(dict.fromkeys(row.task.op for row in rows))
-    factors = {FACTORS[op]: 1.0 for op in ops if op in FACTORS} if one_protocol and not inner else {}
-    chosen = rows if factors else main
+    start = {"efficiency": 0.7, "launch": least / 2, "latency": least / 4, "simple_latency": least, "ll_bandwidth": peak / 2}
+    bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS) | {
+        "efficiency": SHARE,
+        "ll_bandwidth": (peak / 1e3, peak),
+    }
 
     def predict(values: Values) -> Floats:
-        tier = complete({"bandwidth": peak} | {name: value for name, value in values.items() if name not in factors}, one_protocol)
+        system = system_of(it, [*inner, {"bandwidth": peak} | values])
+        return predicted.collectives(main, system, it.assumed(), it.about)
+
+    return {"bandwidth": peak} | it.fitted(main, predict, start, bounds)
+
+
+def _ring(it: Figures, rows: Sequence[Row], main: Sequence[Row], inner: Sequence[Values]) -> Values:
+    """Alpha and beta of a ring, and what operations other than all-reduce take relative to it.
+
+    The search begins at a line for each operation; an all-reduce of two ranks starts, and has two hops.
+    """
+    peak = _best(main, it)
+    lines = {op: _line(it, [row for row in rows if row.task.op == op]) for op in dict.fromkeys(row.task.op for row in rows)}
+    summed = lines.get("allreduce") or next(iter(lines.values()))
+    start = {"efficiency": min(1 / (summed["per_byte"] * peak), 1.0), "latency": summed["start"] / 3}
+    factors = {FACTORS[op]: line["per_byte"] / summed["per_byte"] for op, line in lines.items() if op in FACTORS and not inner}
+    bounds = {"efficiency": SHARE, "latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0))
+    chosen = list(rows) if factors else list(main)
+
+    def predict(values: Values) -> Floats:
+        tier = {name: value for name, value in values.items() if name not in factors}
         software = {name: values[name] for name in factors}
-        system = system_of(it, [*inner, tier])
+        system = system_of(it, [*inner, one_protocol({"bandwidth": peak} | tier)])
         return predicted.collectives(chosen, system, replace(it.assumed(), **software), it.about)  # type: ignore[arg-type]
 
-    values = nearest(predict, it.seconds(chosen), start | factors, bounds | dict.fromkeys(factors, (0.05, 20.0)))
+    values = it.fitted(chosen, predict, start | factors, bounds)
     it.software |= {name: values.pop(name) for name in factors}
-    return complete({"bandwidth": peak} | values, one_protocol)
+    return one_protocol({"bandwidth": peak} | values)
 
 
-def complete(tier: Values, one_protocol: bool) -> Values:
-    """A tier whose only protocol is that of low latency, with all of the bandwidth; as it is where there are several."""
-    if not one_protocol:
-        return tier
-    return tier | {"simple_latency": 10 * tier["latency"], "ll_bandwidth": tier["bandwidth"] * tier["efficiency"]}
+def _line(it: Figures, rows: Sequence[Row]) -> Values:
+    """Start [s] and time of a byte on the busiest link [s] of one operation."""
+    carried = np.array([_carried(row, it) for row in rows])
+    times = it.seconds(rows)
+    start = {"start": float(times.min()), "per_byte": float(np.min(times / carried))}
+    return it.fitted(rows, lambda values: values["start"] + values["per_byte"] * carried, start, {})
+
+
+def one_protocol(tier: Values) -> Values:
+    """A tier whose only protocol is that of low latency, with all of the bandwidth; to start costs as much as a hop."""
+    return tier | {
+        "launch": tier["latency"],
+        "simple_latency": NEVER * tier["latency"],
+        "ll_bandwidth": tier["bandwidth"] * tier["efficiency"],
+    }
 
 
 def system_of(it: Figures, figures: Sequence[Values]) -> System:

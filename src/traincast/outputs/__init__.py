@@ -17,6 +17,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
     "trace": traces.TRACED,
     "advise": analyses.ADVICE,
     "export": launches.EXPORT,
+    "check": launches.CHECK,
     "limits": analyses.LIMITS,
     "scaling": analyses.SCALING,
     "validate": accuracy.VALIDATION,

@@ -12,6 +12,7 @@ const PREFIXES = [
   [1e-6, "µ"],
   [1e-9, "n"],
 ];
+const FORMATS = new Map();
 export const GIB = 2 ** 30;
 
 /** A number to `digits` significant digits, thousands parted, without an exponent. */
@@ -19,14 +20,22 @@ export function number(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const places = Math.max(0, Math.min(12, digits - 1 - Math.floor(Math.log10(Math.abs(value)))));
-  return value.toLocaleString("en", { maximumFractionDigits: places, minimumFractionDigits: 0 });
+  return written(value, 0, places);
 }
 
 /** A number to `digits` significant digits, zeros at its end too: what stands below each other ends at one place. */
 export function fixed(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const places = Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value) || 1)));
-  return value.toLocaleString("en", { maximumFractionDigits: places, minimumFractionDigits: places });
+  return written(value, places, places);
+}
+
+/** Thousands parted by commas; a formatter is made once, since that takes longer than what it does. */
+function written(value, least, most) {
+  const key = `${least} ${most}`;
+  if (!FORMATS.has(key))
+    FORMATS.set(key, new Intl.NumberFormat("en", { minimumFractionDigits: least, maximumFractionDigits: most }));
+  return FORMATS.get(key).format(value);
 }
 
 /** The prefix that suits a value, and its size: `[1e9, "G"]`. */
@@ -52,7 +61,7 @@ export function quantity(value, unit, digits = 3) {
 
 export const seconds = (value, digits = 3) => quantity(value, "s", digits);
 export const gib = (value, digits = 3) => `${number(value / GIB, digits)} GiB`;
-export const whole = (value) => Math.round(value).toLocaleString("en");
+export const whole = (value) => written(Math.round(value), 0, 0);
 export const percent = (share, digits = 2) => `${number(100 * share, digits)}\u00a0%`;
 
 /** A change relative to 1, with its sign: `−7 %`. */

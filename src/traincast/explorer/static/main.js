@@ -19,6 +19,9 @@ let [asked, waiting, since, timer] = [null, null, 0, 0];
 
 const address = () => write(now.state, now.catalog);
 
+/** Go on once what was drawn is on the screen. */
+const painted = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
+
 /** Change the question: `patch` are fields, or a function that gives them; `settled` is false while a slider moves. */
 function change(patch, settled = true) {
   const before = address();
@@ -34,6 +37,8 @@ const busy = (is) => byId("main").setAttribute("aria-busy", String(is));
 function renew() {
   now.turn += 1;
   busy(true);
+  clearTimeout(timer);
+  timer = setTimeout(status, 600, "Searching …");
   later.form?.render(now.state, null, now.catalog);
   if (now.system) later.machine?.render(now.state, now.system);
   if (asked) return;
@@ -47,18 +52,18 @@ function renew() {
 async function search() {
   const { state, changed, turn } = now;
   since = performance.now();
-  clearTimeout(timer);
   try {
-    const named =
-      state.system === now.system?.name
-        ? null
-        : await look(`/api/system?name=${encodeURIComponent(state.system ?? now.catalog.default.system)}`);
-    const answer = await ask("/api/search", question(state), { name: "search", busy: later.problems.wait });
+    const [answer, system] = await Promise.all([
+      ask("/api/search", question(state), { name: "search", busy: later.problems.wait }),
+      state.system === now.system?.name ? null : look(`/api/system?name=${encodeURIComponent(state.system)}`),
+    ]);
     if (answer === null) return;
-    if (named && state.system === now.state.system) useSystem(named);
-    later.problems?.clear();
+    if (system && state.system === now.state.system) useSystem(system);
+    later.problems.clear();
     drawn(answer);
+    await painted();
     if (changed) performance.measure("answer", { start: changed, end: performance.now() });
+    if (answer === now.answer) rest();
   } catch (error) {
     refused(error);
   } finally {
@@ -87,10 +92,7 @@ function drawn(answer) {
   Object.assign(now, { answer, model: answer.model });
   byId("headline").replaceChildren(...headline(answer));
   byId("bar").textContent = brief(answer);
-  status(sentence(answer));
   showPlan();
-  performance.mark("drawn");
-  rest();
   clearTimeout(timer);
   timer = setTimeout(slower, answer.plans.length ? SETTLED : 0);
 }
@@ -132,10 +134,11 @@ function drawSpace() {
   later.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle } : null);
 }
 
-/** Ask for what takes longer. */
+/** Say the answer, and ask for what takes longer. */
 async function slower() {
   if (!later.form || !now.answer) return;
   const state = now.state;
+  status(sentence(now.answer));
   const body = question(state);
   await Promise.all([
     told("/api/explain", body, (explanation) => explained(explanation)),
@@ -308,10 +311,8 @@ window.addEventListener("popstate", () => {
 
 now.state = read(location.search, now.catalog);
 if (first.answer) drawn(first.answer);
-requestAnimationFrame(() =>
-  setTimeout(async () => {
-    await complete();
-    if (first.answer) slower();
-    else if (!first.error) renew();
-  }),
-);
+await painted();
+performance.mark("painted");
+await complete();
+if (first.answer) slower();
+else if (!first.error) renew();

@@ -1,0 +1,110 @@
+"""The explorer under load: answers to sliders, alone and with many clients at once. `python benchmarks/explorer.py`.
+
+Each client moves a slider: every request asks for another machine, so that nothing is answered from what is kept. Where the server
+says that it is busy (503), the client waits as it is told and asks again. Lost is what got no answer at all.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import httpx
+
+STATE = {"model": "llama-3-70b", "system": "dgx-h100", "gpus": 512, "framework": "megatron"}  # the default space
+
+
+def serve() -> tuple[subprocess.Popen[str], str]:
+    """A server on a free port, once it answers, and its address."""
+    command = [sys.executable, "-m", "traincast", "serve", "--port", "0", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    told = "".join(iter(process.stdout.readline, "}\n")) + "}"
+    return process, json.loads(told)["url"]
+
+
+class Load:
+    """Clients, and what they met."""
+
+    def __init__(self, url: str, same: bool):
+        self.url, self.same = url, same
+        self.seconds: list[float] = []
+        self.met: Counter[str] = Counter()
+        self.asked = 0
+
+    def body(self) -> dict[str, object]:
+        """The next request: another bandwidth of memory each, or one of a few."""
+        self.asked += 1
+        number = self.asked % 8 if self.same else self.asked
+        return STATE | {"figures": {"accelerator.hbm_bandwidth": 3e12 + number * 1e6 + time.time() % 1e6 * (not self.same)}}
+
+    async def client(self, http: httpx.AsyncClient, until: float) -> None:
+        """One user."""
+        while time.perf_counter() < until:
+            body, begin = self.body(), time.perf_counter()
+            try:
+                while (got := await http.post("/api/search", json=body)).status_code == 503:
+                    self.met["503, asked again"] += 1
+                    await asyncio.sleep(float(got.headers["retry-after"]))
+            except httpx.HTTPError as error:
+                self.met[f"lost: {type(error).__name__}"] += 1
+                continue
+            self.met[str(got.status_code)] += 1
+            self.seconds.append(time.perf_counter() - begin)
+
+    async def run(self, clients: int, seconds: float) -> None:
+        """All of them at once."""
+        limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
+        async with httpx.AsyncClient(base_url=self.url, timeout=120, limits=limits) as http:
+            until = time.perf_counter() + seconds
+            begin = time.perf_counter()
+            await asyncio.gather(*(self.client(http, until) for _ in range(clients)))
+            self.told(clients, time.perf_counter() - begin)
+
+    def told(self, clients: int, took: float) -> None:
+        """One line of results."""
+        times = sorted(self.seconds)
+        share = [1000 * times[min(int(one * len(times)), len(times) - 1)] for one in (0.5, 0.99)] if times else [0.0, 0.0]
+        kind = "few machines" if self.same else "other machines"
+        met = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
+        lost = sum(count for name, count in self.met.items() if name.startswith("lost"))
+        rate = f"{len(times) / took:8.1f} requests/s, median {share[0]:7.1f} ms, p99 {share[1]:8.1f} ms"
+        print(f"{clients:>4} clients, {kind:>14}: {rate}, lost {lost}; {met}", flush=True)
+
+
+def first_page(url: str) -> None:
+    """How long the page with its first answer takes, each time of another machine."""
+    times = []
+    for number in range(20):
+        query = STATE | {"accelerator.hbm_bandwidth": 3.1e12 + number * 1e9}
+        begin = time.perf_counter()
+        page = httpx.get(url, params=query)
+        times.append(1000 * (time.perf_counter() - begin))
+    print(f"the page with its first answer ({len(page.content) >> 10} KiB): median {statistics.median(times):.1f} ms")
+
+
+def main() -> None:
+    """All measurements, on a server of their own."""
+    read = argparse.ArgumentParser(description=__doc__)
+    read.add_argument("--seconds", type=float, default=10.0)
+    read.add_argument("--clients", type=int, default=200)
+    given = read.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
+    process, url = serve()
+    try:
+        first_page(url)
+        for clients, same in ((1, False), (given.clients, False), (given.clients, True)):
+            asyncio.run(Load(url, same).run(clients, given.seconds))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Accelerate's configuration: FSDP2 and its ParallelismConfig, which say nothing of the model and of the batch."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from traincast.frameworks import Framework
+from traincast.launch.facts import Facts
+from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
+
+SOURCE: Final = (
+    "accelerate 1.15.0 (PyPI), accelerate/parallelism_config.py, commands/launch.py and commands/config/config_args.py, "
+    "looked at on 2026-11-20"
+)
+SPACE: Final = Framework(
+    "accelerate",
+    "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",
+    ("1d", "context", "ring"),
+    {"recompute": ("none", "full"), "zero": (2, 3)},
+    experts=False,
+    hybrid=True,
+    interleaved=False,
+    pipeline_zero=0,
+    assumptions="torchtitan-2025",
+)
+P: Final = "parallelism_config.parallelism_config_"
+F: Final = "fsdp_config.fsdp_"
+
+
+def _size(settings: Settings, name: str, usual: int = 1) -> int:
+    """A whole number of the settings."""
+    return usual if is_off(settings.get(name)) else int(number(name, settings[name]))
+
+
+def _write_data(told: Facts) -> Settings:
+    """Replicas and shards of the data; DDP where nothing is sharded."""
+    copies = told["dp"] if told.get("zero", 0) == 0 else told.get("replicas", 1)
+    if told["dp"] % copies:
+        return {}
+    found: Settings = {f"{P}dp_replicate_size": copies, f"{P}dp_shard_size": told["dp"] // copies}
+    return found | ({f"{F}reshard_after_forward": told["zero"] == 3} if told.get("zero", 0) > 1 else {})
+
+
+def _read_data(settings: Settings) -> Facts:
+    """Replicas of the data, and what they share."""
+    copies, shards = _size(settings, f"{P}dp_replicate_size"), _size(settings, f"{P}dp_shard_size")
+    sharded = shards * _size(settings, f"{P}cp_size") > 1
+    zero = 0 if not sharded else 2 if is_off(settings.get(f"{F}reshard_after_forward", True)) else 3
+    return {"dp": copies * shards, "zero": zero} | ({"replicas": copies} if copies > 1 and zero else {})
+
+
+def _write_machines(told: Facts) -> Settings:
+    """Machines and processes."""
+    return {"num_machines": told["gpus"] // told["per_node"], "num_processes": told["gpus"]}
+
+
+def _read_machines(settings: Settings) -> Facts:
+    """Processes, one for each accelerator."""
+    return {"gpus": _size(settings, "num_processes")} if "num_processes" in settings else {}
+
+
+ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "launch": (
+        Made(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "a process for each"),
+    ),
+    "precision": (
+        Words(
+            "precision",
+            tuple((word, {"mixed_precision": name}) for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))),
+            (("fp8-current", {"mixed_precision": "fp8"}), ("fp32", {})),
+        ),
+    ),
+    "parallelism": (
+        Made(
+            ("dp", "zero", "replicas"),
+            (f"{P}dp_replicate_size", f"{P}dp_shard_size", f"{F}reshard_after_forward"),
+            _write_data,
+            _read_data,
+            "DDP (0), FSDP2 with weights that stay gathered (2) or not (3), HSDP",
+        ),
+        Same("tp", f"{P}tp_size", usual=1, always=True),
+        Same("cp", f"{P}cp_size", usual=1, always=True),
+        Words(
+            "cp_kind",
+            (("all-gather", {f"{P}cp_comm_strategy": "allgather"}), ("ring", {f"{P}cp_comm_strategy": "alltoall"})),
+            (("all-gather", {f"{P}cp_size": ANY}),),
+        ),
+        fixed(pp=1, vp=1, order="tp-cp-dp-pp", tp_kind="1d"),
+    ),
+    "memory": (
+        Words("recompute", (("full", {f"{F}activation_checkpointing": True}), ("none", {}))),
+        Words("offload", (("optimizer+weights", {f"{F}offload_params": True}), ("none", {}))),
+    ),
+}  # fmt: skip
+WHY: Final[Mapping[str, str]] = {
+    "pp": "there are no pipelines",
+    "chunks": "there are no pipelines",
+    "schedule": "there are no pipelines",
+    "order": "the mesh is dp_replicate, dp_shard, cp, tp, outermost first",
+    "offload": "weights and optimizer are kept in the host's memory together",
+    "gbs": "the batch is that of the program: micro-batch, replicas and gradient accumulation steps",
+    "mbs": "the micro-batch is that of the program's data loader",
+    "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
+    "ep": "there is no expert parallelism",
+    "recompute": "whole layers are recomputed, or nothing",
+    "optimizer_kind": "the optimizer is made in the program",
+    "grad_dtype": "gradients are as FSDP2 reduces them",
+    "sp": "the model's plan of tensor parallelism decides",
+    "attention": "the model decides on its kernel",
+    "precision": "bf16, fp16 or none",
+    "cp_kind": "keys and values are gathered (allgather) or go around (alltoall)",
+}
+BESIDE: Final[Settings] = {  # what accelerate launch asks for as well
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "FSDP",
+    f"{F}version": 2,
+    f"{F}auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+    f"{F}state_dict_type": "SHARDED_STATE_DICT",
+    "machine_rank": 0,
+}

@@ -1,0 +1,155 @@
+"""Megatron-Bridge's overrides: Megatron-LM's settings under the names of its configuration.
+
+The names are those of its guide from Megatron-LM; presets of precision are those of training/mixed_precision.py.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from traincast.launch.layers import marks
+from traincast.launch.shell import words_of
+from traincast.launch.table import Settings
+
+SOURCE: Final = (
+    "NVIDIA-NeMo/Megatron-Bridge, docs/megatron-lm-to-megatron-bridge.md (commit 167ba2a) and "
+    "src/megatron/bridge/training/mixed_precision.py (0509780), looked at on 2026-11-20"
+)
+NAMES: Final[Mapping[str, str]] = {  # of Megatron-LM -> of Bridge, where that is not model. and the same name
+    "micro_batch_size": "train.micro_batch_size",
+    "global_batch_size": "train.global_batch_size",
+    "num_experts": "model.num_moe_experts",
+    "use_distributed_optimizer": "ddp.use_distributed_optimizer",
+    "use_megatron_fsdp": "dist.use_megatron_fsdp",
+    "data_parallel_sharding_strategy": "ddp.data_parallel_sharding_strategy",
+    "num_distributed_optimizer_instances": "ddp.num_distributed_optimizer_instances",
+    "use_tp_pp_dp_mapping": "dist.use_tp_pp_dp_mapping",
+    "ckpt_format": "checkpoint.ckpt_format",
+    "tp_comm_overlap": "comm_overlap.tp_comm_overlap",
+    "overlap_moe_expert_parallel_comm": "comm_overlap.overlap_moe_expert_parallel_comm",
+    "overlap_grad_reduce": "ddp.overlap_grad_reduce",
+    "overlap_param_gather": "ddp.overlap_param_gather",
+    "optimizer": "optimizer.optimizer",
+    "optimizer_cpu_offload": "optimizer.optimizer_cpu_offload",
+    "use_precision_aware_optimizer": "optimizer.use_precision_aware_optimizer",
+    "exp_avg_dtype": "optimizer.exp_avg_dtype",
+    "exp_avg_sq_dtype": "optimizer.exp_avg_sq_dtype",
+    "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "model.num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
+    "accumulate_allreduce_grads_in_fp32": "ddp.grad_reduce_in_fp32",
+}
+INVERTED: Final[Mapping[str, str]] = {
+    "disable_bias_linear": "model.add_bias_linear",
+    "untie_embeddings_and_output_weights": "model.share_embeddings_and_output_weights",
+}
+PRECISION: Final[Mapping[str, Settings]] = {  # preset -> settings of Megatron-LM
+    "bf16_with_nvfp4_mixed": {"bf16": True, "fp4_format": "e2m1"},
+    "bf16_with_mxfp8_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+    "bf16_with_fp8_subchannel_scaling_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"},
+    "bf16_with_fp8_current_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+    "bf16_with_fp8_delayed_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "delayed"},
+    "bf16_mixed": {"bf16": True},
+    "fp16_mixed": {"fp16": True},
+}
+ACTIVATIONS: Final[Mapping[str, Settings]] = {
+    "swiglu": {"model.gated_linear_unit": True, "model.activation_func": "silu"},
+    "squared_relu": {"model.activation_func": "squared_relu"},
+}
+
+
+PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
+
+
+def spelled(name: str) -> str:
+    """A setting of Megatron-LM as Bridge calls it."""
+    if "." in name:
+        return name
+    if name in ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format"):
+        return "mixed_precision"
+    if name in ACTIVATIONS:
+        return "model.activation_func"
+    if name == "grad_reduce_in_bf16":
+        return "ddp.grad_reduce_in_fp32"
+    return INVERTED.get(name) or NAMES.get(name) or f"model.{name}"
+
+
+def overrides(settings: Settings) -> Settings:
+    """Settings of Megatron-LM as overrides."""
+    left = dict(settings)
+    found: Settings = {}
+    for preset, parts in PRECISION.items():
+        if parts.items() <= left.items():
+            found["mixed_precision"] = preset
+            left = {name: value for name, value in left.items() if name not in parts}
+            break
+    for name, several in ACTIVATIONS.items():
+        if left.pop(name, False):
+            found |= several
+    if left.pop("grad_reduce_in_bf16", False):
+        found["ddp.grad_reduce_in_fp32"] = False
+    left.pop("group_query_attention", None)  # the number of groups says it
+    for name in PATTERNS & set(left):
+        chosen = marks(str(left[name]), int(left["num_layers"]))
+        left[name] = tuple(int(i in chosen) for i in range(1, int(left["num_layers"]) + 1))
+    if "window_size" in left:
+        left["window_size"] = tuple(str(left["window_size"]).split(","))
+    if "seq_length" in left:
+        found["dataset.seq_length"] = left["seq_length"]
+    return found | {spelled(name): False if name in INVERTED else value for name, value in left.items()}
+
+
+def settings_of(text: str) -> Settings:
+    """Settings of Megatron-LM out of overrides in a command line; other overrides under their own names."""
+    told: dict[str, str] = {}
+    launch: Settings = {}
+    for word in words_of(text, launch):
+        if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
+            told[match[1]] = match[2]
+    return launch | _megatron(told)
+
+
+def _megatron(told: Mapping[str, str]) -> Settings:
+    """Overrides as settings of Megatron-LM."""
+    back = {other: name for name, other in NAMES.items()}
+    found: Settings = {}
+    left = dict(told)
+    preset = left.pop("mixed_precision", "").replace("-", "_")
+    found |= PRECISION.get(preset, {"mixed_precision": preset} if preset else {})
+    gated = left.pop("model.gated_linear_unit", "").lower() == "true"
+    activation = left.pop("model.activation_func", "")
+    found |= (
+        {"swiglu": True} if gated and activation in ("silu", "") else {"squared_relu": True} if activation == "squared_relu" else {}
+    )
+    reduced = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
+    if (how := left.pop("ddp.grad_reduce_in_fp32", "").lower()) in reduced:
+        found[reduced[how]] = True
+    for name, other in INVERTED.items():
+        if left.pop(other, "true").lower() == "false":
+            found[name] = True
+    left.pop("dataset.seq_length", None)
+    for name, value in left.items():
+        plain = back.get(name) or (name.removeprefix("model.") if name.startswith("model.") else name)
+        found[plain] = _value(value)
+    for name in PATTERNS & set(found):
+        found[name] = f"[{','.join(found[name])}]" if isinstance(found[name], tuple) else found[name]
+    if isinstance(found.get("window_size"), tuple):
+        found["window_size"] = ",".join(found["window_size"])
+    if "num_query_groups" in found:
+        found["group_query_attention"] = True
+    return found
+
+
+def _value(text: str) -> Any:
+    """A value of an override: true, false, a list, or text."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    listed = re.fullmatch(r"\[(.*)\]", text)
+    return tuple(part.strip().strip("'\"") for part in listed[1].split(",")) if listed else text.strip("'\"")
+
+
+def written(value: Any) -> str:
+    """A value as an override writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple | list) else str(value)

@@ -1,0 +1,182 @@
+"""What else could be set: changes of single settings of a plan, and of several together, each re-estimated."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any, Final
+
+from traincast.choices import chunks
+from traincast.errors import InputError
+from traincast.estimate import Estimate, estimate
+from traincast.frameworks import Framework
+from traincast.launch.facts import PLACED, Facts, facts
+from traincast.launch.formats import Format, flat, not_expressed
+from traincast.launch.table import Settings
+from traincast.model import Model
+from traincast.plan import Plan
+
+DEGREES: Final = ("tp", "pp", "cp", "ep", "dp", "mbs", "vp")
+PAIRED: Final = 14  # changes that are tried in pairs
+Factors = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of a plan.
+
+    Parameters
+    ----------
+    factors : mapping of str to float
+        What degrees are multiplied by.
+    chosen : mapping of str to value
+        Choices that are made anew.
+    """
+
+    factors: Factors = field(default_factory=dict)
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_(self, other: "Change") -> "Change | None":
+        """Both changes; None where they are about the same knob, the replicas of the data aside."""
+        knobs = {*self.factors, *self.chosen} & {*other.factors, *other.chosen}
+        if knobs - {"dp"}:
+            return None
+        merged = dict(self.factors)
+        for name, factor in other.factors.items():
+            merged[name] = merged.get(name, 1) * factor
+        return Change(merged, {**self.chosen, **other.chosen})
+
+    def of(self, plan: Plan, layers: int) -> Plan | None:
+        """The changed plan for so many layers, its placement left open; None where a degree would not be whole."""
+        degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
+        if any(value < 1 or value != int(value) for value in degrees.values()):
+            return None
+        new: dict[str, Any] = {**dict.fromkeys(PLACED), **{name: int(value) for name, value in degrees.items()}}
+        new |= self.chosen
+        pp, cp, tp = (new.get(name, getattr(plan, name)) for name in ("pp", "cp", "tp"))
+        if pp == 1:
+            new |= {"vp": 1, "schedule": "1f1b"}
+        if cp == 1:
+            new |= {"cp_kind": "none", "ulysses": 1}
+        elif plan.cp == 1:
+            new |= {"cp_kind": "ring"}
+        new["layout"] = _layout(plan, pp * new.get("vp", plan.vp), layers)
+        if plan.etp > 1:
+            new["etp"] = tp
+        if new.get("recompute", "full") != "full":
+            new["recompute_every"] = 1
+        try:
+            return replace(plan, **new)
+        except InputError:
+            return None
+
+
+def _layout(plan: Plan, number: int, layers: int) -> str:
+    """Layers of so many chunks: as they are where their number stays, even where they were even, else balanced."""
+    now = chunks(plan.layout)
+    if len(now) in (0, number):
+        return plan.layout
+    return ",".join([str(layers // number)] * number) if len(set(now)) == 1 and number > 1 and layers % number == 0 else ""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A change, what it makes of the settings, and of the step.
+
+    Parameters
+    ----------
+    change : Change
+        The change.
+    est : Estimate
+        The changed plan.
+    settings : tuple of (str, old, new)
+        Settings that differ, by name; None where there is none.
+    """
+
+    change: Change
+    est: Estimate
+    settings: tuple[tuple[str, Any, Any], ...]
+
+
+def single(plan: Plan, model: Model, space: Framework) -> Iterator[Change]:
+    """Changes of one thing that a framework can run: a degree doubled or halved, a choice made another way."""
+    for axis in ("tp", "pp", "cp"):
+        if axis == "cp" and plan.cp == 1 and not {"ring", "ulysses", "context"} & set(space.strategies):
+            continue
+        yield Change({axis: 2, "dp": 0.5})
+        yield Change({axis: 0.5, "dp": 2})
+    for name in ("mbs", *(("ep",) if model.experts is not None else ())):
+        yield from (Change({name: factor}) for factor in (2, 0.5, 4, 0.25))
+    if model.experts is not None and plan.tp > 1:
+        yield Change(chosen={"etp": 1 if plan.etp > 1 else plan.tp})
+    if plan.pp > 1 and space.interleaved and plan.schedule == "1f1b":
+        most = model.layers // plan.pp
+        yield from (Change(chosen={"vp": vp}) for vp in range(1, most + 1) if vp != plan.vp and most % vp == 0)
+    for name, values in space.choices.items():
+        yield from (Change(chosen={name: value}) for value in values if value != getattr(plan, name))
+    if plan.tp > 1 and not plan.sp:
+        yield Change(chosen={"sp": True})
+    if plan.attention == "unfused":
+        yield Change(chosen={"attention": "flash"})
+
+
+class Bench:
+    """Where changes of one launch are tried.
+
+    Parameters
+    ----------
+    est : Estimate
+        The plan as it is.
+    form : Format
+        How its framework is told.
+    """
+
+    def __init__(self, est: Estimate, form: Format):
+        assert isinstance(est.plan, Plan)
+        self.est, self.form, self.plan = est, form, est.plan
+        self.told = self._facts(est.plan)
+        self.own = flat(form, self.told)
+        self.unsaid = set(not_expressed(form, self.own, self.told, est.model))
+
+    def _facts(self, plan: Plan) -> Facts:
+        return facts(self.est.model, plan, self.est.gbs) | {"per_node": 1}
+
+    def differing(self, plan: Plan) -> tuple[tuple[str, Any, Any], ...]:
+        """Settings of another plan that differ."""
+        new: Settings = flat(self.form, self._facts(plan))
+        names = dict.fromkeys((*self.own, *new))
+        return tuple((name, self.own.get(name), new.get(name)) for name in names if self.own.get(name) != new.get(name))
+
+    def tried(self, change: Change) -> Tried | None:
+        """A change re-estimated; None where it cannot be, or the framework cannot be told."""
+        plan = change.of(self.plan, self.est.model.layers)
+        if plan is None:
+            return None
+        try:
+            est = estimate(self.est.model, self.est.system, plan, self.est.gbs, self.est.assumptions)
+        except InputError:
+            return None
+        settings = self.differing(plan)
+        told = self._facts(plan)
+        if not settings or set(not_expressed(self.form, flat(self.form, told), told, self.est.model)) - self.unsaid:
+            return None
+        return Tried(change, est, settings)
+
+    def all(self, found: Sequence[Change]) -> list[Tried]:
+        """Changes that can be, the fastest first."""
+        tried = (self.tried(change) for change in found)
+        return sorted((one for one in tried if one is not None), key=lambda one: float(one.est.step_seconds))
+
+    def together(self, singles: Sequence[Tried]) -> Tried | None:
+        """The fastest two changes that fit together, and a third where it helps still."""
+        pool = sorted(singles, key=lambda one: float(one.est.step_seconds))[:PAIRED]
+        pairs = (one.change.with_(other.change) for one, other in combinations(pool, 2))
+        best = self._best([pair for pair in pairs if pair is not None])
+        if best is None:
+            return None
+        more = (best.change.with_(one.change) for one in pool)
+        third = self._best([change for change in more if change is not None])
+        return third if third is not None and float(third.est.step_seconds) < 0.99 * float(best.est.step_seconds) else best
+
+    def _best(self, found: Sequence[Change]) -> Tried | None:
+        """The fastest change that fits."""
+        return next((one for one in self.all(found) if one.est.fits), None)

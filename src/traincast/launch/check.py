@@ -1,0 +1,218 @@
+"""A launch held against what could be: what it will take, whether it fits, how far from the best plan, and what to change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from traincast.assumptions import Assumptions
+from traincast.errors import InputError, Mistakes
+from traincast.estimate import Estimate, check_assumptions, check_size, estimate
+from traincast.frameworks import Framework
+from traincast.frameworks import framework as known_framework
+from traincast.hardware import System
+from traincast.launch.changes import Bench, Tried, single
+from traincast.launch.reading import Reading, launch_of, read
+from traincast.launch.registry import FORMATS
+from traincast.launch.spaces import space_of
+from traincast.load import as_model, as_system
+from traincast.model import Model
+from traincast.plan import Plan
+from traincast.search import Found, Told, search
+
+HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against
+
+
+@dataclass(frozen=True, repr=False)
+class Checked:
+    """What is to be said of a launch.
+
+    Parameters
+    ----------
+    reading : Reading
+        What was read.
+    est : Estimate
+        What is predicted of it.
+    found : Found
+        The search for better plans: same GPUs, batch and precision, what the framework can run and be told.
+    """
+
+    reading: Reading
+    est: Estimate
+    found: Found
+
+    def __repr__(self) -> str:
+        return f"<Checked {self.reading.path}: {self.est!r}>"
+
+    @cached_property
+    def bench(self) -> Bench:
+        """Where changes are tried."""
+        return Bench(self.est, self.reading.form)
+
+    @cached_property
+    def tried(self) -> list[Tried]:
+        """Every change of one thing, the fastest first, those that do not fit included."""
+        assert isinstance(self.est.plan, Plan)
+        return self.bench.all(list(single(self.est.plan, self.est.model, self.found.framework)))
+
+    @property
+    def changes(self) -> list[Tried]:
+        """Changes of one thing that fit and help, the fastest first; of several values of a setting the best.
+
+        Where the launch fits itself, those that help are faster.
+        """
+        own = float(self.est.step_seconds)
+        helping = [one for one in self.tried if one.est.fits and (not self.est.fits or float(one.est.step_seconds) < own)]
+        best: dict[frozenset[str], Tried] = {}
+        for one in helping:
+            best.setdefault(frozenset(name for name, _, _ in one.settings), one)
+        return list(best.values())
+
+    @cached_property
+    def together(self) -> Tried | None:
+        """The best two or three changes together that fit, where they are faster than one."""
+        found = self.bench.together(self.tried)
+        one = self.changes[0].est.step_seconds if self.changes else self.est.step_seconds
+        helps = found is not None and (float(found.est.step_seconds) < float(one) or not (self.est.fits or self.changes))
+        return found if helps else None
+
+    @property
+    def gap(self) -> float | None:
+        """By how much its step is longer than that of the best plan, as a share; None where no plan fits."""
+        best = self.found.best
+        return None if best is None else float(self.est.step_seconds / best[1].step_seconds) - 1
+
+    def gain(self, one: Tried) -> float:
+        """By how much a change makes the step shorter, as a share."""
+        return 1 - float(one.est.step_seconds / self.est.step_seconds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, for machines."""
+        best = self.found.best
+        return {
+            "file": self.reading.path,
+            "format": self.reading.form.name,
+            "read": list(self.reading.used),
+            "ignored": list(self.reading.ignored),
+            "assumed": list(self.reading.assumed),
+            "estimate": self.est.summary(),
+            "best": None if best is None else best[1].summary(),
+            "best_settings": [] if best is None else self.spelled(self.bench.differing(best[0])),
+            "longer_than_best": self.gap,
+            "changes": [self._change(one) for one in self.changes],
+            "together": None if self.together is None else self._change(self.together),
+        }
+
+    def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> list[dict[str, Any]]:
+        """Settings that differ, as the framework spells them."""
+        names = ("setting", "from", "to")
+        return [
+            dict(zip(names, (self.reading.form.spelled(name), _said(old), _said(new)), strict=True)) for name, old, new in settings
+        ]
+
+    def _change(self, one: Tried) -> dict[str, Any]:
+        """A change for machines."""
+        return {
+            "settings": self.spelled(one.settings),
+            "gain": self.gain(one),
+            "step_seconds": float(one.est.step_seconds),
+            "memory_bytes": float(one.est.memory_bytes),
+        }
+
+
+def _said(value: Any) -> str | None:
+    """A setting's value for people: nothing where it is not set."""
+    if value is None:
+        return None
+    if isinstance(value, tuple | list):
+        return " ".join(map(str, value))
+    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def check(
+    path: str | Path,
+    system: str | Path | System,
+    model: str | Path | Model | None = None,
+    gpus: int | None = None,
+    gbs: int | None = None,
+    framework: str | None = None,
+    assumptions: str | Assumptions | None = None,
+    knobs: Mapping[str, Any] | None = None,
+    told: Told | None = None,
+) -> Checked:
+    """What a launch script or configuration will take, and what to change about it.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file: any of the formats that `export` writes, or a launch script with Megatron-LM's arguments.
+    system : str, Path or System
+        The machine, or its name or file.
+    model : str, Path or Model, optional
+        The model, where the file does not describe it; its sequence length gives way to that of the file.
+    gpus, gbs : int, optional
+        Accelerators and global batch [sequences], where the file does not say.
+    framework : str, optional
+        What the file is, where its content should not decide: a name of `FORMATS`.
+    assumptions : str or Assumptions, optional
+        What is assumed; the software of the framework if left out.
+    knobs : mapping of str to value, optional
+        Knobs and choices of the plan that the file does not say, such as ``{"recompute": "full"}``.
+    told : callable, optional
+        Hears of the search, as for `search`.
+
+    Returns
+    -------
+    Checked
+        The estimate, the best plan, and changes that help.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, says nothing of how many GPUs there are, or what it says cannot be; all mistakes at once.
+    """
+    mistakes = Mistakes(str(path))
+    machine = mistakes.of(as_system, system)
+    given = None if model is None else mistakes.of(as_model, model)
+    reading = mistakes.of(read, path, FORMATS, framework)
+    space = None if reading is None else known_framework(reading.form.framework)
+    assumed = mistakes.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
+    if reading is not None and given is not None and "seq" in reading.told and given.seq != reading.told["seq"]:
+        given = mistakes.of(_with_seq, given, reading.told["seq"])
+    whole = None if reading is None else mistakes.of(launch_of, reading, given, gpus, gbs, knobs or {})
+    if whole is not None:
+        mistakes.of(check_size, machine, whole[2].gpus)
+    reading, transformer, plan, batch = mistakes.settled(whole)
+    sure = mistakes.settled
+    est = _estimate(reading, transformer, sure(machine), plan, batch, sure(assumed))
+    space, held = space_of(reading.form, transformer)
+    locks = held | _locks(est)
+    found = search(transformer, sure(machine), plan.gpus, batch, sure(assumed), top=1, told=told, locks=locks, framework=space)
+    return Checked(reading, est, found)
+
+
+def _stack(reading: Reading | None, space: Framework) -> str:
+    """The software that predicts a launch."""
+    if reading is None or reading.form.stack is None:
+        return space.assumptions
+    return reading.form.stack(reading.settings)
+
+
+def _with_seq(model: Model, seq: int) -> Model:
+    """A model with the length of sequences of a file."""
+    return replace(model, seq=seq)
+
+
+def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
+    """The estimate of what was read; what it breaks is said of the file."""
+    try:
+        return estimate(model, system, plan, gbs, assumed)
+    except InputError as error:
+        raise InputError(reading.path, error.problems) from None
+
+
+def _locks(est: Estimate) -> dict[str, Any]:
+    """What is trained, and not how: the same in every plan it is held against."""
+    usual = Plan()
+    return {name: getattr(est.plan, name) for name in HELD if getattr(est.plan, name) != getattr(usual, name)}

@@ -1,0 +1,192 @@
+"""nanotron's configuration: a model of Qwen2's kind, which is Llama's where nothing else is set."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from traincast.frameworks import Framework
+from traincast.launch.facts import Facts
+from traincast.launch.table import Made, Row, Same, Settings, Words, fixed, is_off, number
+
+SOURCE: Final = (
+    "huggingface/nanotron, src/nanotron/config: parallelism_config.py (commit 19f88fb), config.py (00708b8) and "
+    "models_config.py (025f314), looked at on 2026-11-20"
+)
+SPACE: Final = Framework(
+    "nanotron",
+    "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
+    ("1d", "ring"),
+    {"recompute": ("none", "full"), "zero": (0, 1), "schedule": ("1f1b",), "tp_overlap": (False, True)},
+    interleaved=False,
+    uneven=True,
+    assumptions="nanotron-2025",
+)
+DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+M: Final = "model.model_config."
+P: Final = "parallelism."
+E: Final = f"{M}moe_config."
+
+
+def _size(settings: Settings, name: str, usual: int = 1) -> int:
+    """A whole number of the settings."""
+    return usual if is_off(settings.get(name)) else int(number(name, settings[name]))
+
+
+def _write_data(told: Facts) -> Settings:
+    """Replicas of the data, of which expert parallelism takes its own axis."""
+    ep = told.get("ep", 1)
+    if told["dp"] % ep:
+        return {f"{P}dp": told["dp"]}
+    return {f"{P}dp": told["dp"] // ep} | ({f"{P}expert_parallel_size": ep} if ep > 1 else {})
+
+
+def _read_data(settings: Settings) -> Facts:
+    """Replicas of the data."""
+    ep = _size(settings, f"{P}expert_parallel_size")
+    found: Facts = {"ep": ep} if f"{E}num_experts" in settings else {}
+    return {"dp": _size(settings, f"{P}dp") * ep, **found}
+
+
+def _write_batch(told: Facts) -> Settings:
+    """Micro-batch, and how many of them make a step."""
+    steps = max(told["gbs"] // told["dp"] // told["mbs"], 1)
+    return {
+        "tokens.sequence_length": told["seq"],
+        "tokens.micro_batch_size": told["mbs"],
+        "tokens.batch_accumulation_per_replica": steps,
+        "tokens.train_steps": 100,
+    }
+
+
+def _read_batch(settings: Settings) -> Facts:
+    """Micro-batch, how many of them make a step, and length of sequences."""
+    found: Facts = {
+        "mbs": _size(settings, "tokens.micro_batch_size"),
+        "accumulation": _size(settings, "tokens.batch_accumulation_per_replica"),
+    }
+    return found | ({"seq": _size(settings, "tokens.sequence_length")} if "tokens.sequence_length" in settings else {})
+
+
+def _write_experts(told: Facts) -> Settings:
+    """Experts, their layers counted from 0."""
+    if "experts.experts" not in told:
+        return {}
+    every = len(told["moe_layers"]) == told["layers"]
+    return {
+        f"{E}num_experts": told["experts.experts"],
+        f"{E}top_k": told["experts.topk"],
+        f"{E}layers": [-1] if every else [layer - 1 for layer in told["moe_layers"]],
+    }
+
+
+def _read_experts(settings: Settings) -> Facts:
+    """Experts, each as wide as the MLP."""
+    if is_off(settings.get(f"{E}num_experts")):
+        return {}
+    told, layers = settings.get(f"{E}layers", [-1]), _size(settings, f"{M}num_hidden_layers", 0)
+    chosen = told if isinstance(told, list) and all(isinstance(one, int) for one in told) else [-1]
+    return {
+        "experts.experts": _size(settings, f"{E}num_experts"),
+        "experts.topk": _size(settings, f"{E}top_k", 2),
+        "experts.ffn": _size(settings, f"{M}intermediate_size", 11008),
+        "moe_layers": tuple(range(1, layers + 1)) if chosen == [-1] else tuple(one + 1 for one in chosen),
+        "etp": 1,
+    }
+
+
+def _write_again(told: Facts) -> Settings:
+    """What is recomputed: whole layers, or layers of experts."""
+    one = told["recompute"]
+    if told.get("recompute_every", 1) > 1:
+        return {}
+    return {"full": {f"{P}recompute_layer": True}, "experts": {f"{P}moe_layer_recompute": True}}.get(one, {})
+
+
+def _read_again(settings: Settings) -> Facts:
+    """What is recomputed."""
+    if not is_off(settings.get(f"{P}recompute_layer")):
+        return {"recompute": "full"}
+    return {"recompute": "none" if is_off(settings.get(f"{P}moe_layer_recompute")) else "experts"}
+
+
+ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "parallelism": (
+        Made(("dp", "ep"), (f"{P}dp", f"{P}expert_parallel_size"), _write_data, _read_data, "dp is that of nanotron times ep"),
+        Same("pp", f"{P}pp", usual=1, always=True),
+        Same("tp", f"{P}tp", usual=1, always=True),
+        Same("cp", f"{P}context_parallel_size", usual=1),
+        Words("schedule", (("1f1b", {f"{P}pp_engine": "1f1b"}), ("gpipe", {f"{P}pp_engine": "afab"})), (("gpipe", {}),)),
+        Words("sp", ((True, {f"{P}tp_mode": "REDUCE_SCATTER"}), (False, {f"{P}tp_mode": "ALL_REDUCE"})), ((False, {}),)),
+        Words("tp_overlap", ((True, {f"{P}tp_linear_async_communication": True}), (False, {}))),
+        Made(("recompute",), (f"{P}recompute_layer", f"{P}moe_layer_recompute"), _write_again, _read_again, "layers, or experts"),
+        fixed(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
+    ),
+    "model": (
+        Words("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),)),
+        Same("hidden", f"{M}hidden_size"),
+        Same("ffn", f"{M}intermediate_size"),
+        Same("layers", f"{M}num_hidden_layers"),
+        Same("heads", f"{M}num_attention_heads"),
+        Same("kv_heads", f"{M}num_key_value_heads"),
+        Same("vocab", f"{M}vocab_size"),
+        Words("mlp", (("swiglu", {f"{M}hidden_act": "silu"}), ("geglu", {f"{M}hidden_act": "gelu"})), (("swiglu", {}),)),
+        Words("tied", ((True, {f"{M}tie_word_embeddings": True}), (False, {f"{M}tie_word_embeddings": False}))),
+        Words("biases", ((("qkv",), {f"{M}attention_bias": True}), ((), {f"{M}attention_bias": False}))),
+        Made(
+            ("experts.experts", "experts.topk", "experts.ffn", "moe_layers"),
+            (f"{E}num_experts", f"{E}top_k", f"{E}layers"),
+            _write_experts,
+            _read_experts,
+            "each as wide as the MLP; layers from 0, or -1 for all",
+        ),
+        fixed(causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False),
+    ),
+    "batch": (
+        Made(
+            ("mbs", "gbs", "seq"),
+            ("tokens.sequence_length", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"),
+            _write_batch,
+            _read_batch,
+            "the batch is that of a replica times dp",
+        ),
+    ),
+    "optimizer": (
+        Words("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),)),
+        Words(
+            "grad_dtype",
+            (("usual", {"optimizer.accumulate_grad_in_fp32": True}), ("16-bit", {"optimizer.accumulate_grad_in_fp32": False})),
+        ),
+        Words(
+            "optimizer_kind",
+            (("adam", {"optimizer.optimizer_factory.name": "adamW"}), ("sgd", {"optimizer.optimizer_factory.name": "sgd"})),
+        ),
+        fixed(offload="none"),
+    ),
+}  # fmt: skip
+WHY: Final[Mapping[str, str]] = {
+    "zero": "optimizer.zero_stage is 0 or 1",
+    "vp": "a rank has one chunk of the model",
+    "chunks": "the pipeline is cut by the cost of its blocks",
+    "recompute": "whole layers are recomputed, or layers of experts",
+    "norm": "a model of Qwen2's kind has RMSNorm",
+    "positions": "a model of Qwen2's kind has rotary positions",
+    "dropout": "a model of Qwen2's kind has no dropout",
+    "experts.ffn": "an expert is as wide as the MLP",
+    "experts.shared_ffn": "the width of shared experts is not set",
+    "head_dim": "a head is as wide as hidden size over heads",
+    "biases": "queries, keys and values have biases, or none",
+    "mlp": "the MLP is gated",
+    "precision": "bfloat16, float16 or float32",
+    "grad_dtype": "gradients are accumulated in fp32, which is usual, or in 16 bits",
+    "cp_kind": "context parallelism is ring attention",
+    "etp": "experts are not cut",
+}
+BESIDE: Final[Settings] = {  # what the program asks for as well
+    "general.project": "traincast", "general.run": "plan", "general.seed": 42,
+    f"{M}is_qwen2_config": True, "model.init_method.std": 0.02,
+    "optimizer.weight_decay": 0.1, "optimizer.clip_grad": 1.0,
+    "optimizer.optimizer_factory.adam_beta1": 0.9, "optimizer.optimizer_factory.adam_beta2": 0.95,
+    "optimizer.optimizer_factory.adam_eps": 1e-08, "optimizer.optimizer_factory.torch_adam_is_fused": True,
+    "optimizer.learning_rate_scheduler.learning_rate": 1e-4,
+    "optimizer.learning_rate_scheduler.lr_warmup_style": "linear",
+    "optimizer.learning_rate_scheduler.lr_decay_style": "cosine",
+}  # fmt: skip

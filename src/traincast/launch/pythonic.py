@@ -1,0 +1,147 @@
+"""Configurations in Python: torchtitan's, written as a function of its config registry and read without being run."""
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from traincast.errors import InputError
+from traincast.launch.formats import Writing
+from traincast.launch.scripts import comments
+from traincast.launch.table import Settings
+
+SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
+    "TrainingConfig": "training",
+    "ParallelismConfig": "parallelism",
+    "CompileConfig": "compile",
+}
+AGAIN: Final[Mapping[str, str]] = {
+    "full": "FullAC",
+    "selective": "SelectiveAC",
+    "none": "None",
+}  # of ActivationCheckpointConfig's mode
+CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
+
+
+def torchtitan(writing: Writing) -> str:
+    """A module whose function makes the configuration."""
+    flat: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
+    name, flavour = flat.get("model.name", "llama3"), flat.get("model.flavor", "UNKNOWN")
+    known = {section: title for title, section in SECTIONS.items()}
+    parts: dict[str, Settings] = {}
+    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": True}).items():
+        section, _, last = setting.partition(".")
+        if section in known and last:
+            parts.setdefault(section, {})[last] = value
+    again, converter = flat.get("activation_checkpoint"), flat.get("model.converters")
+    function = re.sub(r"\W", "_", f"{writing.name}_{writing.told['gpus']}_gpus")
+    lines = [
+        f'"""A configuration for torchtitan: its registry names it {function}."""',
+        "",
+        *comments(writing.head),
+        "",
+        "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
+        "from torchtitan.components.optimizer import default_adamw",
+        *([f"from torchtitan.components.quantization import {converter}"] if converter else []),
+        f"from torchtitan.config import {', '.join(sorted(known[section] for section in parts))}",
+        *([f"from torchtitan.distributed.activation_checkpoint import {again}"] if again not in (None, "None") else []),
+        f"from torchtitan.models.{name} import model_registry",
+        "from torchtitan.models.common.config_utils import decoder_vocab_size",
+        "from torchtitan.trainer import Trainer",
+        "",
+        "",
+        f"def {function}() -> Trainer.Config:",
+        f'    model_spec = model_registry("{flavour}"{_converted(converter)})',
+        "    return Trainer.Config(",
+        "        loss=ChunkedLossWrapper.Config(",
+        "            loss_fn=CrossEntropyLoss.Config(",
+        "                global_vocab_size=decoder_vocab_size(model_spec),",
+        "            ),",
+        "        ),",
+        "        model_spec=model_spec,",
+        "        optimizer=default_adamw(lr=1e-4),",
+        *(line for section, values in parts.items() for line in _call(section, known[section], values)),
+        *([f"        activation_checkpoint={'None' if again == 'None' else f'{again}.Config()'},"] if again else []),
+        "    )",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _converted(converter: str | None) -> str:
+    """The converter of the model as an argument, if there is one."""
+    if converter is None:
+        return ""
+    compiled = "model_compile_enabled=True" if converter != "NVFP4LinearConverter" else ""
+    return f", converters=[{converter}.Config({compiled})]"
+
+
+def _call(section: str, title: str, values: Settings) -> Iterable[str]:
+    """A section as an argument."""
+    yield f"        {section}={title}("
+    yield from (f"            {name}={value!r}," for name, value in values.items())
+    yield "        ),"
+
+
+def settings_of(text: str) -> Settings:
+    """Settings of a module.
+
+    Raises
+    ------
+    InputError
+        If it is no Python, or describes several runs.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
+    nodes = list(ast.walk(tree))
+    runs = [node for node in nodes if isinstance(node, ast.Call) and _title(node.func) == "model_registry"]
+    if len(runs) > 1:
+        raise InputError("Python", [f"describes {len(runs)} runs; leave the one that is meant"])
+    found: Settings = {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")):
+            found["model.name"] = match[1]
+        elif isinstance(node, ast.Call):
+            found |= _of_call(node)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
+            found |= _of_assignment(node.targets[0], node.value)
+    return found
+
+
+def _of_call(node: ast.Call) -> Settings:
+    """Settings of a call."""
+    title = _title(node.func)
+    given = {one.arg: _constant(one.value) for one in node.keywords if one.arg}
+    if title == "model_registry" and node.args:
+        return {"model.flavor": str(_constant(node.args[0]))}
+    if title == "ActivationCheckpointConfig":  # until 2026
+        return {"activation_checkpoint": AGAIN.get(str(given.get("mode", "selective")), str(given.get("mode")))}
+    if title in SECTIONS:
+        return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
+    if title == "Config" and isinstance(node.func, ast.Attribute):
+        owner = _title(node.func.value)
+        nothing = "activation_checkpoint" in given and given["activation_checkpoint"] is None
+        again = "None" if nothing else owner if owner in AGAIN.values() else None
+        converted = {"model.converters": owner} if owner in CONVERTERS else {}
+        return converted | ({"activation_checkpoint": again} if again else {})
+    return {}
+
+
+def _of_assignment(target: ast.Attribute, value: ast.expr) -> Settings:
+    """Settings of an assignment such as ``config.parallelism.tensor_parallel_degree = 8``."""
+    section = target.value.attr if isinstance(target.value, ast.Attribute) else ""
+    return {f"{section}.{target.attr}": _constant(value)} if section in SECTIONS.values() else {}
+
+
+def _title(node: ast.expr) -> str:
+    """Last name of what is called."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _constant(node: ast.expr) -> Any:
+    """A value that stands there; the text of anything else."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ast.unparse(node)[:80]

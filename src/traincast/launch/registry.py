@@ -1,0 +1,116 @@
+"""Every format that is written and read, by name. A text is held against them in this order."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from traincast.launch import accelerate, bridge, deepspeed, megatron, nanotron, pythonic, scripts, shell, texts, torchtitan
+from traincast.launch.formats import Format, Writing
+from traincast.launch.table import Settings
+
+
+def _with(writing: Writing, beside: Settings) -> Settings:
+    """Settings of all sections, and those that a program asks for as well."""
+    found = {name: value for section in writing.settings.values() for name, value in section.items()}
+    return found | {name: value for name, value in beside.items() if name not in found}
+
+
+_MEGATRON: Final = {"framework": "megatron", "rows": megatron.ROWS, "why": megatron.WHY, "ending": ".sh"}
+_TITAN: Final = {"framework": "torchtitan", "stack": torchtitan.stack}
+FORMATS: Final[Mapping[str, Format]] = {
+    one.name: one
+    for one in (
+        Format(
+            "slurm",
+            "Megatron-LM under Slurm",
+            source=f"{megatron.SOURCE}; directives as of sbatch(1) of Slurm 24.05",
+            text=scripts.slurm,
+            settings=shell.settings_of,
+            sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
+            spelled=scripts.flag,
+            **_MEGATRON,  # type: ignore[arg-type]
+        ),
+        Format(
+            "megatron",
+            "Megatron-LM",
+            source=megatron.SOURCE,
+            text=scripts.megatron,
+            settings=shell.settings_of,
+            sign=r"--[a-z]",
+            spelled=scripts.flag,
+            **_MEGATRON,  # type: ignore[arg-type]
+        ),
+        Format(
+            "megatron-bridge",
+            "Megatron-Bridge",
+            source=bridge.SOURCE,
+            text=scripts.bridge,
+            settings=bridge.settings_of,
+            sign=r"\b(?:model|train|ddp)\.\w+=",
+            spelled=bridge.spelled,
+            **_MEGATRON,  # type: ignore[arg-type]
+        ),
+        Format(
+            "torchtitan",
+            "torchtitan",
+            source=torchtitan.PYTHON,
+            ending=".py",
+            text=pythonic.torchtitan,
+            settings=pythonic.settings_of,
+            sign=r"ParallelismConfig|TrainingConfig|torchtitan",
+            rows=torchtitan.PYTHON_ROWS,
+            why={**torchtitan.WHY, **torchtitan.PYTHON_WHY},
+            **_TITAN,  # type: ignore[arg-type]
+        ),
+        Format(
+            "torchtitan-toml",
+            "torchtitan (TOML of 2025)",
+            source=torchtitan.TOML,
+            ending=".toml",
+            text=lambda writing: texts.toml(_with(writing, torchtitan.BESIDE), writing.head),
+            settings=texts.of_toml,
+            sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
+            rows=torchtitan.ROWS,
+            why=torchtitan.WHY,
+            **_TITAN,  # type: ignore[arg-type]
+        ),
+        Format(
+            "deepspeed",
+            "DeepSpeed",
+            "deepspeed",
+            deepspeed.ROWS,
+            deepspeed.WHY,
+            deepspeed.SOURCE,
+            ".json",
+            lambda writing: texts.json_of(_with(writing, deepspeed.BESIDE)),
+            texts.of_json,
+            r"^\s*\{",
+            model=False,
+            comments=False,
+        ),
+        Format(
+            "nanotron",
+            "nanotron",
+            nanotron.SPACE,
+            nanotron.ROWS,
+            nanotron.WHY,
+            nanotron.SOURCE,
+            ".yaml",
+            lambda writing: texts.yaml(_with(writing, nanotron.BESIDE), writing.head),
+            texts.of_yaml,
+            r"(?m)^parallelism:",
+        ),
+        Format(
+            "accelerate",
+            "Accelerate",
+            accelerate.SPACE,
+            accelerate.ROWS,
+            accelerate.WHY,
+            accelerate.SOURCE,
+            ".yaml",
+            lambda writing: texts.yaml(_with(writing, accelerate.BESIDE), writing.head),
+            texts.of_yaml,
+            r"parallelism_config|fsdp_config|distributed_type",
+            model=False,
+        ),
+    )
+}

@@ -1,0 +1,36 @@
+"""What is wrong with a command line is told in words, all of it at once, with the page of help to look at."""
+
+import pytest
+
+WRONG = {
+    "plan": ["MODEL: missing", "--system: missing", "--gpus: missing"],
+    "plan m --gpus=8": ["--system: missing"],
+    "plan m --systm s --gpu 8": [
+        "--systm: unknown option; did you mean --system?",
+        "--gpu: unknown option; did you mean --gpus?",
+        "--system: missing",
+        "--gpus: missing",
+    ],
+    "plan m --system": ["--system: its value is missing"],
+    "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number"],
+    "plan m --system s --gpus 2.5": ["--gpus = '2.5': must be a whole number"],
+    "plan m --system s --gpus 8 --price free": ["--price = 'free': must be a number"],
+    "plan m --system s --gpus 8 --objective speed": ["--objective = 'speed': must be one of time, throughput, cost, memory"],
+    "plan m --system s --gpus 8 --zero 7": ["--zero = '7': must be one of 0, 1, 2, 3"],
+    "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
+    "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
+    "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
+    "completion tcsh": ["SHELL = 'tcsh': must be one of bash, zsh, fish"],
+    "pln": ["'pln': unknown command; did you mean plan?"],
+    "wibble --json": ["'wibble': unknown command"],
+}
+
+
+@pytest.mark.parametrize("command", WRONG)
+def test_what_is_wrong_is_said_in_words(command, run):
+    subject = command.split()[0] if command.split()[0] in ("plan", "completion") else "command line"
+    told = WRONG[command]
+    code, _, err = run(command)
+    lines = [f"{subject}: {told[0]}"] if len(told) == 1 else [f"{subject}: {len(told)} problems", *(f"  {one}" for one in told)]
+    page = "traincast --help" if subject == "command line" else f"traincast {subject} --help"
+    assert (code, err.splitlines()) == (2, [f"traincast: {lines[0]}", *lines[1:], f"  see {page}"])

@@ -1,0 +1,198 @@
+"""Launch scripts and configurations as people write them: what is read, predicted, and advised."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.cli import main
+from traincast.launch.facts import model_facts
+from traincast.launch.registry import FORMATS
+from traincast.launch.shell import settings_of
+
+SCRIPTS = Path(__file__).parent / "scripts"
+CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
+BAD_PLAN = tc.Plan(tp=8, pp=4, dp=2, recompute="full")  # more cut, and more recomputed, than Llama 3 8B needs on 64 GPUs
+
+
+@pytest.fixture
+def run(capsys):
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run(command):
+        code = 0
+        try:
+            main(command.split())
+        except SystemExit as stop:
+            code = stop.code or 0
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_script_of_variables_and_strings():
+    found = tc.check(CLUSTER / "pretrain.sh", "dgx-h100")
+    plan = found.est.plan
+    assert (plan.tp, plan.pp, plan.dp, plan.mbs, plan.recompute, plan.zero) == (8, 2, 2, 1, "full", 1)
+    assert (found.est.gbs, found.est.model.name, found.est.model.vocab) == (128, "llama-3-8b", 128256)
+    assert any("vocabulary of 128,256 tokens, as of llama-3-8b" in line for line in found.reading.assumed)
+    assert {"--lr", "--load", "--tokenizer-model"} <= set(found.reading.ignored)
+
+
+def test_a_script_of_arrays_with_experts_under_slurm():
+    """The model is DeepSeek-V3 (arXiv 2412.19437, section 4.2), 8 stages of four chunks each."""
+    found = tc.check(SCRIPTS / "arrays.sh", "dgx-h100")
+    plan = found.est.plan
+    assert found.reading.form.name == "slurm"
+    assert model_facts(found.est.model) == model_facts(tc.load_model("deepseek-v3"))
+    assert (plan.gpus, plan.pp, plan.vp, plan.ep, plan.etp, plan.dp) == (256, 8, 4, 32, 1, 32)
+    assert plan.precision == "fp8-block"
+    assert plan.recompute == "activation+mla_up_proj+norms"
+
+
+def test_a_script_of_2021():
+    """GPT-3 with 96 layers on 8 stages of 6 chunks of 2 layers; checkpointed activations are full recomputation."""
+    plan = tc.check(SCRIPTS / "old.sh", "selene").est.plan
+    assert (plan.gpus, plan.tp, plan.pp, plan.vp, plan.recompute, plan.zero, plan.precision) == (128, 8, 8, 6, "full", 0, "fp16")
+
+
+@pytest.mark.parametrize("to", sorted(FORMATS))
+def test_every_format_is_recognised_and_predicted_as_the_plan_it_came_from(to, tmp_path):
+    form = FORMATS[to]
+    zero = {"accelerate": 3, "torchtitan": 2, "torchtitan-toml": 2}.get(to, 1)
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=16, zero=zero), gbs=64, assumptions="megatron-core-2025")
+    path = tmp_path / f"run{form.ending}"
+    path.write_text(tc.export(est, to).text, encoding="utf-8")
+    more = {} if form.model else {"model": "llama-3-8b", "gpus": 32, "gbs": 64}
+    found = tc.check(path, "dgx-h100", assumptions="megatron-core-2025", **more)
+    assert found.reading.form.name == to
+    assert found.est.model.name == "llama-3-8b"
+    assert found.est.step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+    assert found.est.memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
+
+
+def written(folder, plan, gbs=64, model="llama-3-8b", to="megatron"):
+    path = folder / f"run{FORMATS[to].ending}"
+    path.write_text(tc.export(tc.estimate(model, "dgx-h100", plan, gbs=gbs), to).text, encoding="utf-8")
+    return path
+
+
+def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
+    """Every gain told is that of the estimate of the changed file, read again."""
+    path = written(tmp_path, BAD_PLAN)
+    found = tc.check(path, "dgx-h100")
+    assert found.gap > 0.3
+    assert found.changes
+    best = found.changes[0]
+    text = path.read_text(encoding="utf-8")
+    for name, old, new in best.settings:
+        flag = found.reading.form.spelled(name)
+        given = "" if old is True else f" {old}"
+        assert f"    {flag}{given}\n" in text or old is None
+        text = text.replace(f"    {flag}{given}\n", "" if new is None else f"    {flag}{'' if new is True else f' {new}'}\n")
+        text = text if old is not None else text.replace("PARALLELISM=(\n", f"PARALLELISM=(\n    {flag} {new}\n")
+    path.write_text(text, encoding="utf-8")
+    again = tc.check(path, "dgx-h100").est
+    assert again.step_seconds == pytest.approx(best.est.step_seconds, rel=1e-12)
+    assert found.gain(best) == pytest.approx(1 - again.step_seconds / found.est.step_seconds)
+
+
+def test_several_changes_are_better_than_one_and_no_better_than_the_best_plan(tmp_path):
+    found = tc.check(written(tmp_path, BAD_PLAN), "dgx-h100")
+    one, several, best = found.changes[0].est, found.together.est, found.found.best[1]
+    assert best.step_seconds <= several.step_seconds * (1 + 1e-9) < one.step_seconds < found.est.step_seconds
+    assert several.fits
+    assert all(change.est.fits for change in found.changes)
+
+
+def test_the_best_plan_has_nothing_to_change(tmp_path, run):
+    path = tmp_path / "run.sh"
+    code, out, _ = run("export llama-3-70b --system dgx-h100 --gpus 512 --to megatron")
+    path.write_text(out, encoding="utf-8")
+    code, out, err = run(f"check {path} --system dgx-h100")
+    assert (code, err) == (0, "")
+    assert "none is faster" in out
+
+
+def test_what_does_not_fit_ends_with_1_and_the_nearest_change(tmp_path, run):
+    path = written(tmp_path, tc.Plan(dp=8, zero=1), gbs=64)
+    code, out, err = run(f"check {path} --system dgx-h100 --json")
+    told = json.loads(out)
+    assert code == 1
+    assert not told["estimate"]["fits"]
+    assert "would fit with" in err
+    assert told["changes"][0]["memory_bytes"] <= tc.load_system("dgx-h100").accelerator.hbm_bytes
+
+
+def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
+    """DeepSpeed's file says neither the model nor what is recomputed."""
+    path = tmp_path / "ds.json"
+    path.write_text(
+        '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1,'
+        ' "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
+    )
+    code, _, err = run(f"check {path} --system dgx-h100")
+    assert code == 2
+    assert "give --model" in err
+    assert "give --gpus" in err
+    code, out, err = run(f"check {path} --system dgx-h100 --model llama-3-8b --gpus 16 --recompute full --json")
+    told = json.loads(out)
+    assert (code, told["estimate"]["plan"]["recompute"], told["estimate"]["plan"]["zero"]) == (0, "full", 3)
+    assert told["format"] == "deepspeed"
+    assert any("pp = 1" in line for line in told["assumed"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "the file is empty"),
+        ("hello world", "cannot tell what this is"),
+        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "set nowhere in the file")),
+        ("torchrun --nnodes 1 --nproc-per-node 8 x.py --num-layers 8 --hidden-size 512", ("heads: missing",)),
+        ("torchrun --nnodes 3 --nproc-per-node 1 x.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
+         "--vocab-size 512 --tensor-model-parallel-size 2", "tp 2 do not divide it"),
+        ("[training]\nseq_len = \n[parallelism]\n", "malformed TOML"),
+        ('{"train_batch_size": 1, "train_batch_size": 2}', "duplicate key"),
+        ("parallelism:\n  tp: [\n", "malformed YAML"),
+        ("ParallelismConfig(", "malformed Python"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_told_all_at_once(text, said, tmp_path, run):
+    path = tmp_path / "file"
+    path.write_text(text)
+    framework = {"[tr": " --framework torchtitan-toml", "{": " --framework deepspeed", "par": " --framework nanotron"}
+    chosen = next((more for start, more in framework.items() if text.startswith(start)), "")
+    chosen = " --framework torchtitan" if text.startswith("Par") else chosen
+    code, _, err = run(f"check {path} --system dgx-h100{chosen}")
+    assert code == 2
+    for one in (said,) if isinstance(said, str) else said:
+        assert one in err
+
+
+WORDS = st.sampled_from(
+    ["--num-layers", "--hidden-size 64", "=", "$(", "${", "}", "$TP", "TP=8", "A=(", ")", "'", '"', "\\", "\n", " ", "#", "--bf16",
+     "--moe-layer-freq", "([0]*3+[1]*9999)*9999", "--pipeline-model-parallel-layout", "((t|)*9999)*9999", "[parallelism]\n",
+     "tp: 8", "{",
+     "parallelism:\n", "ParallelismConfig(", "--num-experts 8", "$((", "1/0", "))", "9" * 30, "\x00", "é",
+     "#SBATCH --nodes=2\n",
+     "model.num_layers=4", "train_batch_size", ":", ",", "null", "-1", "--nnodes 2", "--nproc-per-node 8"]
+)  # fmt: skip
+
+
+@settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(parts=st.lists(WORDS, max_size=25), form=st.sampled_from([None, *FORMATS]))
+def test_nothing_that_is_read_ends_in_a_traceback(parts, form, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("".join(parts), encoding="utf-8")
+    with contextlib.suppress(tc.TraincastError):  # clear messages are fine; anything else is not
+        tc.check(path, "dgx-h100", gpus=8, framework=form)
+
+
+def test_arguments_of_several_values_and_signs():
+    found = settings_of("x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last")
+    assert found["recompute_modules"] == ("mlp", "moe")
+    assert (found["eval_iters"], found["a"], found["flag"], found["last"]) == ("-1", "b", True, True)
