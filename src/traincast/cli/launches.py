@@ -27,6 +27,10 @@ from traincast.plan import Plan
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
     from traincast.launch.formats import Format
+    from traincast.search import Found
+
+
+TRIED = 10  # plans of a search, of which the best is written that can be said in full
 
 
 @app.command
@@ -63,10 +67,11 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     held = {name: value for name, value in vars(locks).items() if value is not None}
     if gpus is None:
-        est = estimated(asked, model, system, Plan(**held), assumptions)
+        what: Estimate | Found = estimated(asked, model, system, Plan(**held), assumptions)
     else:
-        est = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
-    launch = launch_of(est, to)
+        what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
+    launch = launch_of(what, to)
+    assert launch.est is not None
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
@@ -74,10 +79,10 @@ def export(
             partial.write_text(launch.text, encoding="utf-8")
     if json:
         told = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_of(est) | {"estimate": est.summary(), **told, "not_expressed": launch.not_expressed})
+        print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
-    require_fit(est)
+    require_fit(launch.est)
 
 
 @app.command
@@ -132,17 +137,15 @@ def check(
 
 def _best(
     asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
-) -> "Estimate":
-    """The best plan that a framework can run and be told."""
+) -> "Found":
+    """The best plans that a framework can run and be told."""
     from traincast.launch.spaces import space_of
     from traincast.search import ask
 
     mistakes = Mistakes("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)
     space, own = (form.framework, {}) if wanted is None else space_of(form, wanted)
-    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, 1, None, space, own | held)
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
     with progress("search") as told:
         (found,) = mistakes.settled(asking).answer(told)
-    if found.best is None:
-        raise NothingFits(str(found.explain()))
-    return found.best[1]
+    return found
