@@ -132,7 +132,7 @@ class Found(Shown):
             np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
             for name in ("memory", "least", "fitting")
         )
-        order = np.lexsort((layout, which, least, memory))
+        order = np.lexsort((least, memory))  # a stable order: ties stay as enumerated
         faster = least[order] < np.minimum.accumulate(np.r_[np.inf, least[order][:-1]])
         best = order[faster][::-1]
         return list(zip(which[best].tolist(), layout[best].tolist(), strict=True))
