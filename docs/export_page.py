@@ -29,6 +29,8 @@ print(launch.text.splitlines()[0], launch.not_expressed)
 #!/bin/bash {}
 ```
 
+`--to slurm` is a batch job that runs Megatron-LM on every node; other frameworks run under Slurm with the files written for them.
+
 ## What is not expressed
 
 What was written is read back, and every fact about model and plan that does not come back as it was is *not expressed*: it is said
@@ -68,6 +70,11 @@ for one in found.spelled(found.together.settings):
 ```
 
 ## The formats
+
+Names were looked at in the sources named below. Beyond that, files were read by the programs themselves where these could be had:
+Accelerate 1.15.0 reads what is written for it with its own launcher, the sections of the Python configuration are made by the
+classes of torchtitan 0.3.0, and Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core
+0.16.1. No training was run with them.
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
 tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.

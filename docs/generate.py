@@ -40,6 +40,7 @@ from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+import commands_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
 from scoreboard_page import scoreboard  # noqa: E402
@@ -455,6 +456,7 @@ def pages() -> dict[str, str]:
         "export.md": GENERATED + export_page.page(),
         "json.md": GENERATED + json_page.page(),
         **json_page.schemas(),
+        "commands.md": GENERATED + commands_page.page(),
     }
 
 

@@ -351,8 +351,9 @@ def test_save_is_whole_or_not_at_all(tmp_path, every, monkeypatch):
 def test_save_refuses(tmp_path, every):
     with pytest.raises(tc.InputError, match=r"ending '.jpg'.*\.svg, \.pdf, \.png"):
         plots.save(every["days"], tmp_path / "figure.jpg")
-    with pytest.raises(tc.InputError, match="no folder"):
-        plots.save(every["days"], tmp_path / "missing" / "figure.svg")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tc.InputError, match="file is no folder"):
+        plots.save(every["days"], tmp_path / "file" / "figure.svg")
 
 
 def test_settings_of_the_caller_stay(scaling):

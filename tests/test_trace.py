@@ -133,6 +133,19 @@ def test_by_hand():
     assert waited == [("bubble", pytest.approx(B, **EXACT)), ("bubble", pytest.approx(F, **EXACT))]
 
 
+def test_passes_that_run_as_one_are_told_one_after_the_other():
+    """DualPipe's F with a BW: both have the length of their own."""
+    plan = Plan(tp=4, pp=4, dp=2, schedule="dualpipe")
+    found = tc.trace(tc.estimate(MODELS["llama-3-8b"], "dgx-h100", plan, gbs=32))
+    assert sum(map(len, found.by_device)) == len(found.timeline.passes)
+    assert len({(one.device, one.start) for one in found.timeline.passes}) < len(found.timeline.passes), "some run as one"
+    for own in found.by_device:
+        for first, second in pairwise(own):
+            assert first.end <= second.start
+        for one in own:
+            assert one.end - one.start == pytest.approx(found.passes.seconds(one.kind)[one.chunk], **EXACT)
+
+
 def test_transfers_beside_the_work():
     """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops (docs/schedules.md)."""
     stack = replace(PAPER, name="custom", pp_exposed=0)
@@ -175,7 +188,7 @@ def test_without_a_barrier_every_device_has_its_own_step():
     [
         ("a name", "must be an Estimate"),
         (tc.estimate("gpt3-1t", "h200-nvs8", Plans(tp=np.array([1.0, 2.0])), gbs=64), "columns of plans"),
-        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 1,000,000 passes, this one 134,217,728"),
+        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 500,000 passes, this one 134,217,728"),
     ],
 )
 def test_what_cannot_be_traced_is_refused(est, reason):

@@ -90,7 +90,7 @@ class Parts:
             parts.drop()
         if not create:
             return parts
-        parts.folder.mkdir(exist_ok=True)
+        parts.folder.mkdir(parents=True, exist_ok=True)
         with beside(mark) as partial:  # shards may start at once: the mark is whole, or not there
             partial.write_text(mine, encoding="utf-8")
         return parts

@@ -5,6 +5,7 @@ as the estimate has it. So a trace differs from the estimate in what the closed 
 and that has a name of its own: `Trace.remainder`.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from traincast.times.orders import Kind
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.simulation import Pass, Timeline, simulate
 
-MOST_PASSES: Final = 1_000_000  # some seconds, and a GiB
+MOST_PASSES: Final = 500_000  # some seconds
 LEAST: Final = 1e-12  # of a step: shorter waits are rounding
 RESOLUTION: Final = 1e-6  # of a step: what `to_dict` rounds to
 REMAINDER: Final = "closed form less simulation"
@@ -55,6 +56,8 @@ class Trace:
         What a pass through each chunk spends its time on.
     timeline : Timeline
         The pipeline as it ran, from the start of the first pass.
+    by_device : tuple of tuple of Pass
+        Passes of each device, in order; those that ran as one (DualPipe's F with a BW) are put one after the other.
     begin : tuple of float
         Start of the step on each device: 0, or where the optimizer does not wait for other stages, so that devices go on into the
         next step one after the other, the start of its first pass [s].
@@ -67,6 +70,7 @@ class Trace:
     estimate: Estimate
     passes: Passes
     timeline: Timeline
+    by_device: tuple[tuple[Pass, ...], ...]
     begin: tuple[float, ...]
     pipeline_seconds: float
     waits: tuple[tuple[Wait, ...], ...]
@@ -102,9 +106,9 @@ class Trace:
     def totals_of(self, device: int) -> dict[str, float]:
         """Seconds by component on a device; on each they add up to `simulated_seconds`."""
         totals = dict.fromkeys(self.estimate.breakdown, 0.0)
-        for one in self.by_device[device]:
-            for component, seconds in self.passes.spent[one.kind][one.chunk].items():
-                totals[component] += seconds
+        for (kind, chunk), n in Counter((one.kind, one.chunk) for one in self.by_device[device]).items():
+            for component, seconds in self.passes.spent[kind][chunk].items():
+                totals[component] += n * seconds
         for component, _, seconds in self.waits[device]:
             totals[component] += seconds
         for _, component, seconds in self._once:
@@ -139,11 +143,6 @@ class Trace:
             ("optimizer step", "optimizer_step", float(step.optimizer)),
             ("host between steps", "host", float(self.estimate.assumptions.step_seconds)),
         ]
-
-    @cached_property
-    def by_device(self) -> tuple[tuple[Pass, ...], ...]:
-        """Passes of each device, in order; those that ran as one (DualPipe's F with a BW) are put one after the other."""
-        return _in_turn(self.timeline, self.passes)
 
     @cached_property
     def sent(self) -> tuple[tuple[float, ...], ...]:
@@ -254,14 +253,11 @@ def trace(est: Estimate) -> Trace:
     timeline = _run(own, plan, est, own.beside)
     free = _run(own, plan, est, 0.0) if own.beside else timeline
     barrier = est.assumptions.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
-    lasts = timeline.seconds if barrier else timeline.period
-    begin = _begin(timeline, barrier)
-    undelayed = _starts(_in_turn(free, own), _begin(free, barrier))
-    later = lasts - (free.seconds if barrier else free.period)
-    waits = tuple(
-        _waits(one, start, start + lasts, undelayed, later) for one, start in zip(_in_turn(timeline, own), begin, strict=True)
-    )
-    return Trace(est, own, timeline, begin, lasts, waits)
+    (begin, lasts), (first, least) = _span(timeline, barrier), _span(free, barrier)
+    undelayed = {(one.kind, one.chunk, one.microbatch): one.start - first[one.device] for one in free.passes}
+    found = _in_turn(timeline, own)
+    waits = tuple(_waits(one, start, start + lasts, undelayed, lasts - least) for one, start in zip(found, begin, strict=True))
+    return Trace(est, own, timeline, found, begin, lasts, waits)
 
 
 def _digits(seconds: float) -> int:
@@ -300,21 +296,19 @@ def _in_turn(timeline: Timeline, own: Passes) -> tuple[tuple[Pass, ...], ...]:
     for one in timeline.passes:
         before = found[one.device]
         start = max(one.start, before[-1].end) if before else one.start
-        before.append(one._replace(start=start, end=start + lasts[one.kind][one.chunk]))
+        end = start + lasts[one.kind][one.chunk]
+        before.append(one if (start, end) == (one.start, one.end) else one._replace(start=start, end=end))
     return tuple(map(tuple, found))
 
 
 Key = tuple[Kind, int, int]  # of a pass: kind, chunk, micro-batch
 
 
-def _begin(timeline: Timeline, barrier: bool) -> tuple[float, ...]:
-    """Start of the step on each device [s]."""
-    return (0.0,) * timeline.pp if barrier else tuple(map(float, timeline.started))
-
-
-def _starts(devices: Sequence[Sequence[Pass]], begin: Sequence[float]) -> dict[Key, float]:
-    """Start of every pass, from that of the step on its device [s]."""
-    return {(one.kind, one.chunk, one.microbatch): one.start - begin[one.device] for own in devices for one in own}
+def _span(timeline: Timeline, barrier: bool) -> tuple[tuple[float, ...], float]:
+    """Start of the step on each device, and time of the pipeline on every one of them from there [s]."""
+    if barrier:
+        return (0.0,) * timeline.pp, timeline.seconds
+    return tuple(map(float, timeline.started)), timeline.period
 
 
 def _waits(own: Sequence[Pass], begin: float, end: float, undelayed: Mapping[Key, float], later: float) -> tuple[Wait, ...]:

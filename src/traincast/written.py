@@ -11,7 +11,8 @@ from traincast.errors import InputError
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A file beside a path, which takes its place once it is written."""
+    """A file beside a path, which takes its place once it is written; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
     try:
         yield partial
@@ -22,18 +23,14 @@ def beside(path: Path) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
-def check_output(path: Path, force: bool, endings: Iterable[str], makes_folder: bool = False) -> None:
-    """Refuse a path that cannot be written to, before any work is done for it; its folder has to be there, or can be made."""
+def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
+    """Refuse a path that cannot be written to, before any work is done for it; a folder that is not there will be made."""
     if not path.name.endswith(tuple(endings)):
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
-    if not path.parent.is_dir() and not (makes_folder and _can_be_made(path.parent)):
-        raise InputError(str(path), [f"there is no folder {path.parent}"])
+    there = next(one for one in path.absolute().parents if one.exists())
+    if not there.is_dir():
+        raise InputError(str(path), [f"{there.name} is no folder"])
     if path.is_dir():
         raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
         raise InputError(str(path), ["is there already; --force overwrites it"])
-
-
-def _can_be_made(folder: Path) -> bool:
-    """Whether what is there of its path is a folder."""
-    return next(one for one in (folder, *folder.absolute().parents) if one.exists()).is_dir()

@@ -60,7 +60,12 @@ def test_a_place_that_cannot_be_written_to(name, option, run, folder):
     (folder / file).write_text("mine")
     refused(run(written(name, option, file)), file, "--force")
     assert (folder / file).read_text() == "mine"
-    refused(run(written(name, option, f"nowhere/{file}")), "nowhere")
+    refused(run(written(name, option, f"{file}/{file}")), f"{file} is no folder")
+
+
+def test_a_folder_is_made(run, folder):
+    assert run("export llama-3-8b --system dgx-h100 --tp 8 --output out/of/here/run.sh").code == 0
+    assert (folder / "out" / "of" / "here" / "run.sh").exists()
 
 
 def test_a_folder_is_no_place_for_a_file(run, folder):

@@ -17,7 +17,7 @@ from traincast.cli.common import (
     print_json,
     write_html,
 )
-from traincast.cli.completion import names_of_systems
+from traincast.cli.completion import names_of_assumptions, names_of_systems
 from traincast.errors import InputError, Mistakes
 
 
@@ -28,7 +28,11 @@ def validate(
         Path | None, Parameter(help="Table of runs, a CSV file with the columns of the bundled one; the bundled one without it.")
     ] = None,
     assumptions: Annotated[
-        str, Parameter(help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.")
+        str,
+        Parameter(
+            completer=names_of_assumptions,
+            help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.",
+        ),
     ] = "calibrated",
     output: Annotated[
         Path | None,

@@ -5,8 +5,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.assumptions import CALIBRATED
-from traincast.cli.common import KNOBS, QUESTION, Json, app, print_json
-from traincast.cli.plans import ASKED, Asked, Assumed, ModelName, SystemName, case_of, estimated, require_fit
+from traincast.cli.common import Json, app, print_json
+from traincast.cli.plans import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
 from traincast.plan import Plan
 
 
@@ -16,8 +16,8 @@ def advise(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    plan: Given = None,
+    asked: Question = ASKED,
     step_seconds: Annotated[
         float | None, Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it.")
     ] = None,

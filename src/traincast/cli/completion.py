@@ -61,6 +61,13 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
     return ["".join((*written[:2], name)) for name in STRATEGIES]
 
 
+def names_of_formats(context: "CompletionContext") -> list[str]:
+    """Formats of launches."""
+    from traincast.launch.registry import FORMATS
+
+    return list(FORMATS)
+
+
 def names_of_choices(context: "CompletionContext") -> list[str]:
     """What a choice of a plan may be, after words already joined; nothing for a number."""
     from traincast.choices import ALLOWED, JOINED

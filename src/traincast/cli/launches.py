@@ -6,14 +6,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from traincast.cli.common import KNOBS, OUTPUT, QUESTION, Force, Json, app, print_json, progress
-from traincast.cli.plans import ASKED, UNLOCKED, Asked, Assumed, Locks, ModelName, SystemName, case_of, estimated
+from traincast.cli.common import OUTPUT, QUESTION, Force, Json, app, print_json, progress
+from traincast.cli.completion import names_of_formats, names_of_models
+from traincast.cli.plans import (
+    ASKED,
+    UNLOCKED,
+    Asked,
+    Assumed,
+    Held,
+    ModelName,
+    Question,
+    SystemName,
+    case_of,
+    estimated,
+    require_fit,
+)
 from traincast.errors import Mistakes, NothingFits, unknown
 from traincast.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
     from traincast.launch.formats import Format
+    from traincast.search import Found
+
+
+TRIED = 10  # plans of a search, of which the best is written that can be said in full
 
 
 @app.command
@@ -22,13 +39,13 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[str, Parameter(help="What to write; docs/export.md lists the formats.")] = "megatron",
+    to: Annotated[str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")] = "megatron",
     gpus: Annotated[
         int | None,
         Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
-    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,
+    asked: Question = ASKED,
+    locks: Held = UNLOCKED,
     output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
@@ -50,10 +67,11 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     held = {name: value for name, value in vars(locks).items() if value is not None}
     if gpus is None:
-        est = estimated(asked, model, system, Plan(**held), assumptions)
+        what: Estimate | Found = estimated(asked, model, system, Plan(**held), assumptions)
     else:
-        est = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
-    launch = launch_of(est, to)
+        what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
+    launch = launch_of(what, to)
+    assert launch.est is not None
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
@@ -61,9 +79,10 @@ def export(
             partial.write_text(launch.text, encoding="utf-8")
     if json:
         told = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_of(est) | {"estimate": est.summary(), **told, "not_expressed": launch.not_expressed})
+        print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
+    require_fit(launch.est)
 
 
 @app.command
@@ -73,14 +92,21 @@ def check(
     *,
     system: SystemName,
     model: Annotated[
-        str | None, Parameter(help="Model, where the file does not describe it: a name of the catalogue, or a file.")
+        str | None,
+        Parameter(
+            group=QUESTION,
+            metavar="MODEL",
+            completer=names_of_models,
+            help="Model, where the file does not describe it: a name of the catalogue, or a file.",
+        ),
     ] = None,
-    gpus: Annotated[int | None, Parameter(help="GPUs in the job, where the file does not say.")] = None,
+    gpus: Annotated[int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")] = None,
     global_batch: Annotated[
-        int | None, Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say.")
+        int | None,
+        Parameter(group=QUESTION, name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say."),
     ] = None,
     framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
-    locks: Annotated[Locks, Parameter(name="*")] = UNLOCKED,
+    locks: Held = UNLOCKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -111,17 +137,15 @@ def check(
 
 def _best(
     asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
-) -> "Estimate":
-    """The best plan that a framework can run and be told."""
+) -> "Found":
+    """The best plans that a framework can run and be told."""
     from traincast.launch.spaces import space_of
     from traincast.search import ask
 
     mistakes = Mistakes("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)
     space, own = (form.framework, {}) if wanted is None else space_of(form, wanted)
-    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, 1, None, space, own | held)
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
     with progress("search") as told:
         (found,) = mistakes.settled(asking).answer(told)
-    if found.best is None:
-        raise NothingFits(str(found.explain()))
-    return found.best[1]
+    return found

@@ -25,7 +25,10 @@ PAGES: Final = {  # of docs/, by command
     "estimate": ("tutorial", "metrics", "nomenclature"),
     "memory": ("training", "nomenclature"),
     "advise": ("advise",),
+    "trace": ("trace",),
     "export": ("export",),
+    "check": ("export",),
+    "measure": ("measure",),
     "study": ("studies",),
     "merge": ("studies",),
     "plot": ("studies", "gallery"),
@@ -37,6 +40,7 @@ PAGES: Final = {  # of docs/, by command
     "catalog": ("catalogue", "machines", "models"),
     "serve": ("explorer",),
     "schema": ("json",),
+    "completion": ("commands",),
 }
 EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
 EXAMPLE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
@@ -52,7 +56,7 @@ Exit codes:
 See also:
 {INDENT}traincast COMMAND --help, which ends with an example
 {INDENT}traincast completion --help, for completion in bash, zsh and fish
-{INDENT}docs/tutorial.md"""
+{INDENT}docs/tutorial.md, docs/commands.md"""
 
 
 def arrange(app: App) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json, progress
+from traincast.cli.common import OUTPUT, Force, Json, app, print_json, progress
 from traincast.cli.measure_step import judge_steps
 from traincast.errors import InputError
 
@@ -16,8 +16,9 @@ def measure(
     output: Annotated[
         Path | None,
         Parameter(
+            group=OUTPUT,
             help="File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table of runs, "
-            ".csv; else it goes beside the machine's file."
+            ".csv; else it goes beside the machine's file.",
         ),
     ] = None,
     budget: Annotated[float | None, Parameter(help="Time for all of it [s]; else 120, and 180 with --step.")] = None,
@@ -38,9 +39,10 @@ def measure(
         ),
     ] = None,
     calibrated: Annotated[
-        Path | None, Parameter(help="With --step: where the machine calibrated to half of the shapes is written, .yaml.")
+        Path | None,
+        Parameter(group=OUTPUT, help="With --step: where the machine calibrated to half of the shapes is written, .yaml."),
     ] = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Measure this machine with the PyTorch that is installed: products, attention, memory, launches, collectives.

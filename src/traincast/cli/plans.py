@@ -174,6 +174,9 @@ def _locks() -> Any:
 
 Locks = _locks()
 ASKED, UNLOCKED = Asked(), Locks()
+Question = Annotated[Asked, Parameter(name="*", group=QUESTION)]
+Given = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
+Held = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
 
 
 @app.command
@@ -183,7 +186,7 @@ def plan(
     *,
     system: SystemName,
     gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    asked: Question = ASKED,
     framework: Annotated[
         str | None,
         Parameter(
@@ -205,7 +208,7 @@ def plan(
         Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
     ] = "time",
     top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
-    locks: Annotated[Locks, Parameter(name="*", group=KNOBS)] = UNLOCKED,  # type: ignore[valid-type]
+    locks: Held = UNLOCKED,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -260,8 +263,8 @@ def estimate(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    plan: Given = None,
+    asked: Question = ASKED,
     operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
     html: HtmlFile = None,
@@ -303,8 +306,8 @@ def memory(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*", group=KNOBS)] = None,
-    asked: Annotated[Asked, Parameter(name="*", group=QUESTION)] = ASKED,
+    plan: Given = None,
+    asked: Question = ASKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
-from traincast.cli.plans import ASKED, Asked, Assumed, ModelName, SystemName, case_of, estimated, require_fit
+from traincast.cli.common import OUTPUT, Force, Json, app, print_json
+from traincast.cli.plans import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
 from traincast.errors import InputError, Mistakes
 from traincast.plan import Plan
 
@@ -18,14 +18,18 @@ def trace(
     /,
     *,
     system: SystemName,
-    plan: Annotated[Plan | None, Parameter(name="*")] = None,
-    asked: Annotated[Asked, Parameter(name="*")] = ASKED,
-    output: Annotated[Path | None, Parameter(help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")] = None,
-    figure: Annotated[Path | None, Parameter(help="Where a drawing of it goes: .svg, .pdf or .png.")] = None,
-    stages: Annotated[str | None, Parameter(help="Only these stages in the output, such as 0,1,6-7.")] = None,
-    micro_batches: Annotated[str | None, Parameter(help="Only passes of these micro-batches in the output, such as 0-15.")] = None,
+    plan: Given = None,
+    asked: Question = ASKED,
+    output: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
+    ] = None,
+    figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Where a drawing of it goes: .svg, .pdf or .png.")] = None,
+    stages: Annotated[str | None, Parameter(group=OUTPUT, help="Only these stages in the output, such as 0,1,6-7.")] = None,
+    micro_batches: Annotated[
+        str | None, Parameter(group=OUTPUT, help="Only passes of these micro-batches in the output, such as 0-15.")
+    ] = None,
     assumptions: Assumed = None,
-    force: Annotated[bool, Parameter(negative="", help="Overwrite the output and the figure.")] = False,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Show the step of one plan as it runs: every pass of every micro-batch on every stage, and every wait.

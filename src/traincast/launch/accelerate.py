@@ -8,8 +8,8 @@ from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
 
 SOURCE: Final = (
-    "huggingface/accelerate, src/accelerate/parallelism_config.py (commit 0422db7), commands/launch.py and the configuration "
-    "that accelerate config writes (2026), looked at on 2026-11-20"
+    "accelerate 1.15.0 (PyPI), accelerate/parallelism_config.py, commands/launch.py and commands/config/config_args.py, "
+    "looked at on 2026-11-20"
 )
 SPACE: Final = Framework(
     "accelerate",
@@ -58,20 +58,9 @@ def _read_machines(settings: Settings) -> Facts:
     return {"gpus": _size(settings, "num_processes")} if "num_processes" in settings else {}
 
 
-def _write_steps(told: Facts) -> Settings:
-    """How many micro-batches make a step."""
-    return {"gradient_accumulation_steps": max(told["gbs"] // told["dp"] // told["mbs"], 1)}
-
-
-def _read_steps(settings: Settings) -> Facts:
-    """How many micro-batches make a step."""
-    return {"accumulation": _size(settings, "gradient_accumulation_steps")} if "gradient_accumulation_steps" in settings else {}
-
-
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "launch": (
         Made(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "a process for each"),
-        Made((), ("gradient_accumulation_steps",), _write_steps, _read_steps, "micro-batches of a replica in a step"),
     ),
     "precision": (
         Words(
@@ -108,7 +97,7 @@ WHY: Final[Mapping[str, str]] = {
     "schedule": "there are no pipelines",
     "order": "the mesh is dp_replicate, dp_shard, cp, tp, outermost first",
     "offload": "weights and optimizer are kept in the host's memory together",
-    "gbs": "the batch is that of the program's data loader times gradient_accumulation_steps",
+    "gbs": "the batch is that of the program: micro-batch, replicas and gradient accumulation steps",
     "mbs": "the micro-batch is that of the program's data loader",
     "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
     "ep": "there is no expert parallelism",

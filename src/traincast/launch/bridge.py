@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from traincast.launch.layers import marks
 from traincast.launch.shell import words_of
 from traincast.launch.table import Settings
 
@@ -34,6 +35,9 @@ NAMES: Final[Mapping[str, str]] = {  # of Megatron-LM -> of Bridge, where that i
     "exp_avg_dtype": "optimizer.exp_avg_dtype",
     "exp_avg_sq_dtype": "optimizer.exp_avg_sq_dtype",
     "num_virtual_stages_per_pipeline_rank": "model.virtual_pipeline_model_parallel_size",
+    "decoder_first_pipeline_num_layers": "model.num_layers_in_first_pipeline_stage",
+    "decoder_last_pipeline_num_layers": "model.num_layers_in_last_pipeline_stage",
+    "accumulate_allreduce_grads_in_fp32": "ddp.grad_reduce_in_fp32",
 }
 INVERTED: Final[Mapping[str, str]] = {
     "disable_bias_linear": "model.add_bias_linear",
@@ -52,6 +56,9 @@ ACTIVATIONS: Final[Mapping[str, Settings]] = {
     "swiglu": {"model.gated_linear_unit": True, "model.activation_func": "silu"},
     "squared_relu": {"model.activation_func": "squared_relu"},
 }
+
+
+PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
 
 
 def spelled(name: str) -> str:
@@ -82,6 +89,11 @@ def overrides(settings: Settings) -> Settings:
     if left.pop("grad_reduce_in_bf16", False):
         found["ddp.grad_reduce_in_fp32"] = False
     left.pop("group_query_attention", None)  # the number of groups says it
+    for name in PATTERNS & set(left):
+        chosen = marks(str(left[name]), int(left["num_layers"]))
+        left[name] = tuple(int(i in chosen) for i in range(1, int(left["num_layers"]) + 1))
+    if "window_size" in left:
+        left["window_size"] = tuple(str(left["window_size"]).split(","))
     if "seq_length" in left:
         found["dataset.seq_length"] = left["seq_length"]
     return found | {spelled(name): False if name in INVERTED else value for name, value in left.items()}
@@ -109,7 +121,9 @@ def _megatron(told: Mapping[str, str]) -> Settings:
     found |= (
         {"swiglu": True} if gated and activation in ("silu", "") else {"squared_relu": True} if activation == "squared_relu" else {}
     )
-    found |= {"grad_reduce_in_bf16": True} if left.pop("ddp.grad_reduce_in_fp32", "true").lower() == "false" else {}
+    reduced = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
+    if (how := left.pop("ddp.grad_reduce_in_fp32", "").lower()) in reduced:
+        found[reduced[how]] = True
     for name, other in INVERTED.items():
         if left.pop(other, "true").lower() == "false":
             found[name] = True
@@ -117,6 +131,10 @@ def _megatron(told: Mapping[str, str]) -> Settings:
     for name, value in left.items():
         plain = back.get(name) or (name.removeprefix("model.") if name.startswith("model.") else name)
         found[plain] = _value(value)
+    for name in PATTERNS & set(found):
+        found[name] = f"[{','.join(found[name])}]" if isinstance(found[name], tuple) else found[name]
+    if isinstance(found.get("window_size"), tuple):
+        found["window_size"] = ",".join(found["window_size"])
     if "num_query_groups" in found:
         found["group_query_attention"] = True
     return found

@@ -1,7 +1,7 @@
 """What is written: the launch of a plan for a framework."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from traincast.errors import InputError, NothingFits, unknown
@@ -17,6 +17,7 @@ from traincast.search import Found
 from traincast.units import gib, many, within
 from traincast.version import __version__
 
+PLANNED: Final = frozenset((*(one.name for one in fields(Plan)), "chunks", "placement"))  # facts of a plan
 HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72
 
 
@@ -36,6 +37,8 @@ class Launch:
         The ending of a file's name.
     settings : dict of str to value
         Every setting with a meaning for the prediction, by name.
+    est : Estimate or None
+        What is predicted of it.
     """
 
     to: str
@@ -43,6 +46,7 @@ class Launch:
     not_expressed: dict[str, str]
     ending: str
     settings: dict[str, object] = field(default_factory=dict, repr=False)
+    est: Estimate | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return self.text
@@ -54,7 +58,7 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     Parameters
     ----------
     what : Estimate or Found
-        An estimate of one plan, or a search, whose best plan is taken.
+        An estimate of one plan, or a search, of whose plans the best is taken that the format can say in full (else the best).
     to : str
         The format: one of `FORMATS`.
 
@@ -72,9 +76,9 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
-    est = _one(what)
+    est = _one(what, FORMATS[to])
     assert isinstance(est.plan, Plan)
-    return launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est))
+    return replace(launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est, what)), est=est)
 
 
 def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = ()) -> Launch:
@@ -105,15 +109,21 @@ def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, hea
     return Launch(form.name, form.text(Writing(told, settings, above, model.name)), unsaid, form.ending, flat)
 
 
-def _one(what: Estimate | Found) -> Estimate:
-    """The estimate of one plan."""
+def _one(what: Estimate | Found, form: Format) -> Estimate:
+    """The estimate of one plan: of a search the best that the format can say in full, or else the best."""
     if isinstance(what, Found):
         if what.best is None:
             raise NothingFits(str(what.explain()))
-        return what.best[1]
+        said = (est for plan, est in what.plans if _is_said(form, est, plan))
+        return next(said, what.best[1])
     if not isinstance(what, Estimate) or not isinstance(what.plan, Plan):
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
     return what
+
+
+def _is_said(form: Format, est: Estimate, plan: Plan) -> bool:
+    """Whether a format can say a plan in full, whatever it cannot say of the model."""
+    return not set(launch(form, est.model, plan, est.gbs, est.system).not_expressed) & PLANNED
 
 
 def per_node(system: System, gpus: int) -> int:
@@ -123,9 +133,12 @@ def per_node(system: System, gpus: int) -> int:
     return domain if domain <= host else next(n for n in range(host, 0, -1) if gpus % n == 0)
 
 
-def _predicted(est: Estimate) -> tuple[str, ...]:
-    """What is predicted, in a line."""
+def _predicted(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
+    """What is predicted, in a line, and one on faster plans that cannot be said in full."""
+    faster = [one for _, one in what.plans if one.step_seconds < est.step_seconds] if isinstance(what, Found) else []
+    more = f"{many(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
+    without = (f"{more}, and cannot be said in full",) if faster else ()
     time, limits = float(est.step_seconds), est.interval
     span = f"{within(time, float(limits[0]), float(limits[1]))}, 90%)" if limits else f"{time:.4g} s"
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
-    return (f"predicted: {span} a step, {memory}{'' if est.fits else ', which does not fit'}",)
+    return (f"predicted: {span} a step, {memory}{'' if est.fits else ', which does not fit'}", *without)

@@ -9,19 +9,18 @@ from traincast.errors import InputError
 from traincast.launch.formats import Writing
 from traincast.launch.scripts import comments
 from traincast.launch.table import Settings
-from traincast.launch.torchtitan import FLOAT8
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
     "ParallelismConfig": "parallelism",
-    "ActivationCheckpointConfig": "activation_checkpoint",
     "CompileConfig": "compile",
 }
-CONVERTERS: Final[Mapping[str, str]] = {"Float8LinearConverter": FLOAT8[0], "MXLinearConverter": "quantize.linear.mx"}
-MODULES: Final = {
-    "Float8LinearConverter": "torchtitan.components.quantization.float8",
-    "MXLinearConverter": "torchtitan.components.quantization.mx",
-}
+AGAIN: Final[Mapping[str, str]] = {
+    "full": "FullAC",
+    "selective": "SelectiveAC",
+    "none": "None",
+}  # of ActivationCheckpointConfig's mode
+CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 
 
 def torchtitan(writing: Writing) -> str:
@@ -32,39 +31,48 @@ def torchtitan(writing: Writing) -> str:
     parts: dict[str, Settings] = {}
     for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": True}).items():
         section, _, last = setting.partition(".")
-        if section in known and last != "selective_ac_option":
+        if section in known and last:
             parts.setdefault(section, {})[last] = value
-    converter = next((title for title, start in CONVERTERS.items() if f"{start}.recipe_name" in flat), None)
+    again, converter = flat.get("activation_checkpoint"), flat.get("model.converters")
     function = re.sub(r"\W", "_", f"{writing.name}_{writing.told['gpus']}_gpus")
     lines = [
-        f'"""A configuration for torchtitan; torchrun -m torchtitan.train --module {name} --config {function}"""',
+        f'"""A configuration for torchtitan: its registry names it {function}."""',
         "",
         *comments(writing.head),
         "",
-        *([f"from {MODULES[converter]} import {converter}"] if converter else []),
+        "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
+        "from torchtitan.components.optimizer import default_adamw",
+        *([f"from torchtitan.components.quantization import {converter}"] if converter else []),
         f"from torchtitan.config import {', '.join(sorted(known[section] for section in parts))}",
+        *([f"from torchtitan.distributed.activation_checkpoint import {again}"] if again not in (None, "None") else []),
         f"from torchtitan.models.{name} import model_registry",
-        *(["from torchtitan.protocols.model_converter import ModelConvertersContainer"] if converter else []),
+        "from torchtitan.models.common.config_utils import decoder_vocab_size",
         "from torchtitan.trainer import Trainer",
         "",
         "",
         f"def {function}() -> Trainer.Config:",
+        f'    model_spec = model_registry("{flavour}"{_converted(converter)})',
         "    return Trainer.Config(",
-        f'        model_spec=model_registry("{flavour}"),',
-        *_converted(converter, flat),
+        "        loss=ChunkedLossWrapper.Config(",
+        "            loss_fn=CrossEntropyLoss.Config(",
+        "                global_vocab_size=decoder_vocab_size(model_spec),",
+        "            ),",
+        "        ),",
+        "        model_spec=model_spec,",
+        "        optimizer=default_adamw(lr=1e-4),",
         *(line for section, values in parts.items() for line in _call(section, known[section], values)),
+        *([f"        activation_checkpoint={'None' if again == 'None' else f'{again}.Config()'},"] if again else []),
         "    )",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _converted(converter: str | None, flat: Settings) -> Iterable[str]:
-    """The converter of the model, if there is one."""
-    if converter is not None:
-        recipe = flat[f"{CONVERTERS[converter]}.recipe_name"]
-        yield "        model_converters=ModelConvertersContainer.Config("
-        yield f"            converters=[{converter}.Config(recipe_name={recipe!r})],"
-        yield "        ),"
+def _converted(converter: str | None) -> str:
+    """The converter of the model as an argument, if there is one."""
+    if converter is None:
+        return ""
+    compiled = "model_compile_enabled=True" if converter != "NVFP4LinearConverter" else ""
+    return f", converters=[{converter}.Config({compiled})]"
 
 
 def _call(section: str, title: str, values: Settings) -> Iterable[str]:
@@ -92,14 +100,12 @@ def settings_of(text: str) -> Settings:
         raise InputError("Python", [f"describes {len(runs)} runs; leave the one that is meant"])
     found: Settings = {}
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(\w+)", node.module or "")):
+        if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")):
             found["model.name"] = match[1]
         elif isinstance(node, ast.Call):
             found |= _of_call(node)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
             found |= _of_assignment(node.targets[0], node.value)
-    if found.get("activation_checkpoint.mode") == "selective":
-        found["activation_checkpoint.selective_ac_option"] = "op"
     return found
 
 
@@ -109,10 +115,16 @@ def _of_call(node: ast.Call) -> Settings:
     given = {one.arg: _constant(one.value) for one in node.keywords if one.arg}
     if title == "model_registry" and node.args:
         return {"model.flavor": str(_constant(node.args[0]))}
+    if title == "ActivationCheckpointConfig":  # until 2026
+        return {"activation_checkpoint": AGAIN.get(str(given.get("mode", "selective")), str(given.get("mode")))}
     if title in SECTIONS:
         return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
-    if title == "Config" and isinstance(node.func, ast.Attribute) and (start := CONVERTERS.get(_title(node.func.value))):
-        return {"model.converters": [start], f"{start}.recipe_name": given.get("recipe_name", "tensorwise")}
+    if title == "Config" and isinstance(node.func, ast.Attribute):
+        owner = _title(node.func.value)
+        nothing = "activation_checkpoint" in given and given["activation_checkpoint"] is None
+        again = "None" if nothing else owner if owner in AGAIN.values() else None
+        converted = {"model.converters": owner} if owner in CONVERTERS else {}
+        return converted | ({"activation_checkpoint": again} if again else {})
     return {}
 
 

@@ -15,7 +15,7 @@ def _with(writing: Writing, beside: Settings) -> Settings:
 
 
 _MEGATRON: Final = {"framework": "megatron", "rows": megatron.ROWS, "why": megatron.WHY, "ending": ".sh"}
-_TITAN: Final = {"framework": "torchtitan", "rows": torchtitan.ROWS, "stack": torchtitan.stack}
+_TITAN: Final = {"framework": "torchtitan", "stack": torchtitan.stack}
 FORMATS: Final[Mapping[str, Format]] = {
     one.name: one
     for one in (
@@ -57,7 +57,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             text=pythonic.torchtitan,
             settings=pythonic.settings_of,
             sign=r"ParallelismConfig|TrainingConfig|torchtitan",
-            why={**torchtitan.WHY, "recompute_every": "selective checkpointing is of products, not of one layer of several"},
+            rows=torchtitan.PYTHON_ROWS,
+            why={**torchtitan.WHY, **torchtitan.PYTHON_WHY},
             **_TITAN,  # type: ignore[arg-type]
         ),
         Format(
@@ -68,6 +69,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             text=lambda writing: texts.toml(_with(writing, torchtitan.BESIDE), writing.head),
             settings=texts.of_toml,
             sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
+            rows=torchtitan.ROWS,
             why=torchtitan.WHY,
             **_TITAN,  # type: ignore[arg-type]
         ),

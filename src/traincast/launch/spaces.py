@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from traincast.choices import STRATEGIES
 from traincast.errors import Mistakes
 from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
@@ -36,7 +37,19 @@ def space_of(form: Format, model: Model) -> tuple[Framework, dict[str, Any]]:
         if name != "schedule"
     }
     piped = _says(form, model, Plan(pp=2, dp=2), "pp")
-    return replace(space, choices={**space.choices, **choices}), {} if piped else {"pp": 1}
+    strategies = _strategies(form, model, space)
+    return replace(space, strategies=strategies, choices={**space.choices, **choices}), {} if piped else {"pp": 1}
+
+
+def _strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
+    """Strategies that a format can say; where one of a framework's cannot be said, gathered keys and values if that can."""
+
+    def says(name: str) -> bool:
+        kind = STRATEGIES[name].choices["cp_kind"]
+        return kind == "none" or _says(form, model, Plan(cp=2, dp=2, cp_kind=kind), "cp_kind")
+
+    said = tuple(filter(says, space.strategies))
+    return said if said == space.strategies or not says("context") else tuple(dict.fromkeys((*said, "context")))
 
 
 def _says(form: Format, model: Model, plan: Plan, name: str) -> bool:

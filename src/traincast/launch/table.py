@@ -169,6 +169,11 @@ def number(name: str, value: Any) -> Any:
     return int(text.partition(".")[0])
 
 
+def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:
+    """Settings that say one fact alone."""
+    return next((row.names for several in rows.values() for row in several if row.facts == (fact,)), ())
+
+
 def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Settings]:
     """Settings of facts, by section."""
     found: dict[str, Settings] = {}

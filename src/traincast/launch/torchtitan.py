@@ -18,7 +18,8 @@ TOML: Final = (
     "pytorch/torchtitan, torchtitan/config/job_config.py (TOML, commit 000204a and later of 2025), looked at on 2026-11-20"
 )
 PYTHON: Final = (
-    "pytorch/torchtitan, torchtitan/config/configs.py (commit 0014ac2) and models/llama3/config_registry.py (00d1c0e), 2026"
+    "torchtitan 0.3.0 (PyPI), torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py and "
+    "torchtitan/models/llama3/config_registry.py, looked at on 2026-11-20"
 )
 MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtitan -> model of the catalogue
     ("llama3", "8B"): "llama-3-8b",
@@ -28,6 +29,7 @@ MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtita
     ("qwen3", "8B"): "qwen3-8b",
     ("qwen3", "32B"): "qwen3-32b",
     ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
     ("gpt_oss", "20b"): "gpt-oss-20b",
     ("gpt_oss", "120b"): "gpt-oss-120b",
 }
@@ -48,16 +50,15 @@ ROTATED: Final = f"{P}context_parallel_rotate_method"
 
 @cache
 def _facts_of(name: str) -> Facts:
-    """Facts of a model of the catalogue."""
-    return model_facts(load_model(name))
+    """Facts of a model of the catalogue as torchtitan builds it: without multi-token prediction, of any length of sequences."""
+    return {name: value for name, value in model_facts(load_model(name)).items() if name != "seq"} | {"mtp": 0}
 
 
 def _flavour(told: Facts) -> Settings:
-    """Name and flavour of the model that has the facts told, sequence length aside."""
-    own = {name: value for name, value in told.items() if name != "seq"}
+    """Name and flavour of the model that has the facts told, length of sequences and multi-token prediction aside."""
+    own = told | {"mtp": 0}
     for (name, flavour), known in MODELS.items():
-        facts = {key: value for key, value in _facts_of(known).items() if key != "seq"}
-        if all(own.get(key) == value for key, value in facts.items()):
+        if all(own.get(key) == value for key, value in _facts_of(known).items()):
             return {"model.name": name, "model.flavor": flavour}
     return {}
 
@@ -68,7 +69,7 @@ def _model(settings: Settings) -> Facts:
     if not flavour:
         return {}
     fitting = [known for (one, other), known in MODELS.items() if other == flavour and name in (one, "")]
-    return {key: value for key, value in _facts_of(fitting[0]).items() if key != "seq"} if len(fitting) == 1 else {}
+    return dict(_facts_of(fitting[0])) if len(fitting) == 1 else {}
 
 
 def _refused(name: str, value: str, wanted: str) -> InputError:
@@ -252,67 +253,122 @@ def _read_again(settings: Settings) -> Facts:
     return {"recompute": "full", "recompute_every": int(number("activation_checkpoint.selective_ac_option", option))}
 
 
-ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "model": (
-        Made(("model",), ("model.name", "model.flavor"), _flavour, _model, "a flavour that the catalogue knows"),
+MODEL: Final = Made(("model",), ("model.name", "model.flavor"), _flavour, _model, "a flavour that the catalogue knows")
+BATCH: Final = Made(
+    ("mbs", "gbs", "seq"),
+    (
+        *("training.local_batch_size", "training.batch_size", "training.global_batch_size", "training.seq_len"),
+        f"{P}pipeline_parallel_microbatch_size",
     ),
+    _write_batch,
+    _read_batch,
+    "a rank's batch; of all micro-batches with a pipeline",
+)
+RECIPES: Final = (*(f"{name}.recipe_name" for name in FLOAT8), "quantize.linear.mx.recipe_name")
+PRECISION: Final = Made(
+    ("precision",),
+    ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPES),
+    _write_precision,
+    _read_precision,
+    "bf16 where nothing is said",
+)
+DEGREES_OF: Final[tuple[Row, ...]] = (
+    Made(
+        ("dp", "zero", "replicas"),
+        tuple(f"{P}{name}" for name in (DEGREES["replicate"], DEGREES["shard"], "fsdp_reshard_after_forward")),
+        _write_data,
+        _read_data,
+        "DDP (0), FSDP with weights that stay gathered (2) or not (3), HSDP",
+    ),
+    Same("tp", f"{P}tensor_parallel_degree", usual=1, always=True),
+    Same("cp", f"{P}context_parallel_degree", usual=1),
+    Same("pp", f"{P}pipeline_parallel_degree", usual=1),
+    Same("ep", f"{P}expert_parallel_degree", usual=1),
+    Made(
+        ("schedule", "vp", "chunks"),
+        (
+            *(f"{P}pipeline_parallel_schedule", f"{P}pipeline_parallel_layers_per_stage", f"{P}module_fqns_per_model_part"),
+            f"{P}pipeline_parallel_module_fqns_per_model_part",
+        ),
+        _write_pipeline,
+        _read_pipeline,
+        "embedding and head weigh a layer each where modules are not listed",
+    ),
+    fixed(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
+)
+OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
+AGAIN: Final = Made(
+    ("recompute", "recompute_every"),
+    ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
+    _write_again,
+    _read_again,
+    "every second layer where nothing is said",
+)
+ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "model": (MODEL,),
     "training": (
-        Made(
-            ("mbs", "gbs", "seq"),
-            (
-                "training.local_batch_size", "training.batch_size", "training.global_batch_size", "training.seq_len",
-                f"{P}pipeline_parallel_microbatch_size",
-            ),
-            _write_batch, _read_batch, "a rank's batch; of all micro-batches with a pipeline",
-        ),
-        Made(
-            ("precision",),
-            ("model.converters", "training.dtype", "training.mixed_precision_param", *(f"{name}.recipe_name" for name in FLOAT8),
-             "quantize.linear.mx.recipe_name"),
-            _write_precision, _read_precision, "bf16 where nothing is said",
-        ),
-        Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {}))),
+        BATCH,
+        PRECISION,
+        OFFLOAD,
         Words("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
     ),
     "parallelism": (
-        Made(
-            ("dp", "zero", "replicas"),
-            tuple(f"{P}{name}" for name in (DEGREES["replicate"], DEGREES["shard"], "fsdp_reshard_after_forward")),
-            _write_data, _read_data, "DDP (0), FSDP with weights that stay gathered (2) or not (3), HSDP",
-        ),
-        Same("tp", f"{P}tensor_parallel_degree", usual=1, always=True),
-        Same("cp", f"{P}context_parallel_degree", usual=1),
+        *DEGREES_OF,
         Words(
             "cp_kind",
             (("all-gather", {ROTATED: "allgather"}), ("ring", {ROTATED: "alltoall"})),
             (("all-gather", {f"{P}context_parallel_degree": ANY}),),
         ),
-        Same("pp", f"{P}pipeline_parallel_degree", usual=1),
-        Made(
-            ("schedule", "vp", "chunks"),
-            tuple(
-                f"{P}{name}"
-                for name in (
-                    "pipeline_parallel_schedule", "pipeline_parallel_layers_per_stage", "module_fqns_per_model_part",
-                    "pipeline_parallel_module_fqns_per_model_part",
-                )
-            ),
-            _write_pipeline, _read_pipeline, "embedding and head weigh a layer each where modules are not listed",
-        ),
-        Same("ep", f"{P}expert_parallel_degree", usual=1),
         Words("tp_overlap", ((True, {f"{P}enable_async_tensor_parallel": True}), (False, {}))),
-        fixed(sp=True, etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
+        fixed(sp=True),
     ),
-    "recomputation": (
+    "recomputation": (AGAIN,),
+}
+PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
+    "model": (MODEL,),
+    "training": (
+        BATCH,
+        Words(
+            "precision",
+            (
+                ("fp8-rowwise", {"model.converters": "Float8LinearConverter"}),
+                ("mxfp8", {"model.converters": "MXFP8LinearConverter"}),
+                ("nvfp4", {"model.converters": "NVFP4LinearConverter"}),
+                ("bf16-pure", {"training.dtype": "bfloat16"}),
+                ("fp32", {"training.mixed_precision_param": "float32"}),
+                ("bf16", {"training.mixed_precision_param": "bfloat16"}),
+            ),
+            (("bf16", {}),),
+        ),
+        OFFLOAD,
+    ),
+    "parallelism": (
+        *DEGREES_OF,
         Made(
-            ("recompute", "recompute_every"),
-            ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
-            _write_again, _read_again, "every second layer where nothing is said",
+            ("sp",),
+            (f"{P}enable_sequence_parallel",),
+            lambda told: {} if told.get("sp", True) else {f"{P}enable_sequence_parallel": False},
+            lambda settings: {"sp": not is_off(settings.get(f"{P}enable_sequence_parallel", True))},
+            "on where nothing is said",
+        ),
+        fixed(cp_kind="all-gather"),
+    ),
+    "compile": (Words("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),),
+    "recomputation": (
+        Words(
+            "recompute",
+            (
+                ("full", {"activation_checkpoint": "FullAC"}),
+                ("per-op", {"activation_checkpoint": "SelectiveAC"}),
+                ("none", {"activation_checkpoint": "None"}),
+            ),
+            (("per-op", {}),),
         ),
     ),
-}  # fmt: skip
+}
 WHY: Final[Mapping[str, str]] = {
     "model": "no flavour of torchtitan that the catalogue knows has these sizes",
+    "mtp": "flavours come without multi-token prediction",
     "recompute": "whole layers are recomputed, or every second product; torch.compile decides on elementwise work",
     "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
     "etp": "experts are not cut (expert_tensor_parallel_degree of 2025 aside)",
@@ -324,6 +380,12 @@ WHY: Final[Mapping[str, str]] = {
     "grad_dtype": "gradients are reduced in float32",
     "schedule": "predicted are 1F1B, interleaved or not, GPipe and ZBV",
     "vp": "without interleaving a rank has one chunk",
+}
+PYTHON_WHY: Final[Mapping[str, str]] = {
+    "recompute_every": "activations are kept of all layers, of none, or of products",
+    "cp_kind": "keys and values are gathered",
+    "precision": "bf16, float32, float8 by rows, mxfp8 or nvfp4",
+    "vp": "Interleaved1F1B has two chunks where modules are not listed",
 }
 BESIDE: Final[Settings] = {"compile.enable": True, "training.steps": 1000}  # what the prediction takes for granted, and a length
 

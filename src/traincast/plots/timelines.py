@@ -1,6 +1,6 @@
 """A training step as it runs: a row for each device of the pipeline."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -90,7 +90,7 @@ def _panel(ax: Axes, found: Trace, window: Window, numbered: bool) -> None:
     looks: dict[tuple[Any, str], list[tuple[int, float, float]]] = {}
     for device, own in enumerate(found.by_device):
         chunks = sorted({one.chunk for one in own})
-        for one in _within(own, window):
+        for one in own:
             colour = _lighter(KINDS[one.kind][1], chunks.index(one.chunk) / max(len(chunks) - 1, 1))
             looks.setdefault((colour, ""), []).append((device, one.start, one.end))
             if numbered:
@@ -101,7 +101,8 @@ def _panel(ax: Axes, found: Trace, window: Window, numbered: bool) -> None:
             start = found.begin[device] + after.start
             looks.setdefault(_look(after.component), []).append((device, start, start + after.seconds))
     for (colour, hatch), spans in looks.items():
-        _bars(ax, colour, hatch, spans, edged=numbered)
+        shown = [span for span in spans if span[1] < window.end and span[2] > window.start and span[2] > span[1]]
+        _bars(ax, colour, hatch, shown, edged=numbered)
     ax.set(xlim=window, ylim=(found.timeline.pp - 0.5, -0.5))
     ax.set_yticks(range(0, found.timeline.pp, 1 + (found.timeline.pp - 1) // 16))
     ax.tick_params(which="both", labelsize=7, width=0.6)
@@ -109,13 +110,8 @@ def _panel(ax: Axes, found: Trace, window: Window, numbered: bool) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def _within(own: Iterable[Pass], window: Window) -> list[Pass]:
-    """Passes of which something is in a window."""
-    return [one for one in own if one.end > window.start and one.start < window.end and one.end > one.start]
-
-
 def _bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float, float]], edged: bool) -> None:
-    """Bars of one look; an image where there are more than a reader can tell apart."""
+    """Bars of one look; an image where they stand too close for edges."""
     half = FULL / 2
     corners = [[(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans]
     look: dict[str, Any] = {
@@ -124,13 +120,13 @@ def _bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float,
         "linewidths": 0.3 if edged else 0.0,
         "hatch": hatch or None,
     }
-    ax.add_collection(PolyCollection(corners, **look, rasterized=not edged and len(spans) > 500), autolim=False)
+    ax.add_collection(PolyCollection(corners, **look, rasterized=not edged and not hatch), autolim=False)
 
 
 def _number(ax: Axes, one: Pass, window: Window, colour: Any) -> None:
     """The number of a pass's micro-batch, where it has room."""
     width = (min(one.end, window.end) - max(one.start, window.start)) / window.seconds * DRAWN
-    if width >= DIGIT * len(str(one.microbatch)):
+    if one.end > one.start and width >= DIGIT * len(str(one.microbatch)):
         light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
         middle = (max(one.start, window.start) + min(one.end, window.end)) / 2
         look: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": TINY, "color": BLACK if light else "white"}

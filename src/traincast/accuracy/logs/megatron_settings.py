@@ -5,23 +5,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs.text import number, truth, whole
+from traincast.launch.megatron import ROWS
+from traincast.launch.megatron_forms import SHARDING as STAGES
+from traincast.launch.table import names_of
 
+FACTS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
+ELSEWHERE: Final = {"seq": ("sequence_length",), "ep": ("moe_expert_parallel_size",)}  # names of NeMo
 WHOLE: Final = {  # column -> names it has had; the first that is set
-    "layers": ("num_layers",),
-    "hidden": ("hidden_size",),
-    "heads": ("num_attention_heads",),
-    "ffn": ("ffn_hidden_size",),
-    "seq": ("seq_length", "encoder_seq_length", "sequence_length"),
-    "vocab": ("padded_vocab_size", "vocab_size"),
+    **{column: (*names_of(ROWS, column), *ELSEWHERE.get(column, ())) for column in FACTS},
+    "vocab": ("padded_vocab_size", "vocab_size"),  # a log says both
     "gpus": ("world_size",),
-    "tp": ("tensor_model_parallel_size", "model_parallel_size"),
-    "pp": ("pipeline_model_parallel_size",),
-    "cp": ("context_parallel_size",),
-    "ep": ("expert_model_parallel_size", "moe_expert_parallel_size"),
-    "mbs": ("micro_batch_size",),
-    "gbs": ("global_batch_size",),
 }
-SHARDING: Final = {"no_shard": "0", "optim": "1", "optim_grads": "2", "optim_grads_params": "3"}
+SHARDING: Final = {name: str(stage) for stage, name in STAGES.items()}
 
 
 def cells(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from traincast.accuracy.logs.devices import accelerator
 from traincast.accuracy.logs.runs import Step, last_run, timed, training_rows
 from traincast.accuracy.logs.tables import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole
+from traincast.launch.torchtitan import DEGREES as SETTINGS
+from traincast.launch.torchtitan import MODELS
 
 SIGNS: Final = r"\bstep:\s*\d+\s+loss:.*tps:"
 STARTS: Final = r"Starting job:|Training starts at step|Running with (?:args|configs?):"
@@ -21,24 +23,8 @@ BATCHES: Final = re.compile(
 )
 DEVICE: Final = re.compile(r"capacity: (.+?) with ([\d.]+)GiB memory")
 SIZES: Final = (16, 24, 32, 40, 64, 80, 96, 141, 192)  # memory of accelerators that differ in nothing else of their name [GB]
-MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
-    ("llama3", "8B"): "llama-3-8b",
-    ("llama3", "70B"): "llama-3-70b",
-    ("llama3", "405B"): "llama-3.1-405b",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    ("qwen3", "8B"): "qwen3-8b",
-    ("qwen3", "32B"): "qwen3-32b",
-    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
-}
 DEGREES: Final = {  # column -> names of its degree: in the settings, and of a mesh
-    "tp": ("tensor_parallel_degree", "tp"),
-    "cp": ("context_parallel_degree", "cp"),
-    "pp": ("pipeline_parallel_degree", "pp"),
-    "ep": ("expert_parallel_degree", "ep"),
-    "replicate": ("data_parallel_replicate_degree", "dp_replicate"),
-    "shard": ("data_parallel_shard_degree", "dp_shard"),
+    column: (name, f"dp_{column}" if column in ("replicate", "shard") else column) for column, name in SETTINGS.items()
 }
 
 

@@ -1,0 +1,47 @@
+"""The page on the command line: what `--help` prints, command by command."""
+
+import contextlib
+import io
+import os
+
+from traincast.cli import main
+from traincast.cli.manual import SECTIONS
+
+INTRO = """# Command line
+
+`traincast COMMAND --help` prints what stands here. What is wrong with a command line or a file is told all at once, with exit code
+2; exit code 1 means that nothing fits, and 130 that the command was interrupted. With `--json` each command prints one JSON object
+([keys, units and schemas](json.md)). Files are written whole or not at all, into folders that are made where they are missing, and
+never over others without `--force`.
+
+## Completion
+
+Commands, options, choices and the names of the catalogue are completed with the tabulator key:
+
+    traincast completion bash > ~/.local/share/bash-completion/completions/traincast
+    traincast completion zsh > ~/.zfunc/_traincast       # with fpath+=~/.zfunc before compinit in ~/.zshrc
+    traincast completion fish > ~/.config/fish/completions/traincast.fish
+
+"""
+
+
+def printed(*arguments: str) -> str:
+    """What a command prints on a page of 80 columns."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "80"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            main(arguments)
+    finally:
+        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
+    return out.getvalue()
+
+
+def page() -> str:
+    """The page."""
+    text = INTRO
+    for title, names in SECTIONS.items():
+        text += f"## {title}\n\n"
+        for name in names:
+            text += f"### traincast {name}\n\n```text\n{printed(name, '--help')}```\n\n"
+    return text
