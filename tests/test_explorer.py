@@ -343,6 +343,52 @@ def test_a_full_server_says_so():
     assert "busy" in got[2].json()["error"]["message"]
 
 
+def test_a_slider_does_not_wait_behind_explanations():
+    async def order():
+        pool, done = Pool(workers=2), []
+
+        async def ask(name, kind, content):
+            assert (await pool.answer(kind, json.dumps(content)))[0] == 200
+            done.append(name)
+
+        try:
+            await pool.ready("model", "{}")
+            slow = [ask(f"scaling {top}", "scaling", SMALL | {"top": top}) for top in (1, 2)]
+            await asyncio.gather(*slow, ask("search", "search", SMALL))
+        finally:
+            pool.close()
+        return done
+
+    assert asyncio.run(order())[0] == "search"
+
+
+def test_answers_are_kept():
+    async def twice():
+        pool = Pool(workers=1)
+        first = await pool.answer("model", "{}")
+        pool.close()
+        return first, await pool.answer("model", "{}")  # there is no worker any more
+
+    first, again = asyncio.run(twice())
+    assert first == again
+
+
+def test_what_nobody_waits_for_is_not_begun():
+    async def left():
+        return True
+
+    async def told():
+        pool = Pool(workers=1)
+        try:
+            return await asyncio.gather(
+                pool.answer("catalog", "{}"), pool.answer("model", "{}", left), pool.answer("system", "{}", left)
+            )
+        finally:
+            pool.close()
+
+    assert [status for status, _ in asyncio.run(told())] == [200, 503, 503]
+
+
 @pytest.fixture
 def served(tmp_path):
     """A server as it is started from the command line: its process and what it tells."""

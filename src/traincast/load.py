@@ -319,7 +319,9 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
         _refuse_other_file("system", str(name_or_path))
-        raise unknown("system", str(name_or_path), system_names(), hint="any N in <gpu>-nvs<N>")
+        having = ", ".join(systems_with(str(name_or_path)))
+        hint = f"that is an accelerator; systems with it: {having}" if having else "any N in <gpu>-nvs<N>"
+        raise unknown("system", str(name_or_path), system_names(), hint)
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
     return document

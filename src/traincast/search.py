@@ -26,6 +26,7 @@ from traincast.load import as_model, as_system, load_model
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.ranking import near_the_best
+from traincast.shown import Shown
 from traincast.space import enumerate_space
 
 Objective = Literal["time", "throughput", "cost", "memory"]
@@ -35,7 +36,7 @@ ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itsel
 
 
 @dataclass(frozen=True, repr=False)
-class Found:
+class Found(Shown):
     """Result of a search on one number of GPUs."""
 
     model: Model
@@ -131,7 +132,7 @@ class Found:
             np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
             for name in ("memory", "least", "fitting")
         )
-        order = np.lexsort((layout, which, least, memory))
+        order = np.lexsort((least, memory))  # a stable order: ties stay as enumerated
         faster = least[order] < np.minimum.accumulate(np.r_[np.inf, least[order][:-1]])
         best = order[faster][::-1]
         return list(zip(which[best].tolist(), layout[best].tolist(), strict=True))

@@ -68,7 +68,7 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
 
     def visit(query: str = "", *, refused: bool = False, complete: bool = True, **options):
         context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
-        context.set_default_timeout(15000)
+        context.set_default_timeout(60000)  # a machine that does other things as well
         context.add_init_script(VIOLATIONS)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.rstrip("/"))
         page = context.new_page()

@@ -1,11 +1,14 @@
 """Two plans side by side, and what can be taken along: commands, Python, the table, figures."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
+
+import pytest
 
 import traincast as tc
 from browsing import SMALL, asked, complete, found, label, step
@@ -81,3 +84,30 @@ def test_table_and_figures_as_files(opened):
         assert {"class", "style"}.isdisjoint({key for one in root.iter() for key in one.attrib})
         fills = {one.get("fill") for one in root.iter() if one.tag.endswith(("rect", "path", "circle"))}
         assert len(fills) >= 2
+
+
+def test_the_timeline_is_the_traces(opened):
+    page = opened(f"{SMALL}&pp=4&tp=2")
+    complete(page)
+    trace = tc.trace(found(locks={"pp": 4, "tp": 2}).best[1])
+    assert f"4 devices, {trace.microbatches} micro-batches" in page.locator("#timeline .says").inner_text()
+    page.locator("#timeline details").click()
+    cells = page.locator("#timeline tbody tr").first.locator("td").all_inner_texts()
+    told = [seconds for seconds in trace.totals_of(0).values() if seconds > 1e-4 * trace.step_seconds]
+    assert [float(cell) for cell in cells] == pytest.approx(told, rel=5e-3)
+    lane = page.locator("#timeline svg").bounding_box()
+    page.mouse.move(lane["x"] + 60, lane["y"] + 8)
+    assert re.match(r"forward of micro-batch \d+\nstage 1, ", page.locator("#timeline .tip").inner_text())
+    page.get_by_role("button", name="4×").click()
+    assert page.locator("#timeline svg").bounding_box()["width"] > 3 * lane["width"]
+
+
+def test_flags_of_a_framework(opened):
+    page = opened(f"{SMALL}&tp=2&pp=2")
+    complete(page)
+    page.locator("#take-what").select_option("best")
+    page.locator("#take-as option[value='launch: megatron']").wait_for(state="attached")
+    page.locator("#take-as").select_option("launch: megatron")
+    text = page.locator("#take-text").inner_text()
+    assert re.search(r"--tensor-model-parallel-size[ =]2\b", text)
+    assert re.search(r"--pipeline-model-parallel-size[ =]2\b", text)

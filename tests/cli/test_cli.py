@@ -237,6 +237,7 @@ def test_a_plan_that_does_not_fit(run):
 WRONG = {
     "plan gpt3-1x --system h200-nvs8 --gpus 8": ("unknown model 'gpt3-1x'", "gpt3-1t"),
     "plan gpt3-1t --system h200nvs8 --gpus 8": ("unknown system 'h200nvs8'", "h200-nvs8"),
+    "plan gpt3-1t --system h100-sxm-80 --gpus 8": ("unknown system 'h100-sxm-80'", "systems with it: aws-p5, azure"),
     "plan gpt3-1t --system h200-nvs8 --gpus -8": ("gpus = -8", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 0": ("gpus = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 2.5": ("--gpus", "whole number"),

@@ -25,6 +25,7 @@ ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "mod
 FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
 FIRST_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 RETRY_SECONDS: Final = 1
+HERE: Final = ("127.0.0.1", "::1")  # who asks from this machine
 JSON: Final = "application/json"
 DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 
@@ -152,7 +153,7 @@ def _post(kind: str) -> Callable[[Request], Awaitable[Response]]:
 
     async def endpoint(request: Request) -> Response:
         content = await _content(request)
-        return _json(request, *await request.app.state.pool.answer(kind, _text(content)))
+        return _json(request, *await request.app.state.pool.answer(kind, _text(content), request.is_disconnected))
 
     return endpoint
 
@@ -184,11 +185,12 @@ def _json(request: Request, status: int, body: bytes) -> Response:
 
 
 def _sent(request: Request, body: Body) -> Response:
-    """A body, compressed where it is wanted; only its tag where the browser has it already."""
+    """A body, compressed where it goes over a network; only its tag where the browser has it already."""
     headers = {"ETag": body.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if body.etag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
-    packed = body.compressed if "gzip" in request.headers.get("accept-encoding", "") else None
+    far = request.client is None or request.client.host not in HERE
+    packed = body.compressed if far and "gzip" in request.headers.get("accept-encoding", "") else None
     if packed is None:
         return Response(body.content, 200, headers, body.media_type)
     return Response(packed, 200, headers | {"Content-Encoding": "gzip"}, body.media_type)

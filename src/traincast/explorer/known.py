@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from traincast.advice import label
 from traincast.assumptions import CALIBRATED, PRESETS
 from traincast.choices import STRATEGIES
 from traincast.columns import COLUMNS
@@ -27,7 +28,7 @@ def catalog() -> dict[str, Any]:
     """Everything a search can be asked, by name."""
     presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
     components = {
-        kind: [{"name": name, "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
+        kind: [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
         for kind in ("time", "memory")
     }
     return {

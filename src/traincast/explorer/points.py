@@ -10,6 +10,7 @@ from traincast.explorer.limits import MOST_POINTS
 from traincast.plan import Plan
 from traincast.search import Found
 
+USUAL: Final = Plan()
 DIGITS: Final = 5  # of what is only drawn
 
 
@@ -18,8 +19,9 @@ def sample(found: Found) -> dict[str, Any]:
 
     They are those of rank 1, 2, … r, … with r in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
-    which, layout, seconds, _ = _every(found)
-    order = np.lexsort((layout, which, seconds))
+    which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
+    layout, seconds = (np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least"))
+    order = np.argsort(seconds, kind="stable")
     ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
     picked = order[ranks]
     return _points(found, which[picked], layout[picked])
@@ -29,13 +31,6 @@ def front(found: Found) -> dict[str, Any]:
     """Layouts that no other beats in both time and memory, fastest first."""
     rows = np.array(found.front(), np.int64).reshape(-1, 2)
     return _points(found, rows[:, 0], rows[:, 1])
-
-
-def _every(found: Found) -> tuple[Ints, Ints, Any, Any]:
-    """Outcome, layout, least time [s] and memory [byte] of all that fits."""
-    which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
-    columns = [np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least", "memory")]
-    return which, columns[0], columns[1], columns[2]
 
 
 def _points(found: Found, which: Ints, layout: Ints) -> dict[str, Any]:
@@ -58,18 +53,18 @@ def _points(found: Found, which: Ints, layout: Ints) -> dict[str, Any]:
 
 def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
     """Knobs and choices of columns of plans, row by row, as far as they differ from the default."""
-    usual = Plan()
     numbers = {
         name: np.broadcast_to(column, rows).astype(np.int64).tolist()
         for name, column in plans.numbers().items()
         if filled or not name.startswith("fast_")
     }
-    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(usual, name)}
-    alone = {name: numbers[name.removeprefix("fast_")] for name in numbers if name.startswith("fast_")}
-    return [
-        {name: column[i] for name, column in numbers.items() if (alone[name][i] if name in alone else column[i]) != 1} | choices
-        for i in range(rows)
-    ]
+    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(USUAL, name)}
+    for name in [name for name in numbers if name.startswith("fast_")]:  # who is alone has no placement
+        numbers[name] = [
+            1 if alone == 1 else n for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
+        ]
+    varied = {name: column for name, column in numbers.items() if any(one != 1 for one in column)}
+    return [{name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)]
 
 
 def _short(values: Any) -> list[float]:

@@ -1,5 +1,6 @@
 """A worker process: requests in, answers out, each a status and bytes of JSON. It can be ended at any time."""
 
+import gc
 import json
 import math
 import signal
@@ -29,6 +30,8 @@ def work(pipe: Connection) -> None:
         except EOFError:
             return
         pipe.send(respond(kind, text))
+        if not gc.get_freeze_count():
+            gc.freeze()  # what was imported and read for the first answer stays, and need not be looked through again
 
 
 def respond(kind: str, text: str) -> tuple[int, bytes]:

@@ -1,7 +1,7 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
 import { h } from "./dom.js";
-import { change, days, gib, number, percent, quantity, seconds } from "./format.js";
+import { change, days, gib, number, percent, seconds } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
 
@@ -89,7 +89,7 @@ function compared([a, b], components, capacity) {
     a.fits_probability === undefined
       ? null
       : [h("th", { scope: "row" }, "fits"), ...[a, b].map((one) => h("td", {}, percent(one.fits_probability))), h("td", {})],
-    row("token/s of a GPU", a.tokens_per_second_per_gpu, b.tokens_per_second_per_gpu, (value) => quantity(value, "token/s")),
+    row("token/s of a GPU", a.tokens_per_second_per_gpu, b.tokens_per_second_per_gpu, (value) => number(value, 4)),
     a.training_days === null ? null : row("the whole run", a.training_days, b.training_days, days),
     ...parts(a, b, components.time),
     ...knobs(a, b),

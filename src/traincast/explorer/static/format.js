@@ -73,7 +73,7 @@ export function change(share, digits = 2) {
 /** A large count, with its prefix: `70.6 G`. */
 export function large(value, digits = 3) {
   if (value === null || value === undefined) return "–";
-  const [size, letter] = value < 1e4 ? [1, ""] : prefix(value);
+  const [size, letter] = Math.abs(value) < 1e4 ? [1, ""] : prefix(value);
   return `${number(value / size, digits)}${letter && ` ${letter}`}`;
 }
 

@@ -7,6 +7,7 @@ import * as timeChart from "./charts/time.js";
 import { byId, h, swap } from "./dom.js";
 import { Figure } from "./figure.js";
 import { ask, look, Refused } from "./server.js";
+import * as theme from "./theme.js";
 
 const SETTLED = 120; // milliseconds without a change after which the slower figures are asked for
 const STALE = 250; // milliseconds after which a search under way is given up for a newer one
@@ -260,7 +261,7 @@ function choices() {
 
 /** Load the rest of the page behind the first drawing. */
 async function complete() {
-  const [plot, space, scaling, sensitivity, timeline, form, machine, plans, comparing, rejected, take, problems, theme, dialog] =
+  const [plot, space, scaling, sensitivity, timeline, form, machine, plans, comparing, rejected, take, problems, dialog] =
     await Promise.all(
       [
         "charts/plot",
@@ -275,13 +276,10 @@ async function complete() {
         "rejected",
         "take",
         "problems",
-        "theme",
         "dialog",
       ].map((name) => import(`/static/${name}.js`)),
     );
-  theme.prepare();
-  form.prepare(now.catalog, change);
-  await plot.load();
+  await plot.load(); // from here on nothing waits: what is wired finds everything else in its place
   Object.assign(later, { form, machine, plans, compare: comparing, rejected, take, problems });
   Object.assign(later, {
     space: new Figure("space", space),
@@ -289,6 +287,7 @@ async function complete() {
     sensitivity: new Figure("sensitivity", sensitivity),
     timeline: new Figure("timeline", timeline),
   });
+  form.prepare(now.catalog, change);
   form.render(now.state, null, now.catalog);
   form.facts(now.model, now.system);
   if (now.system) useSystem(now.system);
@@ -309,6 +308,7 @@ window.addEventListener("popstate", () => {
   renew();
 });
 
+theme.prepare();
 now.state = read(location.search, now.catalog);
 if (first.answer) drawn(first.answer);
 await painted();

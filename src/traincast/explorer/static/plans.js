@@ -51,7 +51,7 @@ export function ranking(answer, catalog, pins, toggle) {
       interval,
       h("td", {}, fixed(plan.memory_bytes / 2 ** 30)),
       known ? [h("td", {}, percent(plan.fits_probability))] : [],
-      h("td", {}, percent(mfu, 3)),
+      h("td", {}, mfu === undefined ? "–" : `${fixed(100 * mfu)}\u00a0%`),
       h("td", { class: "text" }, plan.strategy),
       knobs.map(([, cell]) => h("td", {}, cell(plan))),
     );
@@ -66,7 +66,7 @@ export function ranking(answer, catalog, pins, toggle) {
       h(
         "tr",
         {},
-        head.map((text) => h("th", { scope: "col" }, text)),
+        head.map((text) => h("th", { scope: "col", class: text === "strategy" ? "text" : null }, text)),
       ),
     ),
     h("tbody", {}, rows),

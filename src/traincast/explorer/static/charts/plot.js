@@ -22,3 +22,9 @@ export function plotted(options) {
   drawing.querySelectorAll("style").forEach((element) => element.remove());
   return drawing;
 }
+
+/** A logarithmic axis with a line and a number at every tick; Plot's own leaves some numbers out. */
+export function logAxis(label, ticks, text) {
+  const { Plot } = globalThis;
+  return [Plot.gridY(ticks), Plot.axisY(ticks, { text, tickSize: 0, label, labelArrow: "none" })];
+}

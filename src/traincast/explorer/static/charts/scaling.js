@@ -2,8 +2,8 @@
 
 import { table } from "../dom.js";
 import { legend } from "../figure.js";
-import { number, percent, quantity, whole } from "../format.js";
-import { plotted } from "./plot.js";
+import { large, number, percent, whole } from "../format.js";
+import { logAxis, plotted } from "./plot.js";
 import { logTicks } from "./ticks.js";
 
 const HEIGHT = 300;
@@ -39,27 +39,11 @@ export function draw({ rows, gpus }, width) {
     marginRight: 24,
     marginTop: 26,
     marginBottom: 38,
-    x: {
-      type: "log",
-      base: 2,
-      domain: [first.gpus / 1.15, last.gpus * 1.15],
-      ticks: some.map((row) => row.gpus),
-      tickFormat: (value) => (width > 420 || value === gpus ? whole(value) : quantity(value, "")),
-      tickSize: 0,
-      label: "GPUs →",
-      labelArrow: "none",
-    },
-    y: {
-      type: "log",
-      domain: [low, high],
-      ticks: logTicks(low, high),
-      tickFormat: (value) => quantity(value, "token/s").replace("token/s", "").trim(),
-      tickSize: 0,
-      grid: true,
-      label: "↑ token/s",
-      labelArrow: "none",
-    },
+    x: { type: "log", domain: [first.gpus / 1.15, last.gpus * 1.15], axis: null },
+    y: { type: "log", domain: [low, high], axis: null },
     marks: [
+      logAxis("↑ token/s", logTicks(low, high), (value) => large(value)),
+      Plot.axisX(named(some, width), { text: (value) => whole(value), tickSize: 0, label: "GPUs →", labelArrow: "none" }),
       Plot.line(ideal, { x: "gpus", y: "rate", className: "ideal" }),
       Plot.line(some, { x: "gpus", y: "tokens_per_second", className: "run" }),
       Plot.ruleX(
@@ -69,7 +53,7 @@ export function draw({ rows, gpus }, width) {
       Plot.dot(some, {
         x: "gpus",
         y: "tokens_per_second",
-        r: (row) => (row.gpus === gpus ? 6 : 4),
+        r: (row) => (row.gpus === gpus ? 5 : 3),
         fill: (row) => (row.gpus === gpus ? "var(--vermilion)" : "var(--blue)"),
       }),
       Plot.text(some.slice(1), {
@@ -93,6 +77,9 @@ export function draw({ rows, gpus }, width) {
     ]),
   ];
 }
+
+/** Numbers of GPUs for which there is room on the axis. */
+const named = (rows, width) => rows.map((row) => row.gpus).filter((_, i) => i % Math.ceil((48 * rows.length) / (width - 86)) === 0);
 
 /** Throughput between the limits of the step's time. */
 function limits({ step_seconds: middle, step_seconds_low: low, step_seconds_high: high, tokens_per_second: rate }) {

@@ -4,7 +4,7 @@ import { samePlan } from "../address.js";
 import { h, s, table } from "../dom.js";
 import { legend } from "../figure.js";
 import { gib, GIB, number, seconds, whole } from "../format.js";
-import { plotted } from "./plot.js";
+import { logAxis, plotted } from "./plot.js";
 import { logTicks } from "./ticks.js";
 import { tip } from "./tip.js";
 
@@ -46,17 +46,9 @@ export function draw({ answer, pins, pinned, toggle }, width) {
       labelArrow: "none",
       labelAnchor: "right",
     },
-    y: {
-      label: "↑ time of a step [s]",
-      type: "log",
-      domain: [low, high],
-      ticks: logTicks(low, high),
-      tickFormat: (value) => number(value),
-      tickSize: 0,
-      grid: true,
-      labelArrow: "none",
-    },
+    y: { type: "log", domain: [low, high], axis: null },
     marks: [
+      logAxis("↑ time of a step [s]", logTicks(low, high), (value) => number(value)),
       globalThis.Plot.ruleX([capacity], { className: "capacity" }),
       globalThis.Plot.dot(everything, {
         x: "memory",

@@ -84,7 +84,7 @@ function passes({ trace, x, rowHeight, lasts }) {
   };
   trace.devices.forEach((device, row) => {
     for (const [kind, chunk, , start] of device.passes)
-      bar(`pass p-${trace.kinds[kind]}${chunk % 2 ? " odd" : ""}`, row, start, lasts[chunk][kind]);
+      bar(`pass p-${trace.kinds[kind]}${Math.floor(chunk / trace.pp) % 2 ? " odd" : ""}`, row, start, lasts[chunk][kind]);
     for (const [component, start, length] of device.waits) if (component === "pp_comm") bar("pass c-pp_comm", row, start, length);
     for (const { component, start, seconds: length } of trace.after)
       bar(`pass ${component ? `c-${component}` : "p-none"}`, row, device.begin + start, length);
