@@ -301,17 +301,17 @@ def test_a_step_pays_a_share_of_the_start_up():
         ("send", "message_factor"),
     ],
 )
-def test_a_library_that_is_no_ring_takes_so_many_times_as_long(kind, factor, assumed):
-    """A factor of 1.7 on every term of one operation, latency and data alike, and on no other."""
+def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
+    """A factor of 1.7 is 1.7 times the data of one operation, and of no other."""
     group, V = Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))), np.array([1e3, 1e6, 1e9])
     system, slower = SYSTEMS["dgx-h100"], replace(assumed, **{factor: 1.7})
     for one in (*KINDS, "all-to-all", "send"):
-        expected = collective(one, V, group, system, assumed) * (1.7 if one == kind else 1.0)
+        expected = collective(one, V * (1.7 if one == kind else 1.0), group, system, assumed)
         assert collective(one, V, group, system, slower) == pytest.approx(expected, rel=1e-12)
 
 
 def test_gathering_and_scattering_may_differ_where_states_are_sharded():
-    """ZeRO-1 gathers as often as it scatters: a factor of 3 on one of them adds as much to its traffic as on the other."""
+    """ZeRO-1 gathers as often as it scatters, bf16 both: a factor on one of them adds as much to its traffic as on the other."""
     plan = tc.Plan(dp=16, zero=1, grad_dtype="16-bit")
 
     def sent(**factors):
@@ -319,5 +319,5 @@ def test_gathering_and_scattering_may_differ_where_states_are_sharded():
         return tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
 
     usual, gathered, scattered = sent(), sent(all_gather_factor=3.0), sent(reduce_scatter_factor=3.0)
-    assert gathered == pytest.approx(2 * usual)
-    assert scattered == pytest.approx(2 * usual)
+    assert gathered == pytest.approx(scattered)
+    assert gathered == pytest.approx(2 * usual, rel=0.02)  # latency aside

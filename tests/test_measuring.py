@@ -206,23 +206,23 @@ def test_a_network_is_found_from_synthetic_times():
     """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
     every = of("collectives")
     it = figures.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
-    true = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
+    true = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     seconds = predicted.collectives(it.rows, network.system_of(it, [true]), it.assumed(), ABOUT)
     again = figures.Figures(ABOUT, timed(every, seconds))
     (found,) = network.tiers(again)
     errors = told.errors(again, [found])
     assert max(one.mape for one in errors) < 0.03
-    assert found["bandwidth"] * found["efficiency"] == pytest.approx(2e9, rel=0.05)
-    assert found["launch"] == found["latency"] == pytest.approx(40e-6, rel=0.1)
+    assert (found["bandwidth"], found["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
+    assert (found["launch"], found["latency"]) == (0, pytest.approx(40e-6, rel=0.05))
     assert again.software == pytest.approx(FACTORS, rel=0.1)
 
 
 def test_a_ring_of_two_takes_alpha_and_beta():
-    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms; a start and two hops are 40 us each."""
+    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
     it = figures.Figures(ABOUT, rows, software={"collective_launch": 1.0})
-    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
-    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 120e-6)
+    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
+    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 80e-6)
 
 
 def synthetic():
@@ -245,7 +245,7 @@ def synthetic():
         rows += timed(of(family), predict(it.of(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
-    tier = network.one_protocol({"bandwidth": 2e9, "efficiency": 1.0, "latency": 40e-6})
+    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     rows += timed(
         of("collectives"), predicted.collectives(it.of("collectives"), network.system_of(it, [tier]), it.assumed(), ABOUT)
     )
@@ -316,8 +316,8 @@ def test_calibrate_reads_the_tables(written):
 def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
     assert machine_file.in_catalogue(about["device"]) == "h100-sxm-80"
-    found = {"matrix_sustained": 0.66}
-    file = machine_file.document("mine", about, [found] * 3, [], [{}] * 3, {"matrix_sustained"}, "2026-11-20")
+    it = figures.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
+    file = machine_file.document("mine", [it] * 3, [], "2026-11-20")
     assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
     assert file["accelerator"]["matrix_sustained"]["source"].endswith("as far as it can go, the times do not determine it")
     assert file["accelerator"]["hbm_bytes"]["value"] == "79.16 GiB"  # 85e9 / 2^30
@@ -394,3 +394,49 @@ def test_a_folder_that_is_not_there_is_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(tc.InputError, match="file is no folder"):
         check_output(tmp_path / "file" / "mine.yaml", False, (".yaml",))
+
+
+GPU = ABOUT | {
+    "device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl", "ranks": 16,
+    "nodes": 2, "dtypes": ["bf16", "tf32"],
+}  # fmt: skip
+
+
+def test_gpus_of_the_catalogue_are_found_from_synthetic_times():
+    """Two nodes of 8 H100 as the engine tells them: shares of the data sheet's peaks, and both tiers with NCCL's protocols."""
+    every = tasks("cuda", GPU["dtypes"], 16, 2, 85e9)
+    known = {name: value for name, value in vars(tc.load_system("dgx-h100").accelerator).items() if isinstance(value, float)}
+    true = {"matrix_sustained": 0.65, "fp32_sustained": 0.7, "hbm_sustained": 0.88, "attention_fa2": 0.5, "attention_backward": 0.8}
+    it = figures.Figures(GPU, [Row(task, (1.0,)) for task in every], known=known, accelerator=true, kernel_seconds=3e-6)
+    node = {"bandwidth": 450e9, "efficiency": 0.8, "latency": 1e-6, "launch": 9e-6, "simple_latency": 12e-6, "ll_bandwidth": 150e9}
+    net = {"bandwidth": 50e9, "efficiency": 0.9, "latency": 5e-6, "launch": 15e-6, "simple_latency": 25e-6, "ll_bandwidth": 3e9}
+    predictions = {
+        "products": lambda rows: predicted.products(rows, it.gpu(), it.bare()),
+        "memory": lambda rows: predicted.memory(rows, it.gpu(), it.bare()),
+        "attention": lambda rows: predicted.attention(rows, it.gpu(), it.assumed()),
+        "collectives": lambda rows: predicted.collectives(rows, network.system_of(it, [node, net]), it.assumed(), GPU),
+        "copies": lambda rows: [5e-6 + row.task.sizes[0] / 50e9 for row in rows],
+        "dispatch": lambda rows: [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows],
+    }
+    rows = [row for family, tell in predictions.items() for row in timed([row.task for row in it.of(family)], tell(it.of(family)))]
+    again = figures.found(GPU, rows, known)
+    assert {name: again.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
+    assert again.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
+    assert again.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
+    assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(again.accelerator)  # the data sheet's
+    tiers = network.tiers(again)
+    errors = {one.kind: one.mape for one in told.errors(again, tiers) if one.family == "collectives" and one.kind != "p2p"}
+    assert max(errors.values()) < 0.1  # protocols that trade places are told apart only so well
+    assert [tier["bandwidth"] * tier["efficiency"] for tier in tiers] == pytest.approx([360e9, 45e9], rel=0.1)
+    file = machine_file.document("mine", [again] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
+    assert (file["network"][0]["size"], file["network"][1]["bandwidth"]["basis"]) == (8, "measured")
+
+
+def test_an_unknown_gpu_has_what_it_is_taken_for():
+    rows = timed([*of("products"), *of("memory"), *of("dispatch")], [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]))
+    it = figures.found(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
+    file = machine_file.document("mine", [it] * 3, [], "2026-11-20")
+    assert file["accelerator"]["vector_flops"]["basis"] == "assumed"
+    assert file["accelerator"]["fp32_flops"]["basis"] == "measured"
+    assert file["network"][0]["bandwidth"]["source"].startswith("one rank: no network was measured")
+    assert file["network"][0]["size"] == 1

@@ -190,8 +190,8 @@ class Assumptions:
         With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
         which issues collectives ahead of time.
     all_gather_factor, reduce_scatter_factor, all_to_all_factor, message_factor : float
-        Time of an all-gather, a reduce-scatter, an all-to-all and a message relative to what the formulas of rings and messages say
-        of the network: a library may copy more, or reduce in another way, where it does not gather or send as it sums up.
+        Data that an all-gather, a reduce-scatter, an all-to-all and a message move, relative to what the formulas of rings and
+        messages say: a library that is fitted by its all-reduces may copy more, or sum up in another way, in these.
     unfused_softmax_launches : float
         Operations more that the host issues in each direction where Megatron-LM's fused softmax does not work.
     microbatch_seconds : float

@@ -12,6 +12,7 @@ from traincast.units import many, seconds
 if TYPE_CHECKING:
     from traincast.measuring.measure import MeasuredMachine
 
+BUSY = 0.1  # spread of the samples of products that says that something else was at work: 0.01 to 0.03 if not
 FEW = 8  # problems that are told one by one
 
 
@@ -23,6 +24,9 @@ def print_measured(found: "MeasuredMachine", out: Console) -> None:
     out.print(Text(", ".join(filter(None, (where, about["driver"], f"host {about['host']}")))))
     counts = Counter(row.task.family for row in found.rows)
     out.print(Text("timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())))
+    if found.spread["products"] > BUSY:
+        wide = f"The middle half of a product's samples spreads over {found.spread['products']:.0%} of its time"
+        paragraphs([f"{wide}: the machine had other work. These are its figures beside it; else stop it, and use --force."], out)
     _figures(found, out)
     _errors(found, out)
     for task, problem in list(found.problems.items())[:FEW]:
@@ -73,7 +77,7 @@ def _errors(found: "MeasuredMachine", out: Console) -> None:
     paragraphs(
         [
             "Predicted over measured median, less 1, of kernels and collectives one by one; a training step also depends on how "
-            "they follow each other. Memory: kernels that move 1 MiB and more."
+            "they follow each other. Memory: kernels that move 1 MiB and more. Collectives are large from 256 KiB."
         ],
         out,
     )

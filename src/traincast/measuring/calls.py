@@ -52,7 +52,7 @@ def _product(task: Task, torch: Any, device: Any) -> Call:
     if task.dtype == "fp8":
         b, one = _random(torch, device, task.dtype, n, k).t(), torch.ones((), device=device)
         return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
-    torch.backends.cuda.matmul.allow_tf32 = task.dtype == "tf32"
+    torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
     b = _random(torch, device, task.dtype, k, n)
     out = torch.empty(m, n, device=device, dtype=a.dtype)
     return lambda: torch.mm(a, b, out=out)

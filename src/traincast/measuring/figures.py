@@ -26,7 +26,7 @@ RATES: Final = {  # peak -> its sustained share, and types of products
     "fp8_flops": ("fp8_sustained", ("fp8",)),
 }
 TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0)
-VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows: 4 of a V100, 7.4 of an H100
+VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows
 BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
 CACHES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
 SHARE: Final = (0.01, 1.0)
@@ -55,6 +55,8 @@ class Figures:
         What a kernel costs whatever its size, without what PyTorch keeps for backward [s].
     loose : set of str
         Figures that the times do not determine: at the bound of what they can be, or of no effect.
+    taken : dict of str to str
+        Figures that were not measured, and what they are taken from.
     """
 
     about: Mapping[str, Any]
@@ -65,6 +67,7 @@ class Figures:
     software: Values = field(default_factory=dict)
     kernel_seconds: float = 0.0
     loose: set[str] = field(default_factory=set)
+    taken: dict[str, str] = field(default_factory=dict)
 
     def of(self, family: str, *ops: str) -> list[Row]:
         """Rows of a family, all of them or those of some operations."""
@@ -137,6 +140,7 @@ def _peaks(it: Figures) -> None:
             it.accelerator[peak] = max(row.task.flops / row.at(it.percent) for row in rows)
     if "matrix_flops" not in {**it.known, **it.accelerator}:
         it.accelerator["matrix_flops"] = it.accelerator["fp32_flops"]
+        it.taken["matrix_flops"] = "that of products at 32 bits, for none were timed at 16"
 
 
 def _launches(it: Figures) -> None:
@@ -146,6 +150,7 @@ def _launches(it: Figures) -> None:
     if it.host:
         forward = each.get("forward", it.kernel_seconds)
         it.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
+        it.taken |= dict.fromkeys(("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time")
     else:
         it.software = {"launch_seconds": it.kernel_seconds} | ({"dispatch_seconds": each["forward"]} if "forward" in each else {})
 
@@ -156,14 +161,18 @@ def _memory(it: Figures) -> None:
     traffic = np.array([row.task.nbytes for row in rows])
     rates = traffic / it.seconds(rows)
     far, near = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
-    it.accelerator["hbm_bandwidth"] = it.known.get("hbm_bandwidth", far)
-    starts, bounds = [{"hbm_sustained": min(0.9 * far / it.accelerator["hbm_bandwidth"], 1.0)}], {"hbm_sustained": SHARE}
+    peak = it.known.get("hbm_bandwidth")
+    if peak is None:
+        it.accelerator["hbm_bandwidth"] = peak = far
+    starts, bounds = [{"hbm_sustained": min(0.9 * far / peak, 1.0)}], {"hbm_sustained": SHARE}
     if it.host:
         starts = [starts[0] | {"cache_bandwidth": near, "vector_flops": near, "cache_bytes": size} for size in CACHES]
         bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (CACHES[0] / 8, CACHES[-1] * 8)}
     else:
         rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
-        it.accelerator["vector_flops"] = it.known.get("vector_flops", it.accelerator["matrix_flops"] / VECTOR)
+        if "vector_flops" not in it.known:
+            it.accelerator["vector_flops"] = it.accelerator["matrix_flops"] / VECTOR
+            it.taken["vector_flops"] = f"{VECTOR} times less than the matrix units: 4 on a V100, 7.4 on an H100"
 
     def predict(values: Values) -> Floats:
         return predicted.memory(rows, it.gpu(**values), it.bare())
@@ -212,7 +221,10 @@ def _attention(it: Figures) -> None:
     bounds = dict.fromkeys((*own, "causal_skipping"), SHARE)
     bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
     if it.host:
-        it.software |= {"attention_start": 0.0, "attention_tail": 0.0}  # cores share rows evenly, and start them at no cost
+        it.software |= {"attention_start": 0.0, "attention_tail": 0.0}
+        it.taken |= dict.fromkeys(
+            ("attention_start", "attention_tail"), "threads share rows of queries evenly, and begin one after another"
+        )
 
     def predict(values: Values) -> Floats:
         software = {name: value for name, value in values.items() if name not in own}

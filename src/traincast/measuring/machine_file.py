@@ -1,6 +1,6 @@
 """The machine file: figures with unit, source, basis and spread, as `load_system` reads it."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from traincast.accuracy.logs.devices import accelerator as table_name
@@ -8,6 +8,7 @@ from traincast.accuracy.measurements import MACHINES
 from traincast.accuracy.parameters import accelerator_name
 from traincast.documents import known
 from traincast.load import load_system
+from traincast.measuring.figures import Figures
 from traincast.measuring.searched import Values
 from traincast.schema.entries import Entry
 from traincast.schema.systems import AcceleratorPart, MiddleTier
@@ -34,7 +35,7 @@ def own_name(about: Mapping[str, Any]) -> str:
     return f"{about['device']}, {about['threads']} thread{'s' if about['threads'] > 1 else ''}"
 
 
-def entries(part: type, spread: Sequence[Values], source: str, loose: Container[str] = ()) -> dict[str, Any]:
+def entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> dict[str, Any]:
     """Figures as a file writes them.
 
     Parameters
@@ -45,13 +46,16 @@ def entries(part: type, spread: Sequence[Values], source: str, loose: Container[
         Their values from medians, and from shorter and longer times [SI].
     source : str
         Where they come from.
-    loose : container of str
-        Figures that the times do not determine, which have no interval.
+    it : Figures
+        Says which of them the times do not determine, and which were not measured; those have no interval.
     """
     found = {}
     for name, value in spread[0].items():
-        values = [value] if name in loose else [one.get(name, value) for one in spread]
-        found[name] = _entry(_unit(part, name), values, source + LOOSE if name in loose else source)
+        alone = name in it.loose or name in it.taken
+        told = it.taken.get(name) or (source + LOOSE if name in it.loose else source)
+        found[name] = _entry(_unit(part, name), [value] if alone else [one.get(name, value) for one in spread], told)
+        if name in it.taken:
+            found[name]["basis"] = "assumed"
     return found
 
 
@@ -75,46 +79,39 @@ def _unit(part: type, name: str) -> str:
     return str(next((one.unit for one in kinds if isinstance(one, type) and issubclass(one, Entry)), ""))
 
 
-def document(
-    name: str,
-    about: Mapping[str, Any],
-    accelerator: Sequence[Values],
-    tiers: Sequence[Sequence[Values]],
-    software: Sequence[Values],
-    loose: Container[str],
-    day: str,
-) -> dict[str, Any]:
+def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Values]], day: str) -> dict[str, Any]:
     """Content of a machine file.
 
     Parameters
     ----------
     name : str
         Name of the machine.
-    about : mapping
-        What it says of itself.
-    accelerator, software : sequence of dict of str to float
-        Figures of the accelerator and of `Assumptions`: from medians, and from shorter and longer times [SI].
+    spread : sequence of Figures
+        Its figures from medians, and from shorter and longer times.
     tiers : sequence of sequence of dict of str to float
-        The same of each tier of the network that was measured; none with one rank.
-    loose : container of str
-        Figures that the times do not determine.
+        The same of each tier of the network that was measured; none with one rank [SI].
     day : str
         When.
     """
+    it, about = spread[0], spread[0].about
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
     own = in_catalogue(str(about["device"]))
     base: dict[str, Any] = (known("accelerators", own) or {}) if own else {"name": own_name(about), "source": source}
     told = {"hbm_bytes": float(about["memory_bytes"])}
-    base |= entries(AcceleratorPart, [told | one for one in accelerator], source, loose)
+    base |= entries(AcceleratorPart, [told | one.accelerator for one in spread], source, it)
     base["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
-    network = [entries(MiddleTier, one, source, loose) for one in tiers]
+    network = [entries(MiddleTier, one, source, it) for one in tiers]
     if not network:
         network = [_nothing("one rank: no network was measured; write in what joins yours")]
     if len(network) < 2:
         network.append({key: entry | {"source": ALIKE, "basis": "assumed"} for key, entry in network[0].items()})
     named = [{"name": _inside(about)} | network[0] | {"size": max(ranks // nodes, 1)}, {"name": "between nodes"} | network[1]]
-    stacks = [{"stack": stack} | entries(object, software, source, loose) for stack in STACKS if stack in stack_names()]
+    stacks = [
+        {"stack": stack} | entries(object, [one.software for one in spread], source, it)
+        for stack in STACKS
+        if stack in stack_names()
+    ]
     title = f"{about['device']}, {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}, measured on {day}"
     return {"name": name, "title": title, "source": source, "accelerator": base, "network": named, "software": stacks}
 

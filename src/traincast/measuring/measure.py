@@ -8,6 +8,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from traincast.accuracy.fitting import least_squares
 from traincast.accuracy.recorded import write_system
 from traincast.errors import InputError, Mistakes, not_whole
@@ -62,11 +64,19 @@ class MeasuredMachine:
     def __repr__(self) -> str:
         return f"<{self.document['title']}: {len(self.rows)} rows>"
 
+    @property
+    def spread(self) -> dict[str, float]:
+        """By family the median width of the middle half of the samples, relative to their median."""
+        families = dict.fromkeys(row.task.family for row in self.rows)
+        widths = {one: [row.width for row in self.rows if row.task.family == one] for one in families}
+        return {str(family): float(np.median(some)) for family, some in widths.items()}
+
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
         return {
             "machine": dict(self.about),
             "rows": dict(Counter(row.task.family for row in self.rows)),
+            "spread": self.spread,
             "errors": [one.to_dict() for one in self.errors],
             "problems": dict(self.problems),
             "files": [str(one) for one in self.files],
@@ -168,8 +178,7 @@ def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[s
     known = _figures(name) if name else {}
     spread = [found(about, rows, known, percent) for percent in PERCENT]
     network = [tiers(one) for one in spread]
-    accelerator, software = [one.accelerator for one in spread], [one.software for one in spread]
-    file = document(path.stem, about, accelerator, list(zip(*network, strict=True)), software, spread[0].loose, day)
+    file = document(path.stem, spread, list(zip(*network, strict=True)), day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
     return MeasuredMachine(about, tuple(rows), problems, file, errors(spread[0], network[0]), (path, *tables))

@@ -14,6 +14,12 @@ from traincast.measuring.rows import Row, where
 from traincast.measuring.searched import Values
 
 BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+ONE_PROTOCOL: Final = {
+    "efficiency": "bandwidth is what all-reduces reach",
+    "launch": "part of its hops with gloo",
+    "simple_latency": "gloo has one protocol, which latency is of: longer, so that no other is chosen",
+    "ll_bandwidth": "gloo has one protocol: all of the bandwidth",
+}
 NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
 FACTORS: Final = {
     "allgather": "all_gather_factor",
@@ -60,7 +66,7 @@ def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Figures of one tier, those inside it known."""
     main = [row for row in rows if row.task.op in BUS]
     if it.about["backend"] == "gloo":
-        return _ring(it, rows, main, inner)
+        return _ring(it, rows, inner)
     peak, least = _best(main, it), min(row.at(it.percent) for row in main)
     start = {"efficiency": 0.7, "launch": least / 2, "latency": least / 4, "simple_latency": least, "ll_bandwidth": peak / 2}
     bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS) | {
@@ -75,45 +81,27 @@ def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     return {"bandwidth": peak} | it.fitted(main, predict, start, bounds)
 
 
-def _ring(it: Figures, rows: Sequence[Row], main: Sequence[Row], inner: Sequence[Values]) -> Values:
-    """Alpha and beta of a ring, and what operations other than all-reduce take relative to it.
-
-    The search begins at a line for each operation; an all-reduce of two ranks starts, and has two hops.
-    """
-    peak = _best(main, it)
-    lines = {op: _line(it, [row for row in rows if row.task.op == op]) for op in dict.fromkeys(row.task.op for row in rows)}
-    summed = lines.get("allreduce") or next(iter(lines.values()))
-    start = {"efficiency": min(1 / (summed["per_byte"] * peak), 1.0), "latency": summed["start"] / 3}
-    factors = {FACTORS[op]: line["per_byte"] / summed["per_byte"] for op, line in lines.items() if op in FACTORS and not inner}
-    bounds = {"efficiency": SHARE, "latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0))
-    chosen = list(rows) if factors else list(main)
+def _ring(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
+    """Alpha of all operations, beta of all-reduces, and the data that other operations move relative to a ring with those."""
+    carried, times = np.array([_carried(row, it) for row in rows]), it.seconds(rows)
+    factors = [FACTORS[op] for op in FACTORS if not inner and any(row.task.op == op for row in rows)]
 
     def predict(values: Values) -> Floats:
-        tier = {name: value for name, value in values.items() if name not in factors}
         software = {name: values[name] for name in factors}
-        system = system_of(it, [*inner, one_protocol({"bandwidth": peak} | tier)])
-        return predicted.collectives(chosen, system, replace(it.assumed(), **software), it.about)  # type: ignore[arg-type]
+        system = system_of(it, [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})])
+        return predicted.collectives(rows, system, replace(it.assumed(), **software), it.about)  # type: ignore[arg-type]
 
-    values = it.fitted(chosen, predict, start | factors, bounds)
-    it.software |= {name: values.pop(name) for name in factors}
-    return one_protocol({"bandwidth": peak} | values)
-
-
-def _line(it: Figures, rows: Sequence[Row]) -> Values:
-    """Start [s] and time of a byte on the busiest link [s] of one operation."""
-    carried = np.array([_carried(row, it) for row in rows])
-    times = it.seconds(rows)
-    start = {"start": float(times.min()), "per_byte": float(np.min(times / carried))}
-    return it.fitted(rows, lambda values: values["start"] + values["per_byte"] * carried, start, {})
+    start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(factors, 1.0)
+    tier = it.fitted(rows, predict, start, {"latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0)))
+    it.software |= {name: tier.pop(name) for name in factors}
+    it.taken |= ONE_PROTOCOL
+    return one_protocol(tier)
 
 
 def one_protocol(tier: Values) -> Values:
-    """A tier whose only protocol is that of low latency, with all of the bandwidth; to start costs as much as a hop."""
-    return tier | {
-        "launch": tier["latency"],
-        "simple_latency": NEVER * tier["latency"],
-        "ll_bandwidth": tier["bandwidth"] * tier["efficiency"],
-    }
+    """A tier whose only protocol is that of low latency, with all of the bandwidth; what it costs to start is part of its hops."""
+    hop, reached = tier["latency"], tier["bandwidth"]
+    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": NEVER * hop, "ll_bandwidth": reached}
 
 
 def system_of(it: Figures, figures: Sequence[Values]) -> System:

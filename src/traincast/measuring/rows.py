@@ -47,6 +47,11 @@ class Row:
         """The time that so many percent of the samples are below [s]."""
         return float(np.percentile(self.samples, percent))
 
+    @property
+    def width(self) -> float:
+        """Width of the middle half of the samples, relative to their median."""
+        return (self.at(75) - self.at(25)) / self.at(50)
+
 
 def gemm(row: Row) -> Gemm:
     """The product of a row, as tables of products have it."""

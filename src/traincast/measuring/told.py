@@ -14,6 +14,8 @@ from traincast.measuring.rows import Row
 from traincast.measuring.searched import Values
 
 LARGE: Final = 2.0**20  # traffic of a kernel that is bound by memory, not by its start [byte]
+LONG: Final = 2**18  # of a collective that is bound by bandwidth [byte]
+WHOLE: Final = "all"
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,13 @@ def errors(it: Figures, network: Sequence[Values]) -> tuple[Error, ...]:
 
 def _by_kind(family: str, rows: Sequence[Row], wrong: Floats) -> list[Error]:
     """Errors of each kind of a family, and of all of it."""
-    kinds = [row.task.dtype if family == "products" else row.task.op for row in rows]
+    kinds = [{row.task.dtype if family == "products" else row.task.op, WHOLE} for row in rows]
+    for row, some in zip(rows, kinds, strict=True):
+        if family == "collectives":
+            some.add("small" if row.task.sizes[0] < LONG else "large")
     found = []
-    for kind in (*dict.fromkeys(kinds), "all"):
-        own = np.array([kind in (one, "all") for one in kinds])
+    for kind in sorted({kind for some in kinds for kind in some}, key=lambda one: (one == WHOLE, one in ("small", "large"), one)):
+        own = np.array([kind in some for some in kinds])
         worst = rows[int(np.argmax(np.abs(wrong) * own))].task.key
         found.append(Error(family, kind, int(own.sum()), float(np.mean(np.abs(wrong[own]))), float(np.mean(wrong[own])), worst))
     return found

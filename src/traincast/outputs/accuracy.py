@@ -140,13 +140,16 @@ MEASURED = record(
             },
         ),
         "rows": by_name("how many things were timed, by family", whole("rows")),
+        "spread": by_name(
+            "width of the middle half of the samples relative to their median, by family", number("median over rows")
+        ),
         "errors": listed(
             "how well the machine file tells its own tables",
             record(
                 "errors of predicted times, relative to measured medians",
                 {
                     "family": text("what was timed"),
-                    "kind": text("type of products, operation of anything else, or all"),
+                    "kind": text("type of products, operation of anything else; small and large collectives (256 KiB); or all"),
                     "rows": whole("how many"),
                     "mape": number("mean absolute error"),
                     "bias": number("mean error"),

@@ -47,8 +47,7 @@ def collective(
         Data over the slowest tier, and one latency per hop; 0 for a group of one [s].
     """
     if kind == "all-to-all":
-        seconds = all_to_all(V, members, system, assumed, copies)
-        return seconds if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * seconds
+        return all_to_all(V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V, members, system, assumed, copies)
     if kind == "send":
         return _neighbour(V, members, system, assumed)
     return line(kind, members, system, assumed).seconds(V)
@@ -76,9 +75,9 @@ class Line(NamedTuple):
         """Time in which a volume V streams over the slowest link, without latency [s]."""
         return V * self.per_byte
 
-    def scaled(self, factor: Column) -> "Line":
-        """So many times as long."""
-        return Line(factor * self.hops, factor * self.per_byte)
+    def moving(self, factor: Column) -> "Line":
+        """The same with so many times the data."""
+        return Line(self.hops, factor * self.per_byte)
 
 
 Curve = Line | Protocols
@@ -91,7 +90,7 @@ def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpti
     """
     curve = _line(kind, members, system, assumed, data_parallel)
     factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(kind, 1.0)
-    return curve if factor == 1 else curve.scaled(factor)
+    return curve if factor == 1 else curve.moving(factor)
 
 
 def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
@@ -185,8 +184,7 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     Column
         Latency and V over the effective bandwidth [s].
     """
+    moved = V if assumed.message_factor == 1 else assumed.message_factor * V
     if assumed.protocols:
-        seconds = protocols.message(V, tier, inner, assumed.collective_launch)
-    else:
-        seconds = tier.latency + V / effective(tier)
-    return seconds if assumed.message_factor == 1 else assumed.message_factor * seconds
+        return protocols.message(moved, tier, inner, assumed.collective_launch)
+    return tier.latency + moved / effective(tier)

@@ -102,9 +102,9 @@ class Way(NamedTuple):
             stream = stream + self.root * root_V
         return self.start + stream
 
-    def scaled(self, factor: Column) -> "Way":
-        """So many times as long: every term is proportional to what is given here."""
-        return Way(*(None if one is None else factor * one for one in self))  # type: ignore[arg-type]  # the first two are given
+    def moving(self, factor: Column) -> "Way":
+        """The same with so many times the data."""
+        return Way(self.start, factor * self.per_byte, None if self.root is None else np.sqrt(factor) * self.root, self.hops)
 
 
 class Protocols(NamedTuple):
@@ -130,9 +130,9 @@ class Protocols(NamedTuple):
         """Time in which a volume V streams over the slowest link of a ring, without latency [s]."""
         return V * self.ways[1].per_byte
 
-    def scaled(self, factor: Column) -> "Protocols":
-        """So many times as long."""
-        return Protocols(factor * self.launch, tuple(way.scaled(factor) for way in self.ways))
+    def moving(self, factor: Column) -> "Protocols":
+        """The same with so many times the data."""
+        return Protocols(self.launch, tuple(way.moving(factor) for way in self.ways))
 
 
 class _Path(NamedTuple):
