@@ -213,8 +213,13 @@ function keep(patch) {
   now.state = blank({ ...now.state, ...patch });
   if (now.state.view !== "best" && "ab".indexOf(now.state.view) >= now.state.pins.length) now.state.view = "best";
   history.pushState(null, "", address());
-  now.pinned = now.state.pins.map((pin) => now.pinned.find((one) => samePlan(one?.knobs ?? {}, pin)) ?? null);
+  matched();
   refresh();
+}
+
+/** What is known of each pinned plan, in the order of the pins. */
+function matched() {
+  now.pinned = now.state.pins.map((pin) => now.pinned.find((one) => samePlan(one?.knobs ?? {}, pin)) ?? null);
 }
 
 function refresh() {
@@ -305,6 +310,7 @@ async function complete() {
 
 window.addEventListener("popstate", () => {
   now.state = read(location.search, now.catalog);
+  matched();
   renew();
 });
 
