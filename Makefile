@@ -40,6 +40,7 @@ refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python docs/generate.py
+	$(BIN)/python examples/renew.py
 	$(BIN)/zensical build --clean --strict
 
 clean:  ## Remove what the targets built, but not .venv

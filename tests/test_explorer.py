@@ -362,6 +362,17 @@ def test_a_slider_does_not_wait_behind_explanations():
     assert asyncio.run(order())[0] == "search"
 
 
+def test_answers_are_kept():
+    async def twice():
+        pool = Pool(workers=1)
+        first = await pool.answer("model", "{}")
+        pool.close()
+        return first, await pool.answer("model", "{}")  # there is no worker any more
+
+    first, again = asyncio.run(twice())
+    assert first == again
+
+
 def test_what_nobody_waits_for_is_not_begun():
     async def left():
         return True

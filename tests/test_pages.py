@@ -1,13 +1,20 @@
 """Pieces of HTML, and reports: whatever a name holds, the page stays what it is."""
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 import traincast as tc
+from html_pages import Page as Reader
 from html_pages import read
 from traincast.pages import estimates, searches
+from traincast.pages.cards import CARDS
 from traincast.pages.markup import Html, element, joined, linked
 from traincast.pages.page import Page, write
 from traincast.pages.parts import Section, table
+from traincast.units import seconds
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
 
@@ -81,3 +88,56 @@ def test_columns_of_plans_make_no_report():
     est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=16, dp=16, fast_tp=8).columns(), gbs=4096)
     with pytest.raises(tc.InputError, match="columns of plans"):
         estimates.page(est)
+
+
+@pytest.fixture(scope="module")
+def results():
+    """One result of every kind that has a card, each with a figure that its card shows as it is told to people."""
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=8), gbs=64)
+    sweep = tc.study(["gpt3-175b"], ["h200-nvs8"], [64, 8], ["1d"], 64)
+    runs = Path(__file__).parents[1] / "examples" / "my_cluster" / "runs.csv"
+    judged, limits = tc.validate(runs), tc.limits("h100-sxm-80")
+    zero = tc.scaling("gpt-13b", "polaris", [8, 64], [2])[1][0]
+    fitted = tc.calibrate("dgx-h100", runs=[runs])
+    return {
+        "Estimate": (est, seconds(est.step_seconds)),
+        "Metrics": (tc.metrics(est), f"{tc.metrics(est).mfu['palm']:.1%}"),
+        "Results": (sweep, seconds(sweep.frame["step_seconds"].max())),
+        "Report": (judged, f"{judged.totals[0].mape:.1%}"),
+        "Limits": (limits, seconds(limits.clusters.seconds[0])),
+        "Scaling": (zero, seconds(zero.rows()[0]["iteration_seconds"])),
+        "Advice": (tc.advise(est), tc.advise(est).rules[0].here),
+        "Calibration": (fitted, f"{fitted.errors['after']:.1%}"),
+    }
+
+
+def test_results_show_themselves_in_notebooks(results, found):
+    """Well-formed pieces without anything from outside, under one class that their style is held to."""
+    shown = {name: (result._repr_html_(), figure) for name, (result, figure) in results.items()}
+    shown["Found"] = found._repr_html_(), seconds(found.best[1].step_seconds)
+    assert set(shown) == set(CARDS)
+    for text, figure in shown.values():
+        card = Reader(text)
+        assert card.problems == []
+        assert any(figure in said for tag in ("td", "p", "li") for said in card.said.get(tag, []))
+        assert card.of("div")[0] == {"class": "traincast"}
+        assert all(line.startswith((".traincast", "}")) for line in card.said["style"][0].splitlines())
+        assert not re.search(r"https?:|<script", text)
+        assert "url(" not in card.said["style"][0]
+    assert "&lt;script&gt;" in shown["Found"][0]
+
+
+def test_columns_of_plans_have_no_card():
+    plans = tc.Plans(tp=8.0, pp=np.array([16.0, 32.0]), dp=np.array([16.0, 8.0]), mbs=1.0, fast_tp=8.0)
+    est = tc.estimate("gpt3-1t", "h200-nvs8", plans, gbs=4096)
+    assert est._repr_html_() is None
+    assert tc.metrics(est)._repr_html_() is None
+
+
+def test_reports_from_python(found, tmp_path):
+    tc.write_html(found, tmp_path / "found.html")
+    assert "Training plan" in read((tmp_path / "found.html").read_text(encoding="utf-8")).said["p"]
+    with pytest.raises(tc.InputError, match="--force"):
+        tc.write_html(found, tmp_path / "found.html")
+    with pytest.raises(tc.InputError, match="must be a Found, an Estimate, Results or a Report"):
+        tc.write_html(found.model, tmp_path / "model.html")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
     from traincast.model import Model
+    from traincast.pages import write_html
     from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
     from traincast.results import Results
@@ -80,6 +81,7 @@ __all__ = [
     "system_names",
     "trace",
     "validate",
+    "write_html",
 ]
 
 
@@ -100,6 +102,7 @@ _HOME = {
     "plan": ["Plan", "Plans"],
     "executors": ["study"],
     "reproduce": ["reproduce"],
+    "pages": ["write_html"],
     "results": ["Results"],
     "scaling": ["scaling"],
     "accuracy.validate": ["validate"],

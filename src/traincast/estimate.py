@@ -23,6 +23,7 @@ from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import require
+from traincast.shown import Shown
 from traincast.stacks import on, resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
@@ -31,7 +32,7 @@ from traincast.units import GIB
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(Shown):
     """One training step of a plan, or of columns of plans.
 
     Figures are numbers for a `Plan` and columns for `Plans`.

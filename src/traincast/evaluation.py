@@ -5,10 +5,10 @@ but memory share their times.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,20 +16,15 @@ from traincast.assumptions import Assumptions
 from traincast.columns import Floats, Ints
 from traincast.costs import Costs, cost_part, time_part
 from traincast.hardware import System
-from traincast.memory import Footprint, devices_memory
 from traincast.model import Model
-from traincast.operations.base import Operation, total
-from traincast.operations.layers import parts
 from traincast.plan import Plan, Plans
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
 from traincast.stacks import on
-from traincast.stages import Stages
 from traincast.step import step
+from traincast.workload import BLOCK, layout_memory, work_of
 
-BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 OUT_OF_MEMORY: Final = "does not fit in memory"
-Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 CAPACITY: Final = "accelerator.hbm_bytes"
 
 
@@ -96,38 +91,6 @@ class Evaluation:
         return pair, fill, seconds
 
 
-def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
-    """Memory of every layout of a space.
-
-    Parameters
-    ----------
-    space, model, gbs, assumed : Space, Model, int, Assumptions
-        What is asked; `gbs` is the global batch [sequences].
-
-    Returns
-    -------
-    array, shape (layouts,)
-        Memory of the fullest rank [byte]. It is worked out once: machines do not matter to it.
-    """
-    key = model, gbs, assumed
-    if key not in space.known:
-        space.known[key] = _layout_memory(space.ready(assumed), model, gbs, assumed)
-    return np.asarray(space.known[key])
-
-
-def _layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
-    """Memory of every layout of a space that is ready [byte]."""
-    whole = parts(model, space.units, assumed)
-    held = {part: Footprint.of(operations, space.units) for part, operations in whole.items()}
-    used = np.empty(space.unit.shape)
-    for low in range(0, len(used), BLOCK):
-        rows = slice(low, low + BLOCK)
-        here = {part: one.take(space.unit[rows]) for part, one in held.items()}
-        each = devices_memory(here, space.layouts.take(rows), space.stages.take(rows), gbs, assumed)
-        used[rows] = np.max([np.broadcast_to(total(parts.values()), used[rows].shape) for parts in each], axis=0)
-    return used
-
-
 def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0) -> Evaluation:
     """Memory of every layout, and the least time of each that fits on some machine.
 
@@ -147,7 +110,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     """
     assumed = on(system, assumed)
     held = layout_memory(space, model, gbs, assumed)
-    work = _work(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
+    work = work_of(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
     shape, plans = (machines.machines(), len(np.atleast_1d(work.shards.plans.tp))), work.shards.plans
@@ -162,62 +125,6 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     return Evaluation(model, system, gbs, assumed, work.space, held, work.fitting, least, timing, work.shards, costs)
 
 
-class Block(NamedTuple):
-    """Candidates that are timed at once."""
-
-    rows: slice  # of the layouts that are timed
-    shard: Ints  # of each candidate
-    plans: Plans
-    stages: Stages
-    starts: Ints  # first candidate of each layout
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is timed, whatever the machine: layouts, their shards, and the operations of these."""
-
-    space: Space
-    fitting: Ints
-    shards: Shards
-    operations: Parts
-    kept: list[Block] = field(default_factory=list)
-
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Blocks of about `size` candidates; a single one is kept, for another machine may be asked for soon."""
-        if self.kept and size == BLOCK:
-            yield from self.kept
-            return
-        every = list(_blocks(self.space.counts[self.fitting], size))
-        for rows in every:
-            block = self._block(rows)
-            if len(every) == 1 and size == BLOCK:
-                self.kept.append(block)
-            yield block
-
-    def _block(self, rows: slice) -> Block:
-        """The candidates of some of the layouts."""
-        space = self.space
-        which, fill = space.candidates(self.fitting[rows])
-        layout = self.fitting[rows][which]
-        shard = self.shards.row[space.unit[layout], space.fills.inner[fill]]
-        starts = np.flatnonzero(np.diff(which, prepend=-1))
-        return Block(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
-
-
-def _work(space: Space, model: Model, gbs: int, assumed: Assumptions, capacity: float, above: float) -> Work:
-    """What is to be timed of the layouts that fit; that of the last capacity is kept."""
-    key = model, gbs, assumed, capacity, above
-    if "work" in space.known and space.known["work"][0] == key:
-        return space.known["work"][1]  # type: ignore[no-any-return]
-    held, ready = layout_memory(space, model, gbs, assumed), space.ready(assumed)
-    fitting = np.flatnonzero((held <= capacity) & (held > above))
-    shards = Shards.of(ready, fitting)
-    work = Work(ready, fitting, shards, parts(model, shards.plans, assumed))
-    if not above:
-        space.known["work"] = key, work
-    return work
-
-
 def _take(costs: Costs, index: Any) -> Costs:
     """Rows of the columns of every part."""
     return {part: one.take(index) for part, one in costs.items()}
@@ -230,16 +137,6 @@ def _timings(system: System) -> tuple[System, Ints]:
         return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(system.machines(), np.int64)
     _, first, timing = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     return system.take(first), timing
-
-
-def _blocks(counts: Ints, size: int) -> Iterator[slice]:
-    """Rows in blocks of about `size` candidates, at least one row each."""
-    ends, low = np.cumsum(counts), 0
-    while low < len(ends):
-        begin = ends[low - 1] if low else 0
-        high = max(low + 1, int(np.searchsorted(ends, begin + size, side="right")))
-        yield slice(low, high)
-        low = high
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from traincast.advice import against, compare, label, percent, short_of, signed,
 from traincast.choices import STRATEGIES
 from traincast.columns import Column
 from traincast.estimate import Answer, Estimate, estimate
-from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, layout_memory, rejections
+from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
 from traincast.fills import divisors
 from traincast.hardware import System
 from traincast.plan import AXES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, enumerate_space
 from traincast.units import gib, many
+from traincast.workload import layout_memory
 
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of

@@ -14,6 +14,7 @@ from traincast.data_movement import RESOURCES, Clusters, Device, Work, best_shar
 from traincast.errors import InputError, Mistakes, not_whole
 from traincast.hardware import Accelerator, System
 from traincast.load import as_system, load_accelerator, load_system, systems_with
+from traincast.shown import Shown
 
 WIDTH: Final = 2.0  # a word of 16 bits [byte]
 LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
@@ -78,7 +79,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Shown):
     """What the movement of data allows on a device.
 
     Parameters

@@ -17,12 +17,13 @@ from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, mo
 from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
 from traincast.plan import Plan, Plans
 from traincast.recipes import OPTIMIZERS, PRECISIONS
+from traincast.shown import Shown
 
 Formula = Callable[..., Column]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(Shown):
     """Metrics of a plan, or columns of them over plans. None where something is not known: `missing` says what.
 
     Parameters

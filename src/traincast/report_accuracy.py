@@ -1,5 +1,6 @@
 """Predictions against measurements, and calibrations, for people."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -139,13 +140,19 @@ def _constants(found: "Calibration") -> Table:
     table = table_of(gap=2)
     for name in ("constant", "before", "after", "90% interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
+    for row in constants(found):
+        table.add_row(*row)
+    return table
+
+
+def constants(found: "Calibration") -> Iterator[tuple[str, str, str, str]]:
+    """Constants that the data determine: name, before, after, interval."""
     fitted = found.fitted
     rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)
     for one, value, ends, determined in rows:
         if determined:
             low, high = (_shown(end, one.unit) for end in ends)
-            table.add_row(_named(one), _shown(one.prior, one.unit), _shown(value, one.unit), f"{low} to {high}")
-    return table
+            yield _named(one), _shown(one.prior, one.unit), _shown(value, one.unit), f"{low} to {high}"
 
 
 def _named(one: "Parameter") -> str:

@@ -30,7 +30,7 @@ def print_limits(found: Limits, out: Console) -> None:
     out.print(heading(f"Training runs of {found.training.days:.0f} days"))
     out.print(_training(found))
     out.print()
-    paragraphs(_sentences(found), out)
+    paragraphs(sentences(found), out)
 
 
 def _clusters(found: Limits) -> Table:
@@ -70,7 +70,7 @@ def _table(names: tuple[str, ...]) -> Table:
     return table
 
 
-def _sentences(found: Limits) -> list[str]:
+def sentences(found: Limits) -> list[str]:
     """Where utilisation falls."""
     largest = found.largest
     lines = [f"The largest utilisation there can be is {largest:.0%}."]

@@ -17,6 +17,7 @@ from traincast.columns import COLUMNS
 from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
+from traincast.shown import Shown
 from traincast.study import MACHINES, SIZES, Study, Table
 from traincast.version import __version__
 from traincast.written import beside, check_output
@@ -26,7 +27,7 @@ WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "kno
 
 
 @dataclass(frozen=True)
-class Results:
+class Results(Shown):
     """A table of results.
 
     Parameters

@@ -20,6 +20,7 @@ from traincast.flops import forward_flops
 from traincast.hardware import System
 from traincast.load import as_model, as_system
 from traincast.model import Model
+from traincast.shown import Shown
 from traincast.stacks import on
 from traincast.zero import (
     KERNELS,
@@ -37,7 +38,7 @@ HALVINGS: Final = 48  # of the interval 1e-6 to 1e6: to 13 digits
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Shown):
     """One stage of ZeRO on a column of GPUs, the first of which all efficiencies refer to."""
 
     zero: int

@@ -26,6 +26,7 @@ from traincast.load import as_model, as_system, load_model
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.ranking import near_the_best
+from traincast.shown import Shown
 from traincast.space import enumerate_space
 
 Objective = Literal["time", "throughput", "cost", "memory"]
@@ -35,7 +36,7 @@ ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itsel
 
 
 @dataclass(frozen=True, repr=False)
-class Found:
+class Found(Shown):
     """Result of a search on one number of GPUs."""
 
     model: Model

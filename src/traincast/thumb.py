@@ -25,6 +25,7 @@ from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
 from traincast.flops import hardware_flops_per_token
 from traincast.headroom import NETWORK_SHARE, Batch, Network, batches, best_batch, network
+from traincast.shown import Shown
 from traincast.sizing import Dimension, Product, dimensions, wasteful
 from traincast.units import GIB, gib, rate
 
@@ -60,7 +61,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Advice:
+class Advice(Shown):
     """Memory anatomy, throughput and advice on one plan; each part is made when it is asked for.
 
     Parameters

@@ -19,6 +19,7 @@ from traincast.accuracy.recorded import Found, system_with, write_system
 from traincast.columns import Floats
 from traincast.hardware import System
 from traincast.load import figures
+from traincast.shown import Shown
 from traincast.stacks import USUAL, on, resolve, stack_file, stack_names
 from traincast.written import check_output
 
@@ -102,7 +103,7 @@ def _width(low: float | None, high: float | None) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration:
+class Calibration(Shown):
     """A system as its measurements say it is.
 
     Parameters

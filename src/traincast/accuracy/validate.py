@@ -13,6 +13,7 @@ from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, sou
 from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.errors import InputError
 from traincast.memory import LEFT_OUT, reported
+from traincast.shown import Shown
 from traincast.stacks import resolve
 
 __all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
@@ -20,7 +21,7 @@ ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Shown):
     """Predictions of a table of runs.
 
     Parameters

@@ -39,7 +39,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, host: str):
         self.app = app
-        self.names = {"localhost", host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or hand it on."""

@@ -16,7 +16,7 @@ Answered = tuple[int, bytes]
 Gone = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # in which a process has imported what it needs
-KEPT: Final = 256  # answers that are kept
+KEPT: Final = 32 << 20  # bytes of answers that are kept
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -108,6 +108,7 @@ class Pool:
         self._queue: list[Job] = []
         self._working: set[asyncio.Task[None]] = set()
         self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
+        self._size = 0  # bytes of these
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
@@ -166,10 +167,16 @@ class Pool:
             del self._jobs[job.kind, job.text]
             job.answered.set_result(answer)
         if answer[0] == 200:
-            self._kept[job.kind, job.text] = answer
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._keep((job.kind, job.text), answer)
         self._begin()
+
+    def _keep(self, key: tuple[str, str], answer: Answered) -> None:
+        """Keep an answer, and let the oldest go where all are too large."""
+        self._kept[key] = answer
+        self._size += len(answer[1])
+        while self._size > KEPT:
+            _, (_, body) = self._kept.popitem(last=False)
+            self._size -= len(body)
 
     def close(self) -> None:
         """End all workers."""

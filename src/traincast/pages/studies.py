@@ -134,26 +134,31 @@ def _capacity(rows: pl.DataFrame) -> float | None:
 
 def _points(rows: pl.DataFrame, study: Mapping[str, Any]) -> Section:
     """The best plan at every point; of long tables the best point on each number of GPUs."""
-    varied = list(chain.from_iterable(study["vary"]))
-    named = [name for name in SEVERAL if rows[name].n_unique() > 1]
     caption = "Each point with its best plan"
     if len(rows) > MOST:
         caption = f"The fastest of {len(rows):,} points on each number of GPUs; the study's table holds all"
+        named = _told_apart(rows)
         fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True)
         rows = fastest.unique(["gpus", *named], keep="first", maintain_order=True).sort(*named, "gpus")
-    knobs = [name for name in KNOBS if name in rows.columns and (rows[name] > 1).any()]
-    header = (
-        "GPUs",
-        *named,
-        *(_title(path) for path in varied),
-        "step",
-        "memory",
-        "whole run",
-        *knobs,
-        "fast",
-        "candidates",
-        "fit",
+    return Section("points", "The best plan at every point", point_table(rows, study, caption))
+
+
+def first_points(results: Results, most: int) -> Html:
+    """The first points of a study."""
+    rows = results.frame.filter(pl.col("rank") == 1)
+    cut = (
+        "Each point with its best plan"
+        if len(rows) <= most
+        else f"The first {most} of {len(rows):,} points, each with its best plan"
     )
+    return point_table(rows.head(most), results.metadata["study"], cut)
+
+
+def point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> Html:
+    """Points, each with its best plan."""
+    varied, named = list(chain.from_iterable(study["vary"])), _told_apart(rows)
+    knobs = [name for name in KNOBS if name in rows.columns and (rows[name] > 1).any()]
+    header = ("GPUs", *named, *map(_title, varied), "step", "memory", "whole run", *knobs, "fast", "candidates", "fit")
 
     def cells(row: Mapping[str, Any]) -> tuple[object, ...]:
         fields = (*(row[name] for name in named), *(_shown(path, row[path]) for path in varied))
@@ -165,8 +170,12 @@ def _points(rows: pl.DataFrame, study: Mapping[str, Any]) -> Section:
         told = (seconds(row["step_seconds"]), gib(row["memory_bytes"]), whole)
         return (f"{row['gpus']:,}", *fields, *told, *(row[name] for name in knobs), fast, *counts)
 
-    words = [name for name in named if name != "gbs"]
-    return Section("points", "The best plan at every point", table(caption, header, map(cells, rows.to_dicts()), words))
+    return table(caption, header, map(cells, rows.to_dicts()), [name for name in named if name != "gbs"])
+
+
+def _told_apart(rows: pl.DataFrame) -> list[str]:
+    """What has several values in a table."""
+    return [name for name in SEVERAL if rows[name].n_unique() > 1]
 
 
 def _title(path: str) -> str:

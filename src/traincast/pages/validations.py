@@ -89,9 +89,14 @@ def _drawn(report: Report) -> Html:
 
 def _errors(report: Report) -> Html:
     """Errors by source and in all."""
+    return joined((error_table(report), *map(paragraph, meaning(report))))
+
+
+def error_table(report: Report) -> Html:
+    """Errors by source and in all, as a table."""
     rows = [(one.source, *summary_cells(one)) for one in report.summaries]
     rows += [(f"all {KINDS[one.source]}", *summary_cells(one)) for one in report.totals]
-    return joined((table("Errors of predictions by source", COLUMNS, rows), *map(paragraph, meaning(report))))
+    return table("Errors of predictions by source", COLUMNS, rows)
 
 
 def farthest(report: Report, most: int = FARTHEST) -> Html:
