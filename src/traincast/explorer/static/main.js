@@ -1,7 +1,7 @@
 // The explorer: a question in the form and in the address, its answer drawn; every change asks again, and the latest answer wins.
 
 import { blank, question, read, samePlan, write } from "./address.js";
-import { brief, headline, nearest, sentence } from "./answer.js";
+import { brief, headline, nearest, sentence, sureness } from "./answer.js";
 import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
 import { byId, h, swap } from "./dom.js";
@@ -175,6 +175,7 @@ async function told(path, body, show, failed = () => {}) {
 
 function explained(explanation) {
   const best = now.answer.plans.length > 0;
+  if (best) byId("sure").textContent = sureness(explanation);
   later.sensitivity.show(best ? { explanation } : null);
   later.rejected.lost(explanation, now.answer, (bytes) =>
     change({ figures: { ...now.state.figures, "accelerator.hbm_bytes": Math.ceil(bytes / 2 ** 28) * 2 ** 28 } }),
