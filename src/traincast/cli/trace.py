@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Force, Json, app, print_json
-from traincast.cli.plans import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
+from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
 from traincast.errors import InputError, Mistakes
 from traincast.plan import Plan
 

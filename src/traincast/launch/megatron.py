@@ -9,6 +9,7 @@ from typing import Final
 
 from traincast.errors import InputError
 from traincast.launch import megatron_forms as forms
+from traincast.launch import megatron_model as model
 from traincast.launch.facts import Facts
 from traincast.launch.layers import chunks_of, layout
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed
@@ -27,8 +28,8 @@ def _write_chunks(told: Facts) -> Settings:
 
 def _read_chunks(settings: Settings) -> Facts:
     """Model chunks of a rank, and their layers where a layout or the ends' weight in the split says so."""
-    pp = forms.size(settings, "pipeline_model_parallel_size") or 1
-    layers = forms.size(settings, "num_layers", "encoder_num_layers")
+    pp = model.size(settings, "pipeline_model_parallel_size") or 1
+    layers = model.size(settings, "num_layers", "encoder_num_layers")
     told = settings.get("pipeline_model_parallel_layout")
     if told is not None:
         cut = chunks_of(str(told))
@@ -36,8 +37,8 @@ def _read_chunks(settings: Settings) -> Facts:
             wrong = f"pipeline_model_parallel_layout = {str(told)[:60]!r}: has {len(cut)} stages, no multiple of pp = {pp}"
             raise InputError("layout", [wrong])
         return {"chunks": cut, "vp": max(len(cut) // pp, 1)}
-    vp = forms.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
-    per = forms.size(settings, "num_layers_per_virtual_pipeline_stage")
+    vp = model.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    per = model.size(settings, "num_layers_per_virtual_pipeline_stage")
     ends = [forms.asked(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
     if vp is None:
         vp = max((layers + sum(ends)) // pp // per, 1) if per and layers else 1
@@ -51,15 +52,15 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Same("hidden", "hidden_size"),
         Same("heads", "num_attention_heads"),
         Made(
-            ("kv_heads", "head_dim"), forms.HEADS, forms.write_heads, forms.read_heads, "GQA; width of a head where it is its own"
+            ("kv_heads", "head_dim"), model.HEADS, model.write_heads, model.read_heads, "GQA; width of a head where it is its own"
         ),
-        Made(("ffn",), ("ffn_hidden_size",), lambda told: {"ffn_hidden_size": told["ffn"]}, forms.read_ffn, "else 4 × hidden"),
+        Made(("ffn",), ("ffn_hidden_size",), lambda told: {"ffn_hidden_size": told["ffn"]}, model.read_ffn, "else 4 × hidden"),
         Same("seq", "seq_length", ("encoder_seq_length",)),
         Made(
             ("max_positions",),
             ("max_position_embeddings",),
-            forms.write_positions,
-            forms.read_positions,
+            model.write_positions,
+            model.read_positions,
             "the sequence length where positions are not learned",
         ),
         Same("vocab", "vocab_size", ("padded_vocab_size",)),
@@ -74,8 +75,8 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("biases", "experts.router_bias"),
             ("disable_bias_linear", "add_qkv_bias"),
-            forms.write_bias,
-            forms.read_bias,
+            model.write_bias,
+            model.read_bias,
             "of all linear layers (the router's too), of queries, keys and values, or none",
         ),
         Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {}))),
@@ -83,7 +84,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("dropout",),
             ("attention_dropout", "hidden_dropout"),
             lambda told: {} if told["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
-            forms.read_dropout,
+            model.read_dropout,
             "0.1 where nothing is said",
         ),
         Words(
@@ -98,8 +99,8 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("local.window", "local_layers"),
             ("window_size", "window_attn_skip_freq"),
-            forms.write_local,
-            forms.read_local,
+            model.write_local,
+            model.read_local,
             "tokens before and after a query's own; layers that have it",
         ),
         Same("mtp", "mtp_num_layers", usual=0),
@@ -126,13 +127,13 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("experts.ffn",),
             ("moe_ffn_hidden_size",),
             lambda told: {"moe_ffn_hidden_size": told["experts.ffn"]} if "experts.ffn" in told else {},
-            forms.read_expert_width,
+            model.read_expert_width,
             "that of the MLP where nothing is said",
         ),
         Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts"),
         Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=ROUTER),
-        Made(("moe_layers",), ("moe_layer_freq",), forms.write_moe_layers, forms.read_moe_layers, "a mark for each layer"),
-        Made(("experts.capacity",), ("moe_expert_capacity_factor",), forms.write_capacity, forms.read_capacity),
+        Made(("moe_layers",), ("moe_layer_freq",), model.write_moe_layers, model.read_moe_layers, "a mark for each layer"),
+        Made(("experts.capacity",), ("moe_expert_capacity_factor",), model.write_capacity, model.read_capacity),
     ),
     "parallelism": (
         Same("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),

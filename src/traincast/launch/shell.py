@@ -10,7 +10,7 @@ from typing import Final
 
 from traincast.launch.table import Settings
 
-MOST: Final = 1 << 20  # characters of a value
+MOST: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 ARRAY: Final = re.compile(r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL)
 SUBSTITUTION: Final = re.compile(
