@@ -472,6 +472,8 @@ def draw() -> None:
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
+    own = validate(DOCS.parent / "examples" / "measured_cpu" / "steps.csv", parts=True)
+    save(accuracy_figure(own), DOCS / "figures" / "measured-steps.svg")
     moving = limits("h100-sxm-80")
     save(utilisation_by_cluster(moving), DOCS / "figures" / "limits-by-cluster.svg")
     save(utilisation_by_compute(moving), DOCS / "figures" / "limits-by-compute.svg")

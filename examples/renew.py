@@ -22,7 +22,8 @@ def executed():
     with tempfile.TemporaryDirectory() as folder:
         apart = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), folder)
         with patch.dict(os.environ, apart | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
-            NotebookClient(notebook, timeout=300, kernel_name="python3", record_timing=False).execute(cwd=str(NOTEBOOK.parent))
+            client = NotebookClient(notebook, timeout=300, startup_timeout=300, kernel_name="python3", record_timing=False)
+            client.execute(cwd=str(NOTEBOOK.parent))
     for cell in notebook.cells:
         cell.metadata.clear()
         for output in cell.get("outputs", ()):

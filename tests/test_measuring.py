@@ -342,6 +342,9 @@ def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
     second = Kept(path)
     assert second.identity == first.identity != ""
     assert second.rows() == [Row(EVERY[0], (1.0, 2.0))]
+    second.take({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
+    second.take({"task": EVERY[0].key, "samples": [5.0, 0.5, 4.0], "problem": "", "left": 1})
+    assert second.rows() == [Row(EVERY[0], (1.25, 1.0, 9.0), 3)]  # medians are 1.5, 1.25 and 4
     assert second.problems == {EVERY[1].key: "no such type"}
     second.take({"machine": ABOUT | {"host": "elsewhere"}})
     assert len(second.rows()) == 1

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import traincast as tc
-from browsing import SMALL, asked, column, found, label, query, settled, step
+from browsing import SMALL, asked, column, complete, found, label, query, settled, step
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
 UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB
@@ -18,6 +18,9 @@ def test_the_answer_is_the_librarys(opened):
     assert len(column(page, "#")) == 10
     low, high = est.interval
     assert f"{low:.3g} to {high:.3g} s" in page.locator("#headline").inner_text()
+    complete(page)
+    sure = found().within_3_percent[0]
+    assert f"the first with {100 * sure:.2g}" in page.locator("#sure").inner_text()
 
 
 def test_another_model(opened):

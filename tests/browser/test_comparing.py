@@ -92,7 +92,9 @@ def test_the_timeline_is_the_traces(opened):
     trace = tc.trace(found(locks={"pp": 4, "tp": 2}).best[1])
     assert f"4 devices, {trace.microbatches} micro-batches" in page.locator("#timeline .says").inner_text()
     page.locator("#timeline details").click()
-    cells = page.locator("#timeline tbody tr").first.locator("td").all_inner_texts()
+    row = page.locator("#timeline tbody tr").first
+    row.wait_for()
+    cells = row.locator("td").all_inner_texts()
     told = [seconds for seconds in trace.totals_of(0).values() if seconds > 1e-4 * trace.step_seconds]
     assert [float(cell) for cell in cells] == pytest.approx(told, rel=5e-3)
     lane = page.locator("#timeline svg").bounding_box()

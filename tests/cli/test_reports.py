@@ -78,10 +78,12 @@ def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):
     assert (code, out) == (2, "")
     assert "must be one of .html" in err
     assert "no-such-model" in err
-    code, _, err = run(f"estimate gpt3-1t --system no-such-machine --html {tmp_path / 'nowhere' / 'a.html'}")
+    (tmp_path / "mine.html").write_text("mine", encoding="utf-8")
+    code, _, err = run(f"estimate gpt3-1t --system no-such-machine --html {tmp_path / 'mine.html'}")
     assert code == 2
-    assert "there is no folder" in err
+    assert "--force overwrites it" in err
     assert "no-such-machine" in err
+    assert (tmp_path / "mine.html").read_text(encoding="utf-8") == "mine"
 
 
 SWEEP = """

@@ -22,19 +22,21 @@ PLANS = (
     {"tp": 2, "pp": 2, "mbs": 2, "zero": 0},
     {"tp": 2, "dp": 2, "mbs": 2, "zero": 1},
     {"dp": 2, "pp": 2, "mbs": 1, "zero": 0},
+    {"tp": 2, "pp": 2, "mbs": 4, "zero": 0, "precision": "bf16-pure"},
 )
 
 
 def test_losses_and_gradients_of_every_plan_are_those_of_one_rank(monkeypatch):
-    """Four ranks; plans of fewer are trained side by side. Single precision rounds to 6e-8 of the largest number of a sum."""
+    """Four ranks; plans of fewer are trained side by side. Sums are rounded to 6e-8 of their largest number, at 16 bits to 4e-3."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     found = []
     launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, told=found.append)
     assert [one["plan"] for one in found] == list(range(len(PLANS)))
     for plan, one in zip(PLANS, found, strict=True):
-        assert one["loss"] < 2e-6, plan
-        assert one["gradients"] < 2e-5, plan
+        exact = "precision" not in plan
+        assert one["loss"] < (2e-6 if exact else 5e-3), plan
+        assert one["gradients"] < (2e-5 if exact else 5e-2), plan
     first = found[0]["later"]
     assert abs(first - math.log(512)) < 0.1  # hardly trained: that of a uniform guess
-    for one in found:
-        assert one["later"] == pytest.approx(first, abs=1e-5)
+    for plan, one in zip(PLANS, found, strict=True):
+        assert one["later"] == pytest.approx(first, abs=2e-2 if "precision" in plan else 1e-5)

@@ -3,25 +3,30 @@
 import csv
 import json
 import math
+import re
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import traincast as tc
 from traincast.accuracy.measurements import read, rows
 from traincast.accuracy.scores import spearman
+from traincast.cli import main
 from traincast.errors import InputError
 from traincast.estimate import estimate
 from traincast.load import load_system
+from traincast.measuring import judge
 from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
-from traincast.measuring.judge import judged, of_system, partial_of, write_rows
-from traincast.measuring.steps import alike, row
+from traincast.measuring.judge import Job, judged, measured_steps, of_system, partial_of, write_rows
+from traincast.measuring.steps import _next, alike, faster, row
 from traincast.rules import require
 
-DATA = Path(__file__).parent / "data"
-MACHINE = DATA / "cpu.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
-STEPS = rows(DATA / "cpu.steps.csv")  # what they took to train shapes of the grid
+DATA = Path(__file__).parents[2] / "examples" / "measured_cpu"
+MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
+STEPS = rows(DATA / "steps.csv")  # what they took to train the grid
 ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
 
 
@@ -115,11 +120,24 @@ def test_recorded_steps_are_met_within_the_goal():
     assert {one.id for one in (*found.fitted.predictions, *found.left_out.predictions)} == {one["id"] for one in STEPS}
     for half in (found.before, found.fitted, found.left_out):
         (total,) = half.totals
-        assert total.mape < 0.15
+        assert total.mape < (0.25 if half is found.before else 0.15)
         errors = [abs(one.error) for one in half.predictions]
         assert total.mape == pytest.approx(np.mean(errors), rel=1e-12)
     assert found.fitted.totals[0].mape <= found.before.totals[0].mape + 0.02
     assert math.isfinite(found.left_out.totals[0].worst)
+
+
+def test_the_documentation_tells_the_errors_of_the_recorded_steps():
+    """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
+    pytest.importorskip("scipy", reason="scipy is not installed")
+    text = (Path(__file__).parents[2] / "docs" / "measure.md").read_text(encoding="utf-8")
+    errors = judged(STEPS, MACHINE).errors
+    labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
+    for name, label in labels.items():
+        cells = re.search(rf"\| {label} \|(.*)\|", text)[1].split("|")
+        told = [float(cell.strip(" +%")) / (100 if "%" in cell else 1) for cell in cells]
+        one = errors[name]
+        assert told == pytest.approx([one.n, one.mape, one.bias, one.worst, one.spearman, one.regret], abs=0.006), name
 
 
 def test_plans_of_a_shape_are_ranked_together():
@@ -147,9 +165,7 @@ def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
 
 def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
     write_rows(tmp_path / "steps.csv", of_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
-    from traincast import validate
-
-    found = validate(tmp_path / "steps.csv")
+    found = tc.validate(tmp_path / "steps.csv")
     assert all("gone.yaml" in one.skipped for one in found.predictions)
 
 
@@ -158,3 +174,90 @@ def test_to_dict_is_json():
     assert list(told) == ["source", "rows", "shapes", "errors", "constants"]
     assert len(told["rows"]) == 6
     assert (told["errors"]["fitted"], told["constants"]) == (None, [])  # one shape only
+
+
+def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
+    """The ranks are played: they begin where the table ends, and with a new table on another machine."""
+    asked = []
+
+    def play(about, found):
+        def launch(module, request, ranks, threads, told):
+            asked.append((module, request["job"], len(request["kept"]), ranks, threads))
+            told({"machine": about})
+            for index, case in enumerate(found):
+                told({"row": row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
+                if len(asked) == 1 and index == 1:
+                    raise KeyboardInterrupt
+
+        monkeypatch.setattr(judge, "launch", launch)
+
+    job, seen = Job(tmp_path / "steps.csv", ranks=2, threads=3), []
+    some = cases("cpu", 2)[:3]
+    play(ABOUT, some)
+    with pytest.raises(KeyboardInterrupt):
+        measured_steps(job)
+    assert [one["id"] for one in rows(partial_of(job.output))] == [one.id for one in some[:2]]
+    play(ABOUT, some[2:])
+    assert [one["id"] for one in measured_steps(job, lambda *done: seen.append(done))] == [one.id for one in some]
+    assert seen == [(1, 9)]
+    play(ABOUT | {"torch": "3"}, some[:1])
+    assert [one["id"] for one in measured_steps(job)] == [some[0].id]
+    assert asked == [("traincast.measuring.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
+
+
+def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
+    some = cases("cpu", 2)[:3]
+    visits = {}
+    for chosen in (0, 1, 2, 0, 1, 2, 0, 1, 2):
+        assert _next(some, visits, math.inf) == chosen
+        visits[some[chosen].id] = visits.get(some[chosen].id, 0) + 1
+    assert _next(some, visits, math.inf) is None
+    assert _next(some, {some[0].id: 1}, 0) is None
+    assert _next(some, {}, 0) == 0  # something has to be measured
+    slow, fast = (row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
+    for both in ((slow, fast), (fast, slow)):
+        assert faster(*both) == fast | {"visits": "2"}
+
+
+def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    (tmp_path / "there.csv").write_text("")
+    files = ["--output", str(tmp_path / "there.csv"), "--calibrated", str(tmp_path / "mine.txt")]
+    with pytest.raises(SystemExit) as stop:
+        main(["measure", "--step", *files, "--budget", "1", "--ranks", "0", "--shapes", "1x2"])
+    assert stop.value.code == 2
+    told = capsys.readouterr().err
+    parts = ("--system: None: give the file", "is there already", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
+    assert [part for part in (*parts, "needs PyTorch") if part not in told] == []
+
+
+@pytest.mark.parametrize("option", ["--system=a.yaml", "--shapes=1x2", "--calibrated=b.yaml"])
+def test_options_of_steps_go_with_step(option, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["measure", option])
+    assert stop.value.code == 2
+    told = capsys.readouterr().err
+    assert f"{option.split('=')[0]}: goes with --step" in told
+    assert "--output: give the file" in told
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
+def test_real_steps_of_small_shapes(tmp_path, capsys):
+    """Two ranks train two shapes for a moment; how well they are met says nothing of steps of milliseconds."""
+    table, mine = tmp_path / "steps.csv", tmp_path / "mine.yaml"
+    shapes = "64x2x2x32x128x4,32x2x2x32x128x4"
+    files = ["--output", str(table), "--calibrated", str(mine)]
+    main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "20", "--shapes", shapes, *files, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
+    wanted = [one.id for one in cases("cpu", 2, shapes_of(shapes))]
+    assert [one["id"] for one in told["steps"]["rows"]] == wanted
+    for one in told["steps"]["rows"]:
+        seconds = [one[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]
+        assert all(0 < value < 10 for value in seconds), one
+    assert {one["half"] for one in told["steps"]["rows"]} == {"fitted", "left out"}
+    for name in ("before", "fitted", "left_out"):
+        assert math.isfinite(told["steps"]["errors"][name]["mape"])
+    assert {one.id for one in tc.validate(table).predictions if one.skipped is None} == set(wanted)
+    assert tc.calibrate(MACHINE, runs=[table]).errors["before"] == pytest.approx(told["steps"]["errors"]["before"]["mape"])
+    assert load_system(mine).name == "mine"

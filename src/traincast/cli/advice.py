@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from traincast.assumptions import CALIBRATED
 from traincast.cli.common import Json, app, print_json
-from traincast.cli.plans import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
+from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
 from traincast.plan import Plan
 
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.cli.completion import names_of_formats, names_of_models
-from traincast.cli.plans import (
+from traincast.cli.question import (
     ASKED,
     UNLOCKED,
     Asked,

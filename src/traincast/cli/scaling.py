@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import QUESTION, Json, app, print_json
-from traincast.cli.plans import Assumed, ModelName, SystemName
+from traincast.cli.question import Assumed, ModelName, SystemName
 from traincast.errors import InputError
 from traincast.zero import KERNELS, TRANSFORMER
 

@@ -73,7 +73,7 @@ class _Embedded(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, table: Tensor, positions: Tensor, cut: Cut) -> Tensor:
-        ctx.local, ctx.inside = _local(tokens, len(table), cut)
+        ctx.local, ctx.inside = _local(tokens, len(table), cut, table.dtype)
         ctx.table, ctx.positions = table, positions
         x = F.embedding(ctx.local, table)
         if ctx.inside is not None:
@@ -95,6 +95,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut, scale: float) -> Tensor:
         local, inside = _local(targets, logits.shape[1], cut)
+        ctx.dtype, logits = logits.dtype, logits.float()
         largest = cut.summed(logits.amax(1), largest=True)
         softmax = logits - largest[:, None]
         hit = softmax.gather(1, local[:, None])[:, 0]
@@ -110,16 +111,16 @@ class _CrossEntropy(torch.autograd.Function):
         softmax, local, inside = ctx.saved_tensors
         ones = torch.ones_like(local, dtype=softmax.dtype) if inside is None else inside
         softmax.scatter_add_(1, local[:, None], -ones[:, None])  # softmax less the target
-        return softmax.mul_(ctx.scale), None, None, None
+        return softmax.mul_(ctx.scale).to(ctx.dtype), None, None, None
 
 
-def _local(tokens: Tensor, rows: int, cut: Cut) -> tuple[Tensor, Tensor | None]:
+def _local(tokens: Tensor, rows: int, cut: Cut, dtype: Any = torch.float32) -> tuple[Tensor, Tensor | None]:
     """Places of tokens among the rank's rows of the vocabulary, and which of them are there (1 or 0); None where all are."""
     if cut.size == 1:
         return tokens, None
     local = tokens - cut.rank * rows
     inside = (local >= 0) & (local < rows)
-    return local * inside, inside.float()
+    return local * inside, inside.to(dtype)
 
 
 class Linear(nn.Module):
@@ -140,17 +141,21 @@ class Linear(nn.Module):
 class _Weights:
     """Initial weights that are the same whichever way they are cut: every one has its own seed."""
 
-    def __init__(self, seed: int, device: Any, cut: Cut):
-        self.seed, self.device, self.cut = seed, device, cut
+    def __init__(self, seed: int, cut: Cut, **where: Any):
+        self.seed, self.cut, self.where = seed, cut, where
 
     def normal(self, place: int, *shape: int, axis: int = 0) -> Tensor:
         """The rank's share of a matrix of random numbers, cut along an axis."""
         full = torch.randn(shape, generator=torch.Generator().manual_seed(self.seed + place)) * DEVIATION
-        return self.cut.part(full, axis).to(self.device, copy=True).contiguous()
+        return self.cut.part(full, axis).to(**self.where, copy=True).contiguous()
 
     def zeros(self, *shape: int) -> Tensor:
         """Biases."""
-        return torch.zeros(shape, device=self.device)
+        return torch.zeros(shape, **self.where)
+
+    def norm(self, width: int) -> nn.LayerNorm:
+        """A layer norm."""
+        return nn.LayerNorm(width, **self.where)
 
 
 class Layer(nn.Module):
@@ -161,7 +166,7 @@ class Layer(nn.Module):
         e, f, n, cut = model.hidden, model.ffn, weights.cut.size, weights.cut
         first = 8 * (index + 1)  # seeds of the layer
         self.heads = model.heads // n
-        self.attention_norm, self.mlp_norm = (nn.LayerNorm(e, device=weights.device) for _ in range(2))
+        self.attention_norm, self.mlp_norm = weights.norm(e), weights.norm(e)
         qkv = weights.normal(first, 3, e, e, axis=1).reshape(-1, e)  # each rank has its heads of queries, keys and values
         self.qkv = Linear(qkv, weights.zeros(3 * e // n), cut, columns=True)
         self.proj = Linear(weights.normal(first + 1, e, e, axis=1), weights.zeros(e), cut, columns=False)
@@ -195,21 +200,21 @@ class Stage(nn.Module):
         Its tensor group.
     seed : int
         Of the initial weights.
-    device : str
-        Where it is trained.
+    **where
+        Device and dtype of its tensors.
     """
 
-    def __init__(self, model: Model, layers: range, cut: Cut, seed: int = 0, device: Any = "cpu"):
+    def __init__(self, model: Model, layers: range, cut: Cut, seed: int = 0, **where: Any):
         super().__init__()
-        e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, device, cut)
+        e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, cut, **where)
         self.seq, self.cut = model.seq, cut
         self.first, self.last = layers.start == 0, layers.stop == model.layers
         if self.first:
             self.table = nn.Parameter(weights.normal(0, vocab, e))
-            self.positions = nn.Parameter(_Weights(seed, device, Cut()).normal(1, model.seq, e))
+            self.positions = nn.Parameter(_Weights(seed, Cut(), **where).normal(1, model.seq, e))
         self.layers = nn.ModuleList(Layer(model, weights, index) for index in layers)
         if self.last:
-            self.norm = nn.LayerNorm(e, device=device)
+            self.norm = weights.norm(e)
             self.head = Linear(weights.normal(2, vocab, e), None, cut, columns=True)
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
@@ -256,7 +261,7 @@ def flattened(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Te
     """
     every = list(parameters)
     n = -(-sum(one.numel() for one in every) // multiple) * multiple
-    weights, gradients = (torch.zeros(n, device=every[0].device) for _ in range(2))
+    weights, gradients = (torch.zeros(n, device=every[0].device, dtype=every[0].dtype) for _ in range(2))
     at = 0
     for one in every:
         place = slice(at, at + one.numel())

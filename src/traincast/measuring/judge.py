@@ -20,7 +20,7 @@ from traincast.measuring.grid import Shape
 from traincast.measuring.machine import default_ranks
 from traincast.measuring.measure import check_job
 from traincast.measuring.ranks import cores, detected, launch
-from traincast.measuring.steps import alike, train_here
+from traincast.measuring.steps import alike, faster, train_here
 from traincast.written import beside, check_output
 
 Rows = Sequence[Mapping[str, str]]
@@ -145,7 +145,7 @@ def measured_steps(job: Job, told: Callable[[int, int], Any] = lambda done, of: 
     job : Job
         The job.
     told : callable
-        Called with the cases done and all of them.
+        Called with the visits that are over and all that may be.
 
     Returns
     -------
@@ -153,24 +153,25 @@ def measured_steps(job: Job, told: Callable[[int, int], Any] = lambda done, of: 
         Rows of a table of runs; none on ranks other than the first.
     """
     partial, own = partial_of(job.output), detected()
-    kept = [dict(one) for one in rows(partial)] if job.first and partial.is_file() else []
+    kept = {one["id"]: one for one in rows(partial)} if job.first and partial.is_file() else {}
 
     def heard(message: dict[str, Any]) -> None:
-        if "machine" in message and not alike(kept, message["machine"]):
+        if "machine" in message and not alike(kept.values(), message["machine"]):
             kept.clear()
         if "row" in message:
-            kept.append(message["row"])
-            write_rows(partial, kept)
-            told(message["index"] + 1, message["cases"])
+            own = message["row"]
+            kept[own["id"]] = faster(kept[own["id"]], own) if own["id"] in kept else own
+            write_rows(partial, list(kept.values()))
+            told(message["visits"] - message["left"], message["visits"])
 
-    request = {"job": "steps", "seconds": job.budget, "kept": kept, "shapes": [list(one) for one in job.shapes]}
+    request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(one) for one in job.shapes]}
     if own is not None:
         train_here(request | {"threads": job.threads or 0}, heard)
     else:
         n = job.ranks or default_ranks()
         each = job.threads or max(cores() // n, 1)
         launch(WORKER, request | {"threads": each}, n, each, heard)
-    return tuple(kept)
+    return tuple(kept.values())
 
 
 def partial_of(output: Path) -> Path:

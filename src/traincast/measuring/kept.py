@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from traincast.measuring.machine import identity
@@ -21,7 +22,7 @@ class Kept:
     def __init__(self, path: Path):
         self.path = path
         self.about: dict[str, Any] = {}
-        self.samples: dict[str, list[float]] = {}
+        self.visits: dict[str, list[list[float]]] = {}
         self.problems: dict[str, str] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
             try:
@@ -40,7 +41,7 @@ class Kept:
         if machine is not None and self.identity == identity(machine):
             return
         if machine is not None:
-            self.samples, self.problems = {}, {}
+            self.visits, self.problems = {}, {}
         with self.path.open("w" if machine is not None else "a", encoding="utf-8") as file:
             file.write(json.dumps(message) + "\n")
         self._read(message)
@@ -52,11 +53,11 @@ class Kept:
         elif message["problem"]:
             self.problems[message["task"]] = str(message["problem"])
         else:
-            self.samples.setdefault(message["task"], []).extend(map(float, message["samples"]))
+            self.visits.setdefault(message["task"], []).append([float(one) for one in message["samples"]])
 
     def rows(self) -> list[Row]:
-        """What was timed."""
-        return [Row(Task.of(key), tuple(samples)) for key, samples in self.samples.items()]
+        """What was timed: of the visits to each task the one whose median is least, for the machine's other work only adds."""
+        return [Row(Task.of(key), tuple(min(visits, key=median)), len(visits)) for key, visits in self.visits.items()]
 
     def discard(self) -> None:
         """Remove the file, once its rows are written elsewhere."""

@@ -129,7 +129,7 @@ def measure(
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
     seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
-    request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.samples)}
+    request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.visits)}
 
     def take(message: dict[str, Any]) -> None:
         kept.take(message)

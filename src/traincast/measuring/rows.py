@@ -37,11 +37,14 @@ class Row:
     task : Task
         What was timed.
     samples : tuple of float
-        Its times [s].
+        Its times in the visit that counts [s].
+    visits : int
+        How often it was visited.
     """
 
     task: Task
     samples: tuple[float, ...]
+    visits: int = 1
 
     def at(self, percent: float) -> float:
         """The time that so many percent of the samples are below [s]."""
@@ -122,7 +125,9 @@ def _write(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) 
         placed = where(task, about) if task.family == "collectives" else {}
         sizes = blank | dict(zip(SIZES[task.family], map(str, task.sizes), strict=True))
         times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in TIMES.items()}
-        lines.append(named | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples)} | constant)
+        lines.append(
+            named | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constant
+        )
     with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         out = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         out.writeheader()

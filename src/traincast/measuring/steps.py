@@ -1,7 +1,7 @@
 """A few steps of every case of the grid on all ranks, and the table of what they took."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from statistics import median, quantiles
 from typing import Any, Final
@@ -15,8 +15,8 @@ from traincast.units import GIB
 
 Told = Callable[[dict[str, Any]], Any]
 STACK: Final = "pytorch"  # the software stack that the loop is
-WARM_UP, STEPS = 2, 5  # steps before the clock counts, and those that are timed where there is time
-LEAST: Final = 3  # steps that make a median
+WARM_UP, STEPS, LEAST = 1, 5, 3  # steps before the clock counts, those that are timed, and where there is no time for more
+MOST_VISITS: Final = 3  # of a case: what else the machine does slows one of them, and rarely all
 MOST_SHARE: Final = 0.05  # of the budget that one case may take
 
 
@@ -39,20 +39,29 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
         if first:
             told({"machine": about})
         seconds = float(request["seconds"])
-        done = crew.agreed(lambda: [one["id"] for one in request["kept"]] if alike(request["kept"], about) else [])
         wanted = cases(device, crew.rank.size, (Shape(*one) for one in request.get("shapes") or ()))
-        for index, case in enumerate(wanted):
-            if crew.agreed(lambda: time.perf_counter() - begin > seconds * (1 - MOST_SHARE)):
-                break
-            if case.id not in done:
-                found = _trained(case, crew, seconds * MOST_SHARE)
-                if first:
-                    told({"row": row(case, about, **found), "index": index, "cases": len(wanted)})
+        visits = {one["id"]: int(one["visits"]) for one in request["kept"]} if alike(request["kept"], about) else {}
+        end = begin + seconds * (1 - MOST_SHARE)
+        while (chosen := crew.agreed(lambda: _next(wanted, visits, end))) is not None:
+            case = wanted[chosen]
+            found = _trained(case, crew, seconds * MOST_SHARE)
+            visits[case.id] = visits.get(case.id, 0) + 1
+            if first:
+                left = sum(MOST_VISITS - visits.get(one.id, 0) for one in wanted)
+                told({"row": row(case, about, **found), "left": left, "visits": MOST_VISITS * len(wanted)})
     finally:
         crew.leave()
 
 
-def _trained(case: Case, crew: Any, seconds: float) -> dict[str, Any]:
+def _next(wanted: Sequence[Case], visits: Mapping[str, int], end: float) -> int | None:
+    """Which case is visited next: the first of those that were visited least; None when the time is over, but for the first."""
+    if visits and time.perf_counter() > end:
+        return None
+    fewest = min(range(len(wanted)), key=lambda index: visits.get(wanted[index].id, 0), default=None)
+    return fewest if fewest is not None and visits.get(wanted[fewest].id, 0) < MOST_VISITS else None
+
+
+def _trained(case: Case, crew: Crew, seconds: float) -> dict[str, Any]:
     """Times of the steps of a case, and the memory of the fullest rank."""
     from traincast.measuring.training import Place, Trainer
 
@@ -72,7 +81,7 @@ def _trained(case: Case, crew: Any, seconds: float) -> dict[str, Any]:
     return {"taken": taken, "memory": memory}
 
 
-def _one(trainer: Any, crew: Any) -> float:
+def _one(trainer: Any, crew: Crew) -> float:
     """Time of one step on this rank, which all ranks begin together [s]."""
     wait = crew.torch.cuda.synchronize if crew.device.type == "cuda" else lambda: None
     wait()
@@ -111,11 +120,17 @@ def row(case: Case, about: Mapping[str, Any], taken: list[float], memory: float 
         "gpu": own_name(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
         "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp, "zero": plan.zero,
         "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True, "step_seconds": f"{middle:.6g}",
-        "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken),
+        "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken), "visits": 1,
         "memory_gb_published": f"{memory / GIB:.6g}" if memory else "", "memory_kind": "allocated" if memory else "",
         "notes": "untied embeddings",
     }  # fmt: skip
     return {name: str(value) for name, value in cells.items()}
+
+
+def faster(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
+    """Of two visits the one whose median is lower: what else a machine does only ever slows it."""
+    best = min(one, other, key=lambda cells: float(cells["step_seconds"]))
+    return best | {"visits": str(int(one["visits"]) + int(other["visits"]))}
 
 
 def source(about: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from traincast.plan import Plan
 from traincast.times.orders import one_forward_one_backward
 
 RATE: Final = 1e-4  # learning rate
+DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision of a plan, of everything but the loss
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Trainer:
     model : Model
         The GPT.
     plan : Plan
-        How it is trained: tp, pp, dp, mbs, and ZeRO stage 0 or 1.
+        How it is trained: tp, pp, dp, mbs, ZeRO stage 0 or 1, in fp32 or bf16-pure.
     gbs : int
         Sequences of a step.
     place : Place
@@ -79,7 +80,8 @@ class Trainer:
         self.scale = 1.0 / (gbs * model.seq)  # the loss is the mean over all tokens of the step
         each = model.layers // plan.pp
         layers = range(place.pp.rank * each, (place.pp.rank + 1) * each)
-        self.stage = Stage(model, layers, place.tp, seed, place.device)
+        self.where = {"device": place.device, "dtype": DTYPES[plan.precision]}
+        self.stage = Stage(model, layers, place.tp, seed, **self.where)
         shards = plan.dp if plan.zero else 1
         self.weights, self.gradients = flattened(self.stage.parameters(), shards)
         own = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
@@ -110,7 +112,7 @@ class Trainer:
         tokens = self._tokens()
         loss = torch.zeros((), device=self.place.device)
         held: dict[int, tuple[Tensor, Tensor]] = {}
-        links = _Links(self.place, self._shape)
+        links = _Links(self.place, self._shape, self.where)
         for ((kind, _, microbatch),) in one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1):
             if kind == "F":
                 own = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
@@ -153,13 +155,13 @@ class Trainer:
 class _Links:
     """Messages to the stages before and behind: sends go on in the background, receives wait."""
 
-    def __init__(self, place: Place, shape: tuple[int, int]):
-        self.place, self.shape = place, shape
+    def __init__(self, place: Place, shape: tuple[int, int], where: dict[str, Any]):
+        self.place, self.shape, self.where = place, shape, where
         self.sent: list[tuple[Any, Tensor]] = []
 
     def receive(self, step: int) -> Tensor:
         """What the stage so many behind sends."""
-        x = torch.empty(self.shape, device=self.place.device)
+        x = torch.empty(self.shape, **self.where)
         dist.recv(x, self.place.pipeline[self.place.pp.rank + step], group=self.place.pp.group)
         return x
 

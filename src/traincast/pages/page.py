@@ -84,7 +84,7 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
     Raises
     ------
     InputError
-        If the ending is another or the folder is missing.
+        If the path cannot be written to.
     """
     check_output(path, True, (".html",))
     with beside(path) as partial:

@@ -47,8 +47,8 @@ def memory_waterfall(est: Estimate) -> Figure:
         If it is of columns of plans.
     """
     single(est, "memory waterfall")
-    figure, (ax,) = panels(1, width=COLUMN)
     held = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
+    figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(held) + 1)))
     total = float(in_unit("memory_bytes", est.memory_bytes))
     for place, (name, size, under) in enumerate(_stacked(held)):
         ax.bar(place, size, bottom=under, width=0.7, **_look(name))

@@ -63,17 +63,15 @@ function likely(best) {
 
 function notes(best, answer) {
   const found = `${whole(answer.candidates)} candidates, ${whole(answer.feasible)} fit; searched in ${seconds(answer.elapsed_seconds)} as ${answer.state.framework}, assuming ${answer.state.assumptions}.`;
-  const sure = answer.first_within_3_percent;
   const outside = best.outside_measured ?? [];
-  return h(
-    "p",
-    { class: "notes" },
-    found,
-    sure === null || sure === undefined
-      ? null
-      : ` Within 3 % of the truly fastest: the first with ${percent(sure)} probability, one of those listed with ${percent(answer.listed_within_3_percent)}.`,
-    outside.length ? ` Outside of measured runs: ${outside.join("; ")}.` : null,
-  );
+  const beyond = outside.length ? ` Outside of measured runs: ${outside.join("; ")}.` : null;
+  return h("p", { class: "notes" }, found, beyond, h("span", { id: "sure" }));
+}
+
+/** How sure the ranking is; nothing where errors are not known. */
+export function sureness({ first_within_3_percent: first, listed_within_3_percent: listed }) {
+  if (first === null || first === undefined) return "";
+  return ` Really within 3 % of the fastest candidate: the first with ${percent(first)} probability, one of those listed with ${percent(listed)}.`;
 }
 
 function nothing(answer) {

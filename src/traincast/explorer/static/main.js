@@ -1,7 +1,7 @@
 // The explorer: a question in the form and in the address, its answer drawn; every change asks again, and the latest answer wins.
 
 import { blank, question, read, samePlan, write } from "./address.js";
-import { brief, headline, nearest, sentence } from "./answer.js";
+import { brief, headline, nearest, sentence, sureness } from "./answer.js";
 import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
 import { byId, h, swap } from "./dom.js";
@@ -175,6 +175,7 @@ async function told(path, body, show, failed = () => {}) {
 
 function explained(explanation) {
   const best = now.answer.plans.length > 0;
+  if (best) byId("sure").textContent = sureness(explanation);
   later.sensitivity.show(best ? { explanation } : null);
   later.rejected.lost(explanation, now.answer, (bytes) =>
     change({ figures: { ...now.state.figures, "accelerator.hbm_bytes": Math.ceil(bytes / 2 ** 28) * 2 ** 28 } }),
@@ -213,8 +214,13 @@ function keep(patch) {
   now.state = blank({ ...now.state, ...patch });
   if (now.state.view !== "best" && "ab".indexOf(now.state.view) >= now.state.pins.length) now.state.view = "best";
   history.pushState(null, "", address());
-  now.pinned = now.state.pins.map((pin) => now.pinned.find((one) => samePlan(one?.knobs ?? {}, pin)) ?? null);
+  matched();
   refresh();
+}
+
+/** What is known of each pinned plan, in the order of the pins. */
+function matched() {
+  now.pinned = now.state.pins.map((pin) => now.pinned.find((one) => samePlan(one?.knobs ?? {}, pin)) ?? null);
 }
 
 function refresh() {
@@ -305,6 +311,7 @@ async function complete() {
 
 window.addEventListener("popstate", () => {
   now.state = read(location.search, now.catalog);
+  matched();
   renew();
 });
 
