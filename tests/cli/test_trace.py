@@ -6,12 +6,11 @@ import json
 import pytest
 
 PLAN = "trace gpt3-1t --system h200-nvs8 --tp 8 --pp 4 --dp 4 --gbs 64 --assumptions paper"
-NOT_FIT = 1  # a trillion parameters on 128 GPUs
 
 
-def test_a_trace_and_its_figure_are_written(run, folder):
+def test_a_trace_and_its_figure_are_written_though_a_trillion_parameters_do_not_fit_on_128_gpus(run, folder):
     code, out, err = run(f"{PLAN} --output trace.json --figure timeline.svg")
-    assert code == NOT_FIT
+    assert code == 0
     assert "does not fit" in err
     assert out.splitlines()[-2:] == ["trace.json", "timeline.svg"]
     told = json.loads((folder / "trace.json").read_text())
@@ -20,7 +19,7 @@ def test_a_trace_and_its_figure_are_written(run, folder):
 
 
 def test_compressed_and_in_part(run, folder):
-    assert run(f"{PLAN} --output trace.json.gz --stages 0,2-3 --micro-batches 1-2").code == NOT_FIT
+    assert run(f"{PLAN} --output trace.json.gz --stages 0,2-3 --micro-batches 1-2").code == 0
     told = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
     assert {event["pid"] for event in told["traceEvents"]} == {1, 3, 4}
     assert {event["args"]["micro_batch"] for event in told["traceEvents"] if "micro_batch" in event.get("args", {})} == {1, 2}
@@ -31,7 +30,7 @@ def test_files_are_not_overwritten_unless_asked_for(run, folder):
     code, _, err = run(f"{PLAN} --output trace.json")
     assert (code, (folder / "trace.json").read_text()) == (2, "mine")
     assert "--force overwrites it" in err
-    assert run(f"{PLAN} --output trace.json --force").code == NOT_FIT
+    assert run(f"{PLAN} --output trace.json --force").code == 0
     assert (folder / "trace.json").read_text().startswith("{")
 
 

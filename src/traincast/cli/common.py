@@ -120,4 +120,9 @@ def tell_failure(message: str, code: int, error: Exception | None = None) -> Non
     if _Reply.wanted and not _Reply.printed:
         subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
         print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+    warn(message)
+
+
+def warn(message: str) -> None:
+    """One clear message on standard error."""
     print(f"traincast: {message}", file=sys.stderr, flush=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.cli.common import KNOBS, QUESTION
+from traincast.cli.common import KNOBS, QUESTION, warn
 from traincast.cli.completion import names_of_assumptions, names_of_models, names_of_systems
 from traincast.errors import InputError, Mistakes, NothingFits
 from traincast.frameworks import SEARCHED
@@ -178,9 +178,20 @@ def estimated(
 def require_fit(est: "Estimate") -> None:
     """End with exit code 1 if a plan does not fit."""
     if not est.fits:
-        from traincast.advice import short_of
+        raise NothingFits(_misfit(est))
 
-        raise NothingFits(f"the plan does not fit: {short_of(est, advice=True)}")
+
+def warn_of_misfit(est: "Estimate") -> None:
+    """Say on standard error if a plan does not fit, where that is not what was asked."""
+    if not est.fits:
+        warn(_misfit(est))
+
+
+def _misfit(est: "Estimate") -> str:
+    """How much a plan is short of, and what would make it fit."""
+    from traincast.advice import short_of
+
+    return f"the plan does not fit: {short_of(est, advice=True)}"
 
 
 def case_of(est: "Estimate | Found") -> dict[str, Any]:

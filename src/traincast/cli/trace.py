@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Force, Json, app, print_json
-from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
+from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, warn_of_misfit
 from traincast.errors import InputError, Mistakes
 from traincast.plan import Plan
 
@@ -66,7 +66,7 @@ def trace(
         print_trace(found, out)
         for path in filter(None, files.values()):
             print(path)
-    require_fit(est)
+    warn_of_misfit(est)
 
 
 def _numbers(name: str, text: str | None) -> tuple[int, ...]:
