@@ -1,6 +1,8 @@
 """Tasks as calls of PyTorch; `torch` is handed in, for nothing here may import it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from math import ceil
 from typing import Any, Final
 
 from traincast.measuring.tasks import Task
@@ -8,6 +10,8 @@ from traincast.measuring.timing import Call
 
 TYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
 WIDTH: Final = 1024  # of a row that is normalised
+TURNING: Final = 2**27  # of operands that take turns [byte]
+MOST_TURNS: Final = 64  # copies of operands
 SMALL: Final = 8  # sides of matrices whose arithmetic takes no time
 
 
@@ -46,16 +50,27 @@ def _random(torch: Any, device: Any, dtype: str, *sizes: int) -> Any:
 
 
 def _product(task: Task, torch: Any, device: Any) -> Call:
-    """A matrix product into memory that is there."""
+    """A matrix product into memory that is there; operands take turns, so that they come from memory as those of a step do."""
     m, n, k = task.sizes
     a = _random(torch, device, task.dtype, m, k)
     if task.dtype == "fp8":
         b, one = _random(torch, device, task.dtype, n, k).t(), torch.ones((), device=device)
-        return lambda: torch._scaled_mm(a, b, one, one, out_dtype=torch.bfloat16)
+        turns = _in_turn(a, b)
+        return lambda: torch._scaled_mm(*next(turns), one, one, out_dtype=torch.bfloat16)
     torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
-    b = _random(torch, device, task.dtype, k, n)
-    out = torch.empty(m, n, device=device, dtype=a.dtype)
-    return lambda: torch.mm(a, b, out=out)
+    turns = _in_turn(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
+
+    def product() -> None:
+        left, right, out = next(turns)
+        torch.mm(left, right, out=out)
+
+    return product
+
+
+def _in_turn(*tensors: Any) -> Iterator[Sequence[Any]]:
+    """Tensors and copies of them, again and again: more than caches hold, unless they are small."""
+    copies = min(ceil(TURNING / sum(one.nbytes for one in tensors)), MOST_TURNS)
+    return cycle([tensors, *([one.clone() for one in tensors] for _ in range(copies))])
 
 
 def _attention(task: Task, torch: Any, device: Any) -> Call:
