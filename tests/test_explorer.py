@@ -130,12 +130,14 @@ def test_scaling_is_a_search_on_each_size(client):
     assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
-def test_copied_python_says_the_same(client):
+def test_copied_python_says_the_same(client, capsys):
     state = SMALL | {"figures": {"accelerator.hbm_bandwidth": 3e12}, "locks": {"recompute": "full"}, "framework": "megatron"}
     best = asked(client, "search", **state)["plans"][0]
     scope = {}
-    exec(asked(client, "copy", **state)["python"].replace("print(found.explain())", ""), scope)
+    exec(asked(client, "copy", **state)["python"], scope)
     assert scope["found"].best[1].step_seconds == best["step_seconds"]
+    told = capsys.readouterr().out
+    assert told.index(best["label"]) < told.index("Spends its step on")  # the plans, then why
     exec(asked(client, "copy", **state, plan=best["knobs"])["python"].replace("print(est)", ""), scope)
     assert scope["est"].step_seconds == best["step_seconds"]
 

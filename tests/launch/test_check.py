@@ -205,3 +205,16 @@ def test_a_script_of_branches_and_comments():
     assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
     assert (plan.precision, plan.grad_dtype, found.est.model.name, found.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
     assert found.reading.settings["split"] == "99,1,0"
+
+
+def test_what_hangs_on_a_condition_is_said():
+    """Of a script that has a `case` the last branch is taken; every setting for which that matters is named."""
+    found = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
+    assert (found.est.model.layers, found.est.model.hidden, found.est.plan.tp, found.est.plan.mbs) == (80, 8192, 8, 2)
+    assert [line.partition(" is set")[0] for line in found.reading.assumed if "under a condition" in line] == [
+        "--num-attention-heads: HEADS",
+        "--hidden-size: HIDDEN",
+        "--num-layers: LAYERS",
+        "--micro-batch-size: MBS",
+        "--tensor-model-parallel-size: TP",
+    ]

@@ -10,6 +10,7 @@ from traincast.documents import catalogue
 from traincast.errors import InputError, Mistakes, unknown
 from traincast.launch.facts import Facts, as_model, as_plan, model_facts
 from traincast.launch.formats import Format, completed
+from traincast.launch.shell import unsure
 from traincast.launch.table import Settings
 from traincast.load import load_model
 from traincast.model import Model
@@ -86,7 +87,18 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         )
     if not told or not set(settings) & known.known:
         raise InputError(str(path), [f"holds no setting of {known.title}"])
-    return Reading(str(path), known, settings, told)
+    return Reading(str(path), known, settings, told, _unsure(known, text))
+
+
+def _unsure(form: Format, text: str) -> tuple[str, ...]:
+    """What of a script's settings depends on variables that it sets more than once or under a condition, in words."""
+    doubtful = unsure(text) if form.ending == ".sh" else {}
+    some = {variable: sorted(form.spelled(one) for one in names & form.known) for variable, names in doubtful.items()}
+    return tuple(
+        f"{', '.join(names)}: {variable} is set more than once or under a condition; the last is taken"
+        for variable, names in some.items()
+        if names
+    )
 
 
 def content(path: Path) -> str:
