@@ -170,11 +170,13 @@ def launch_of(
     """
     told, assumed = dict(reading.told), list(reading.assumed)
     mistakes = Mistakes(reading.path)
-    for name, given in (("gpus", gpus), ("gbs", gbs), *knobs.items()):
-        if given is not None and told.get(name, given) != given:
-            assumed.append(f"{name} = {given} as asked for, not {told[name]} as in the file")
-        if given is not None:
-            told = {key: value for key, value in told.items() if key != "dp" or name not in DEGREES} | {name: given}
+    asked = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
+    for name, value in asked.items():
+        if told.get(name, value) != value:
+            assumed.append(f"{name} = {value} as asked for, not {told[name]} as in the file")
+    follows = {"dp"} if asked.keys() & set(DEGREES) else set()  # of the accelerators, or they of it
+    follows |= {"gpus"} if "dp" in asked else set()
+    told = {name: value for name, value in told.items() if name not in follows} | asked
     if {"pp", "vp"} & set(knobs):
         told.pop("chunks", None)
     transformer = model
@@ -185,6 +187,9 @@ def launch_of(
     if "gpus" not in told and "dp" not in told:
         mistakes.errors.append(InputError(reading.path, ["does not say how many GPUs there are; give --gpus"]))
     whole = mistakes.settled(mistakes.of(completed, told))
+    if whole["gpus"] != told.get("gpus", whole["gpus"]):
+        needed = f"{whole['dp']} replicas of the data with the degrees told make {whole['gpus']}"
+        raise InputError(reading.path, [f"gpus = {told['gpus']}: {needed}"])
     assert transformer is not None
     plan = as_plan(whole, transformer)
     silent = [f"{name} = {getattr(plan, name)}" for name in SILENT if name not in told]
