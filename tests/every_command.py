@@ -42,7 +42,7 @@ FURTHER = {
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],
     "measure": [
-        "measure --step --system this-machine.yaml --ranks 2 --budget 5 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
+        "measure --step --system this-machine.yaml --ranks 2 --budget 60 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
         "--output steps.csv --calibrated calibrated.yaml",
     ],
     "limits": [

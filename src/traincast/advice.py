@@ -9,6 +9,7 @@ import numpy as np
 from traincast.choices import STRATEGIES
 from traincast.errors import InputError
 from traincast.estimate import Answer, Estimate, estimate
+from traincast.frameworks import lean
 from traincast.model import Model
 from traincast.plan import AXES, Plan
 from traincast.units import gib, seconds
@@ -51,8 +52,7 @@ def changes(est: Estimate) -> list[Change]:
 
 def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
     """Changes that may save memory, in words and as knobs."""
-    lean = "norms+activation" if model.latent is None else "norms+activation+mla_up_proj"
-    for word in ("selective", lean, "full"):
+    for word in ("selective", lean(model), "full"):
         if plan.recompute not in (word, "full"):
             yield f"recompute {word}", {"recompute": word}
     for zero in range(plan.zero + 1, 4):

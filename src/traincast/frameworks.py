@@ -124,8 +124,8 @@ class Framework:
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
         own = dict(self.choices)
-        if model.latent is not None and LEAN in own.get("recompute", ()):
-            own["recompute"] = tuple(f"{LEAN}+mla_up_proj" if one == LEAN else one for one in own["recompute"])
+        if "recompute" in own:
+            own["recompute"] = tuple(lean(model) if one == LEAN else one for one in own["recompute"])
         several = {**own, **{name: (value,) for name, value in fixed.items()}}
         strategies = self._strategies(fixed)
         searched = replace(self, strategies=tuple(strategies))
@@ -202,8 +202,27 @@ def _check(locks: Mapping[str, Any]) -> None:
         raise InputError("search", problems)
 
 
-LEAN: Final = "norms+activation"  # what costs least to make again
+LEAN: Final = "norms"  # stands for the modules that cost least to make again
 RECOMPUTE: Final = ("none", "selective", LEAN, "full")
+
+
+def lean(model: Model) -> str:
+    """What costs least to recompute, as far as Megatron-Core has modules for it: activations are those of experts only.
+
+    Parameters
+    ----------
+    model : Model
+        The transformer.
+
+    Returns
+    -------
+    str
+        A value of `recompute`.
+    """
+    more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
+    return "+".join((LEAN, *(name for name, there in more.items() if there)))
+
+
 FRAMEWORKS: Final = {
     one.name: one
     for one in (
@@ -230,7 +249,7 @@ FRAMEWORKS: Final = {
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
             ("1d", "ring"),
             {
-                "recompute": ("none", LEAN, "per-op", "full"),
+                "recompute": ("none", "per-op", "full"),
                 "zero": (2, 3),
                 "schedule": ("1f1b", "zb-v"),
                 "tp_overlap": (False, True),

@@ -37,10 +37,11 @@ def _print_best(found: Checked, out: Console) -> None:
     if best is None or gap is None:
         out.print("none fits")
         return
-    if gap <= 0:
+    if gap <= 0 and found.est.fits:
         out.print(f"none is faster: the best of the search takes {seconds(float(best[1].step_seconds))}")
         return
-    out.print(f"{seconds(float(best[1].step_seconds))}, {best[0]}: this launch takes {signed(gap)}")
+    short = "" if found.est.fits else ", and does not fit"
+    out.print(f"{seconds(float(best[1].step_seconds))}, {best[0]}: this launch takes {signed(gap)}{short}")
     paragraphs([f"  {line}" for line in _lines(found, found.bench.differing(best[0]))], out)
 
 

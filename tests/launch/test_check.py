@@ -252,3 +252,12 @@ def test_arguments_of_several_values_and_signs():
     found = settings_of("x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last")
     assert found["recompute_modules"] == ("mlp", "moe")
     assert (found["eval_iters"], found["a"], found["flag"], found["last"]) == ("-1", "b", True, True)
+
+
+def test_a_script_of_branches_and_comments():
+    """What a comment leaves out is not read, even if it ends in a backslash; a string may hold an argument and its value."""
+    found = tc.check(SCRIPTS / "branches.sh", "dgx-h100")
+    plan = found.est.plan
+    assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
+    assert (plan.precision, plan.grad_dtype, found.est.model.name, found.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
+    assert found.reading.settings["split"] == "99,1,0"

@@ -247,7 +247,7 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
     table, mine = tmp_path / "steps.csv", tmp_path / "mine.yaml"
     shapes = "64x2x2x32x128x4,32x2x2x32x128x4"
     files = ["--output", str(table), "--calibrated", str(mine)]
-    main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "20", "--shapes", shapes, *files, "--json"])
+    main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "60", "--shapes", shapes, *files, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
     wanted = [one.id for one in cases("cpu", 2, shapes_of(shapes))]

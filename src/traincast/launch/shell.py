@@ -17,7 +17,11 @@ SUBSTITUTION: Final = re.compile(
     r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
-KEYWORDS: Final = ("then", "else", "do", "{", "!", "time", "exec")  # a command may follow
+KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
+BRACED: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"  # a variable in braces, or a dollar that begins none: one way to read each
+PIECES: Final = re.compile(
+    rf"'[^']*'|\"(?:{BRACED}|[^\"\\$]|\\.)*\"|(?:{BRACED}|[^'\"$])+|['\"]", re.DOTALL
+)  # of a word, by its quotes
 SBATCH: Final = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
 SUMS: Final[dict[type, Callable[[int, int], int]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -96,13 +100,13 @@ def read(text: str) -> Script:
     for name, words in _directives(text).items():
         for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
             script.values[variable] = [str(words)]
-    plain = text.replace("\\\r\n", " ").replace("\\\n", " ")
-    for raw in _statements(plain):
+    for statement in _statements(text.replace("\r\n", "\n")):
+        raw = KEYWORDS.sub("", statement.strip())
         if array := ARRAY.match(raw):
             inner = [word for one in _words(raw[array.end() :].rstrip().removesuffix(")")) for word in expanded(one, script)]
             script.set(array[1], inner, bool(array[2]))
             continue
-        words = [word for i, word in enumerate(_words(raw)) if i or word not in KEYWORDS]
+        words = list(_words(raw))
         while words and (words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])):
             if given := ASSIGNMENT.fullmatch(words.pop(0)):
                 value = " ".join(expanded(given[3], script, split=False))
@@ -133,6 +137,10 @@ def _statements(text: str) -> Iterator[str]:
     begin, at, quote, depth, kept = 0, 0, "", 0, ""
     while at <= len(text):
         one = text[at] if at < len(text) else "\n"
+        if quote != "'" and text.startswith("\\\n", at):
+            kept, begin = kept + text[begin:at] + " ", at + 2
+            at = begin
+            continue
         if quote:
             quote = "" if one == quote else quote
             at += 2 if one == "\\" and quote == '"' else 1
@@ -182,7 +190,7 @@ def expanded(word: str, script: Script, split: bool = True) -> list[str]:
     if whole and len(script.values.get(whole[1] or whole[2], ())) > 1:
         return script.values[whole[1] or whole[2]]
     found, parted = "", False
-    for piece in re.findall(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[^'\"]+|['\"]", word, re.DOTALL):
+    for piece in PIECES.findall(word):
         if piece[0] == "'":
             found += piece[1:-1] if len(piece) > 1 else ""
         elif piece[0] == '"':
@@ -203,7 +211,11 @@ def _filled(text: str, script: Script, depth: int = 0) -> str:
         name = match["name"] or match["plain"]
         held = script.values.get(name)
         if match["how"] and (match["how"].endswith("+") if held else not match["how"].endswith("+")):
-            return _filled(match["other"] or "", script, depth + 1) if match["how"][-1] in "-=+" else match[0]
+            return (
+                _filled(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
+                if match["how"][-1] in "-=+"
+                else match[0]
+            )
         return match[0] if held is None else " ".join(held)
 
     if depth > 8 or len(text) > MOST:
