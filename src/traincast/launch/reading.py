@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.documents import catalogue
+from traincast.documents import catalogue, raw
 from traincast.errors import InputError, Mistakes, unknown
 from traincast.launch.facts import Facts, as_model, as_plan, model_facts
 from traincast.launch.formats import Format, completed
@@ -98,16 +98,12 @@ def content(path: Path) -> str:
         If it cannot be read, is no text, or is too large for a script or configuration.
     """
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(str(path), ["no such file"]) from None
-    except IsADirectoryError:
-        raise InputError(str(path), ["is a directory; give a file"]) from None
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), [f"cannot be read ({getattr(error, 'strerror', None) or error})"]) from None
-    if len(raw) > LARGEST:
-        raise InputError(str(path), [f"{len(raw):,} bytes are too many for a launch script or configuration"])
-    text = raw.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+        found = raw(path)
+    except ValueError as error:
+        raise InputError(str(path), [str(error)]) from None
+    if len(found) > LARGEST:
+        raise InputError(str(path), [f"{len(found):,} bytes are too many for a launch script or configuration"])
+    text = found.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])
     if "\0" in text:
