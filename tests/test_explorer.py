@@ -17,7 +17,7 @@ import traincast as tc
 from traincast.cli import main
 from traincast.explorer.app import FIRST, application
 from traincast.explorer.files import Body
-from traincast.explorer.pool import Pool
+from traincast.explorer.pool import Pool, Worker
 from traincast.explorer.state import State
 from traincast.outputs import schema
 from traincast.study import varied
@@ -130,12 +130,14 @@ def test_scaling_is_a_search_on_each_size(client):
     assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
-def test_copied_python_says_the_same(client):
+def test_copied_python_says_the_same(client, capsys):
     state = SMALL | {"figures": {"accelerator.hbm_bandwidth": 3e12}, "locks": {"recompute": "full"}, "framework": "megatron"}
     best = asked(client, "search", **state)["plans"][0]
     scope = {}
-    exec(asked(client, "copy", **state)["python"].replace("print(found.explain())", ""), scope)
+    exec(asked(client, "copy", **state)["python"], scope)
     assert scope["found"].best[1].step_seconds == best["step_seconds"]
+    told = capsys.readouterr().out
+    assert told.index(best["label"]) < told.index("Spends its step on")  # the plans, then why
     exec(asked(client, "copy", **state, plan=best["knobs"])["python"].replace("print(est)", ""), scope)
     assert scope["est"].step_seconds == best["step_seconds"]
 
@@ -371,6 +373,37 @@ def test_answers_are_kept():
 
     first, again = asyncio.run(twice())
     assert first == again
+
+
+def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
+    """Short answers to long questions: of four with 1 KB each only the last has room."""
+    monkeypatch.setattr("traincast.explorer.pool.KEPT", 1500)
+
+    async def sizes():
+        pool = Pool(workers=0)
+        found = []
+        for name in "abcd":
+            pool._keep(("model", name * 1000), (200, b"{}"))
+            found.append((len(pool._kept), pool._size))
+        return found
+
+    assert asyncio.run(sizes()) == [(1, 1002)] * 4
+
+
+def test_a_worker_that_does_not_start_is_replaced(monkeypatch):
+    worker = Worker()
+    try:
+        monkeypatch.setattr("traincast.explorer.pool.START_SECONDS", 0.0)
+        assert worker.ask("model", "{}", 30.0)[0] == 422
+        monkeypatch.undo()
+        assert worker.ask("model", "{}", 30.0)[0] == 200
+    finally:
+        worker.end()
+
+
+def test_a_model_of_a_thousand_million_layers_is_refused(client):
+    model = {"name": "tall", "layers": 10**9, "hidden": 64, "heads": 8, "ffn": 256, "seq": 512, "source": "none"}
+    assert "layers = 1,000,000,000: must be at most" in refused(client, "model", model=model)["message"]
 
 
 def test_what_nobody_waits_for_is_not_begun():

@@ -88,16 +88,28 @@ def listed(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[An
     return found
 
 
-def _text(file: "Path | Traversable") -> str:
-    """The text of a file."""
+def raw(file: "Path | Traversable") -> bytes:
+    """Content of a file.
+
+    Raises
+    ------
+    ValueError
+        With the reason, if it cannot be read.
+    """
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return file.read_bytes()
     except FileNotFoundError:
         raise ValueError("no such file") from None
     except IsADirectoryError:
         raise ValueError("is a directory; give a file") from None
-    except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+
+
+def _text(file: "Path | Traversable") -> str:
+    """The text of a file."""
+    try:
+        return raw(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})") from None
 

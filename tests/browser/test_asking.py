@@ -161,9 +161,19 @@ def test_problems_stand_beside_their_fields(opened):
 def test_a_wrong_address_is_told(opened):
     page = opened("?model=llama-3-9b&system=dgx-h100&gpus=64", refused=True)
     page.locator("[data-field=model] .error", has_text="llama-3-9b").wait_for()
+    assert "last answer" not in page.locator("#trouble").inner_text()  # there is none
     page.get_by_label("Model", exact=True).select_option("llama-3-8b")
     page.locator(".step").wait_for()
     assert not page.locator("#question .error").count()
+
+
+def test_a_refused_search_is_not_announced_as_under_way(opened):
+    page = opened(SMALL, refused=True)
+    page.route("**/api/search", lambda route: route.fulfill(status=422, content_type="application/json", body="{"))
+    page.get_by_label("System", exact=True).select_option("dgx-a100")
+    page.locator("#trouble", has_text="status 422").wait_for()
+    page.wait_for_timeout(700)  # longer than it takes until a search under way is announced
+    assert page.locator("#status").inner_text() == ""
 
 
 def test_a_busy_server_is_asked_again(opened):

@@ -44,6 +44,14 @@ def test_two_plans_side_by_side(opened):
     ]
 
 
+def test_a_pinned_plan_of_another_size_is_told_apart(opened):
+    page = opened(f"{SMALL}&pin=dp-64&pin=tp-2+dp-16")
+    heads = page.locator("#compare .heads > div")
+    heads.nth(1).locator(".error").wait_for()
+    assert heads.nth(1).locator(".error").inner_text() == "on 32 GPUs, not 64"
+    assert not heads.nth(0).locator(".error").count()
+
+
 def test_the_command_finds_the_first_plan(opened):
     page = opened(f"{SMALL}&tp=2&seq=4096")
     complete(page)

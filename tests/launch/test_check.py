@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.cli import main
 from traincast.launch.facts import model_facts
+from traincast.launch.megatron_model import read_moe_layers
 from traincast.launch.registry import FORMATS
 from traincast.launch.shell import settings_of
 
@@ -146,6 +147,61 @@ def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
     assert any("pp = 1" in line for line in told["assumed"])
 
 
+ACCELERATE = "distributed_type: {}\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n  fsdp_version: {}\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "more", "zero", "replicas"),
+    [
+        (("FSDP", 2), "", 3, 1),
+        (("FSDP", 2), "  fsdp_reshard_after_forward: false\n", 2, 1),
+        (("FSDP", 1), "  fsdp_sharding_strategy: SHARD_GRAD_OP\n", 2, 1),
+        (("FSDP", 1), "  fsdp_sharding_strategy: HYBRID_SHARD\n", 3, 2),
+        (("MULTI_GPU", 1), "", 0, 1),
+    ],
+)
+def test_accelerate_without_degrees_takes_all_processes(way, more, zero, replicas, tmp_path):
+    """Accelerate, FullyShardedDataParallelPlugin: FSDP shards over all processes, HYBRID_SHARD within a machine; else it is DDP."""
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(ACCELERATE.format(*way) + more, encoding="utf-8")
+    plan = tc.check(path, "dgx-h100", "llama-3-8b", framework="accelerate").est.plan
+    assert (plan.gpus, plan.dp, plan.zero, plan.replicas) == (16, 16, zero, replicas)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            "parallelism_config:\n  parallelism_config_dp_shard_size: 4\n",
+            "gpus = 16: 4 replicas of the data with the degrees told make 4",
+        ),
+        ("  fsdp_sharding_strategy: SOME\n", "must be one of FULL_SHARD"),
+    ],
+)
+def test_accelerate_that_cannot_be(more, said, tmp_path):
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(ACCELERATE.format("FSDP", 2) + more, encoding="utf-8")
+    with pytest.raises(tc.InputError, match=said):
+        tc.check(path, "dgx-h100", "llama-3-8b", framework="accelerate")
+
+
+def test_a_knob_takes_the_place_of_what_follows_from_it(tmp_path):
+    """Another number of replicas is another number of GPUs, and another degree is another number of replicas."""
+    path = written(tmp_path, tc.Plan(tp=8, dp=8))
+    more = tc.check(path, "dgx-h100", knobs={"dp": 4}).est.plan
+    assert (more.gpus, more.tp, more.dp) == (32, 8, 4)
+    less = tc.check(path, "dgx-h100", knobs={"tp": 4}).est.plan
+    assert (less.gpus, less.tp, less.dp) == (64, 4, 16)
+
+
+def test_experts_of_every_other_layer():
+    """megatron/core/models/gpt/gpt_layer_specs.py: layers 1, 3, 5, … have experts, one more than half of an odd number."""
+    told = read_moe_layers({"num_layers": "8", "num_experts": "4", "moe_layer_freq": "2"})
+    assert len(told["moe_layers"]) == 4
+    with pytest.raises(tc.InputError, match="does not divide 7 layers"):
+        read_moe_layers({"num_layers": "7", "num_experts": "4", "moe_layer_freq": "2"})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -205,3 +261,16 @@ def test_a_script_of_branches_and_comments():
     assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
     assert (plan.precision, plan.grad_dtype, found.est.model.name, found.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
     assert found.reading.settings["split"] == "99,1,0"
+
+
+def test_what_hangs_on_a_condition_is_said():
+    """Of a script that has a `case` the last branch is taken; every setting for which that matters is named."""
+    found = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
+    assert (found.est.model.layers, found.est.model.hidden, found.est.plan.tp, found.est.plan.mbs) == (80, 8192, 8, 2)
+    assert [line.partition(" is set")[0] for line in found.reading.assumed if "under a condition" in line] == [
+        "--num-attention-heads: HEADS",
+        "--hidden-size: HIDDEN",
+        "--num-layers: LAYERS",
+        "--micro-batch-size: MBS",
+        "--tensor-model-parallel-size: TP",
+    ]

@@ -47,6 +47,15 @@ def test_models_of_today_are_expressed_in_full_by_megatron(name):
     assert launch(FORMATS["megatron"], model, plan, 64, MACHINE).not_expressed == {}
 
 
+@pytest.mark.parametrize(("gpus", "nodes"), [(1, 1), (4, 1), (8, 1), (12, 2), (16, 2)])
+def test_a_job_has_the_nodes_that_its_accelerators_need(gpus, nodes):
+    """A node of dgx-h100 has eight; twelve are six in each of two, as torchrun starts as many in every node."""
+    written = tc.export(tc.estimate("llama-3-8b", MACHINE, tc.Plan(dp=gpus), gbs=gpus))
+    assert f"NNODES=${{NNODES:-{nodes}}}" in written.text
+    assert f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{gpus // nodes}}}" in written.text
+    assert "gpus" not in written.not_expressed
+
+
 def test_a_script_is_one_that_bash_can_read(tmp_path):
     found = tc.search("deepseek-v3", "dgx-h100", 256, gbs=256, top=1)
     path = tmp_path / "run.sh"

@@ -59,7 +59,8 @@ def _python(case: Case, plan: Plan | None) -> str:
     lines += ["", f"model = {model}", f"system = {system}"]
     if plan is None:
         asked = {"gpus": state.gpus, "gbs": case.question.gbs} | _asked(case)
-        lines += [f"found = tc.search(model, system, {_arguments(asked)})", "print(found.explain())"]
+        lines += [f"found = tc.search(model, system, {_arguments(asked)})"]
+        lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
     else:
         given = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
         lines += [f"plan = tc.Plan({_arguments(knobs_of(plan))})", f"est = tc.estimate(model, system, plan, {given})", "print(est)"]
@@ -89,7 +90,7 @@ def _command(case: Case, plan: Plan | None) -> str:
         model = "config.json"
         notes.append("config.json holds the model that was pasted:\n" + json.dumps(state.model, indent=2))
     if state.figures:
-        figures = ", ".join(f"{path} = {case.normal['figures'][path]:g}" for path in state.figures)
+        figures = ", ".join(f"{path} = {case.normal['figures'][path]:.15g}" for path in state.figures)
         notes.append(f"not said by this command: {figures}; write them into a system file")
     words = ["traincast", "plan" if plan is None else "estimate", model, "--system", str(state.system)]
     if plan is None:

@@ -16,7 +16,7 @@ Answered = tuple[int, bytes]
 Gone = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # in which a process has imported what it needs
-KEPT: Final = 32 << 20  # bytes of answers that are kept
+KEPT: Final = 32 << 20  # bytes of answers that are kept, with their questions
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 
 
@@ -50,8 +50,9 @@ class Worker:
         self.last = text
         try:
             self._ready = self._ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
-            self._pipe.send((kind, text))
-            if self._pipe.poll(seconds):
+            if self._ready:
+                self._pipe.send((kind, text))
+            if self._ready and self._pipe.poll(seconds):
                 answer: Answered = self._pipe.recv()
                 return answer
             answer = (
@@ -108,7 +109,7 @@ class Pool:
         self._queue: list[Job] = []
         self._working: set[asyncio.Task[None]] = set()
         self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
-        self._size = 0  # bytes of these
+        self._size = 0  # bytes of these and of their questions
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
@@ -173,10 +174,10 @@ class Pool:
     def _keep(self, key: tuple[str, str], answer: Answered) -> None:
         """Keep an answer, and let the oldest go where all are too large."""
         self._kept[key] = answer
-        self._size += len(answer[1])
+        self._size += len(key[1]) + len(answer[1])
         while self._size > KEPT:
-            _, (_, body) = self._kept.popitem(last=False)
-            self._size -= len(body)
+            (_, text), (_, body) = self._kept.popitem(last=False)
+            self._size -= len(text) + len(body)
 
     def close(self) -> None:
         """End all workers."""

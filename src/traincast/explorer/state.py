@@ -12,7 +12,7 @@ from traincast.choices import ALLOWED
 from traincast.columns import CHOICES, COLUMNS
 from traincast.errors import InputError, Mistakes, close_to, is_whole, not_a
 from traincast.estimate import check_gbs, usual_batch
-from traincast.explorer.limits import MOST_PLANS, MOST_TOKENS
+from traincast.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 from traincast.frameworks import SEARCHED
 from traincast.hardware import System
 from traincast.load import known_model, known_system, read_model
@@ -205,15 +205,18 @@ def model_of(state: State) -> Model:
     Raises
     ------
     InputError
-        If it is neither.
+        If it is neither, or a pasted one has more layers than are answered for.
     """
     if wrong := not_a("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
     if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):
         raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
-    return (
-        _catalogue_model(state.model, state.seq) if isinstance(state.model, str) else read_model(state.model, PASTED, seq=state.seq)
-    )
+    if isinstance(state.model, str):
+        return _catalogue_model(state.model, state.seq)
+    pasted = read_model(state.model, PASTED, seq=state.seq)
+    if pasted.layers > MOST_LAYERS:
+        raise InputError("search", [f"layers = {pasted.layers:,}: must be at most {MOST_LAYERS:,}"])
+    return pasted
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from traincast.errors import InputError
 from traincast.frameworks import Framework
 from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
@@ -24,6 +25,8 @@ SPACE: Final = Framework(
 )
 P: Final = "parallelism_config.parallelism_config_"
 F: Final = "fsdp_config.fsdp_"
+WAYS: Final = ("NO", "MULTI_GPU")  # one process, or DDP
+SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}  # of FSDP1
 
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
@@ -41,11 +44,28 @@ def _write_data(told: Facts) -> Settings:
 
 
 def _read_data(settings: Settings) -> Facts:
-    """Replicas of the data, and what they share."""
+    """Replicas of the data, and what they share; without any degree all processes are replicas, and FSDP shards over all."""
+    stays = 2 if is_off(settings.get(f"{F}reshard_after_forward", True)) else 3
+    if not any(name.startswith(P) for name in settings):
+        return _read_plain(settings, stays)
     copies, shards = _size(settings, f"{P}dp_replicate_size"), _size(settings, f"{P}dp_shard_size")
     sharded = shards * _size(settings, f"{P}cp_size") > 1
-    zero = 0 if not sharded else 2 if is_off(settings.get(f"{F}reshard_after_forward", True)) else 3
-    return {"dp": copies * shards, "zero": zero} | ({"replicas": copies} if copies > 1 and zero else {})
+    return {"dp": copies * shards, "zero": stays if sharded else 0} | ({"replicas": copies} if copies > 1 and sharded else {})
+
+
+def _read_plain(settings: Settings, stays: int) -> Facts:
+    """What replicas share where there is no ParallelismConfig: FSDP2, FSDP1 with its strategy, or DDP."""
+    way = "NO" if is_off(settings.get("distributed_type")) else str(settings["distributed_type"]).upper()
+    if way in WAYS:
+        return {"zero": 0}
+    if way != "FSDP":
+        raise InputError("distributed_type", [f"distributed_type = {way[:60]!r}: must be one of FSDP, {', '.join(WAYS)}"])
+    told = str(settings.get(f"{F}sharding_strategy", "")).upper()
+    if told and told not in SHARDING:
+        raise InputError(f"{F}sharding_strategy", [f"{F}sharding_strategy = {told[:60]!r}: must be one of {', '.join(SHARDING)}"])
+    zero = SHARDING.get(told, stays)
+    machines = _size(settings, "num_machines")
+    return {"zero": zero} | ({"replicas": machines} if told.startswith("HYBRID") and machines > 1 else {})
 
 
 def _write_machines(told: Facts) -> Settings:
@@ -72,7 +92,10 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "parallelism": (
         Made(
             ("dp", "zero", "replicas"),
-            (f"{P}dp_replicate_size", f"{P}dp_shard_size", f"{F}reshard_after_forward"),
+            (
+                *(f"{P}dp_replicate_size", f"{P}dp_shard_size", f"{F}reshard_after_forward"),
+                *("distributed_type", f"{F}sharding_strategy"),
+            ),
             _write_data,
             _read_data,
             "DDP (0), FSDP2 with weights that stay gathered (2) or not (3), HSDP",

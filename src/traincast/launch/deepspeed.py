@@ -94,7 +94,10 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Words(
             "precision",
             (("bf16", {"bf16.enabled": True}), ("fp16", {"fp16.enabled": True}), ("fp32", {"bf16.enabled": False})),
-            (("bf16", {"bfloat16.enabled": True}), ("bf16", {"bf16.enabled": "auto"}), ("fp32", {})),
+            (
+                *(("bf16", {"bfloat16.enabled": True}), ("bf16", {"bf16.enabled": "auto"}), ("fp16", {"fp16.enabled": "auto"})),
+                ("fp32", {}),
+            ),
         ),
         Words("grad_dtype", (("fp32", {D: "fp32"}), ("16-bit", {D: "bf16"}), ("usual", {})), (("16-bit", {D: "fp16"}),)),
         Words(

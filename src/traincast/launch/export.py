@@ -127,10 +127,9 @@ def _is_said(form: Format, est: Estimate, plan: Plan) -> bool:
 
 
 def per_node(system: System, gpus: int) -> int:
-    """Accelerators of a node: a fast domain where it is one of at most 8, and no more than the job has."""
-    domain = system.domain(gpus)
+    """Accelerators of a node: as many as a fast domain has, but at most 8, that divide those of the job."""
     host = 4 if system.fast_domain % 36 == 0 else HOST
-    return domain if domain <= host else next(n for n in range(host, 0, -1) if gpus % n == 0)
+    return next(n for n in range(min(system.domain(gpus), host), 0, -1) if gpus % n == 0)
 
 
 def _predicted(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:

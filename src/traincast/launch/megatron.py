@@ -94,7 +94,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
                 ("none", {"position_embedding_type": "none"}),
                 ("learned", {}),
             ),
-            (("rotary", {"use_rotary_position_embeddings": True}), ("none", {"position_embedding_type": "relative"})),
+            (
+                ("rotary", {"use_rotary_position_embeddings": True}),
+                ("rotary", {"position_embedding_type": "mrope"}),
+                ("rotary", {"position_embedding_type": "yarn"}),
+                ("none", {"position_embedding_type": "relative"}),
+            ),
         ),
         Made(
             ("local.window", "local_layers"),
@@ -132,7 +137,13 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
         Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts"),
         Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=ROUTER),
-        Made(("moe_layers",), ("moe_layer_freq",), model.write_moe_layers, model.read_moe_layers, "a mark for each layer"),
+        Made(
+            ("moe_layers",),
+            ("moe_layer_freq",),
+            model.write_moe_layers,
+            model.read_moe_layers,
+            "a mark for each layer; a number n is read as the last of every n layers, of which Megatron-LM takes the first",
+        ),
         Made(("experts.capacity",), ("moe_expert_capacity_factor",), model.write_capacity, model.read_capacity),
     ),
     "parallelism": (

@@ -84,11 +84,21 @@ def write_moe_layers(told: Facts) -> Settings:
 
 
 def read_moe_layers(settings: Settings) -> Facts:
-    """Which layers have experts."""
+    """Which layers have experts. Of a number n Megatron-LM takes the first of every n layers, a model here the last of them.
+
+    Raises
+    ------
+    InputError
+        If n does not divide the layers, so that there would be fewer with experts.
+    """
     layers = size(settings, "num_layers", "encoder_num_layers")
     if not size(settings, "num_experts") or layers is None:
         return {}
-    return {"moe_layers": marks(str(settings.get("moe_layer_freq", "1")), layers)}
+    told = str(settings.get("moe_layer_freq", "1"))
+    if re.fullmatch(r"\d{1,6}", told) and int(told) and layers % int(told):
+        wrong = f"does not divide {layers} layers, and layers 1, {int(told) + 1}, … have experts then: give --model"
+        raise InputError("moe_layer_freq", [f"moe_layer_freq = {told}: {wrong}"])
+    return {"moe_layers": marks(told, layers)}
 
 
 def read_expert_width(settings: Settings) -> Facts:

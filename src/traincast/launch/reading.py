@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.documents import catalogue
+from traincast.documents import catalogue, raw
 from traincast.errors import InputError, Mistakes, unknown
 from traincast.launch.facts import Facts, as_model, as_plan, model_facts
 from traincast.launch.formats import Format, completed
+from traincast.launch.shell import unsure
 from traincast.launch.table import Settings
 from traincast.load import load_model
 from traincast.model import Model
@@ -86,7 +87,18 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         )
     if not told or not set(settings) & known.known:
         raise InputError(str(path), [f"holds no setting of {known.title}"])
-    return Reading(str(path), known, settings, told)
+    return Reading(str(path), known, settings, told, _unsure(known, text))
+
+
+def _unsure(form: Format, text: str) -> tuple[str, ...]:
+    """What of a script's settings depends on variables that it sets more than once or under a condition, in words."""
+    doubtful = unsure(text) if form.ending == ".sh" else {}
+    some = {variable: sorted(form.spelled(one) for one in names & form.known) for variable, names in doubtful.items()}
+    return tuple(
+        f"{', '.join(names)}: {variable} is set more than once or under a condition; the last is taken"
+        for variable, names in some.items()
+        if names
+    )
 
 
 def content(path: Path) -> str:
@@ -98,16 +110,12 @@ def content(path: Path) -> str:
         If it cannot be read, is no text, or is too large for a script or configuration.
     """
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(str(path), ["no such file"]) from None
-    except IsADirectoryError:
-        raise InputError(str(path), ["is a directory; give a file"]) from None
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), [f"cannot be read ({getattr(error, 'strerror', None) or error})"]) from None
-    if len(raw) > LARGEST:
-        raise InputError(str(path), [f"{len(raw):,} bytes are too many for a launch script or configuration"])
-    text = raw.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+        found = raw(path)
+    except ValueError as error:
+        raise InputError(str(path), [str(error)]) from None
+    if len(found) > LARGEST:
+        raise InputError(str(path), [f"{len(found):,} bytes are too many for a launch script or configuration"])
+    text = found.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])
     if "\0" in text:
@@ -170,11 +178,13 @@ def launch_of(
     """
     told, assumed = dict(reading.told), list(reading.assumed)
     mistakes = Mistakes(reading.path)
-    for name, given in (("gpus", gpus), ("gbs", gbs), *knobs.items()):
-        if given is not None and told.get(name, given) != given:
-            assumed.append(f"{name} = {given} as asked for, not {told[name]} as in the file")
-        if given is not None:
-            told = {key: value for key, value in told.items() if key != "dp" or name not in DEGREES} | {name: given}
+    asked = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
+    for name, value in asked.items():
+        if told.get(name, value) != value:
+            assumed.append(f"{name} = {value} as asked for, not {told[name]} as in the file")
+    follows = {"dp"} if asked.keys() & set(DEGREES) else set()  # of the accelerators, or they of it
+    follows |= {"gpus"} if "dp" in asked else set()
+    told = {name: value for name, value in told.items() if name not in follows} | asked
     if {"pp", "vp"} & set(knobs):
         told.pop("chunks", None)
     transformer = model
@@ -185,6 +195,9 @@ def launch_of(
     if "gpus" not in told and "dp" not in told:
         mistakes.errors.append(InputError(reading.path, ["does not say how many GPUs there are; give --gpus"]))
     whole = mistakes.settled(mistakes.of(completed, told))
+    if whole["gpus"] != told.get("gpus", whole["gpus"]):
+        needed = f"{whole['dp']} replicas of the data with the degrees told make {whole['gpus']}"
+        raise InputError(reading.path, [f"gpus = {told['gpus']}: {needed}"])
     assert transformer is not None
     plan = as_plan(whole, transformer)
     silent = [f"{name} = {getattr(plan, name)}" for name in SILENT if name not in told]

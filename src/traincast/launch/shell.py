@@ -17,6 +17,8 @@ SUBSTITUTION: Final = re.compile(
     r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
+CASE: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")  # a pattern before what is done where it matches
+BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
 BRACED: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"  # a variable in braces, or a dollar that begins none: one way to read each
 PIECES: Final = re.compile(
@@ -40,26 +42,35 @@ class Script:
     commands : list of list of str
         Words of every command.
     several : set of str
-        Variables that are set to different things.
+        Variables that are set to different things, or under a condition.
+    depth : int
+        Conditions that the statement is under.
+    once : str
+        A variable that is set but once, and under no condition; what else sets it is passed over.
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
     several: set[str] = field(default_factory=set)
+    depth: int = 0
+    once: str = ""
 
     def set(self, name: str, words: list[str], more: bool) -> None:
         """Set a variable, or add to it."""
-        if more:
-            words = [*self.values.get(name, []), *words]
-        elif self.values.get(name, words) != words:
+        before = self.values.get(name, [])
+        if self.depth or (not more and " ".join(before) not in " ".join(words)):
             self.several.add(name)
+            if name == self.once:
+                words, more = before or [""], False
+        if more:
+            words = [*before, *words]
         if sum(map(len, words)) < MOST:
             self.values[name] = words
 
 
-def settings_of(text: str) -> Settings:
+def settings_of(text: str, once: str = "") -> Settings:
     """Arguments of the commands of a script, by name with underscores: the last value of each; True where it has none."""
-    script = read(text)
+    script = read(text, once)
     commands = script.commands
     if sum(word.startswith("--") for words in commands for word in words) < 3:  # arguments that another file calls
         commands = [_resplit(words) for words in script.values.values()]
@@ -78,6 +89,15 @@ def words_of(text: str, launch: Settings) -> list[str]:
     return [word for words in script.commands for word in words]
 
 
+def unsure(text: str) -> dict[str, set[str]]:
+    """Variables that a script sets more than once or under a condition, each with the arguments that depend on which is taken."""
+    found, doubtful = settings_of(text), {}
+    for name in sorted(read(text).several):
+        without = settings_of(text, name)
+        doubtful[name] = {one for one in {*found, *without} if found.get(one) != without.get(one)}
+    return doubtful
+
+
 def arguments(words: Sequence[str]) -> Settings:
     """Arguments of a command line; a script's name ends the values of the argument before it."""
     found: Settings = {}
@@ -94,14 +114,15 @@ def arguments(words: Sequence[str]) -> Settings:
     return found
 
 
-def read(text: str) -> Script:
+def read(text: str, once: str = "") -> Script:
     """A script's variables and commands."""
-    script = Script()
+    script = Script(once=once)
     for name, words in _directives(text).items():
         for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
             script.values[variable] = [str(words)]
     for statement in _statements(text.replace("\r\n", "\n")):
-        raw = KEYWORDS.sub("", statement.strip())
+        raw = CASE.sub("", KEYWORDS.sub("", statement.strip()))
+        script.depth += BRANCHES.get(raw.split(maxsplit=1)[0] if raw else "", 0)
         if array := ARRAY.match(raw):
             inner = [word for one in _words(raw[array.end() :].rstrip().removesuffix(")")) for word in expanded(one, script)]
             script.set(array[1], inner, bool(array[2]))

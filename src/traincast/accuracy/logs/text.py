@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from traincast.documents import raw
 from traincast.errors import InputError
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -26,15 +27,11 @@ def content(path: Path) -> str:
         If it cannot be read or holds nothing.
     """
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(str(path), ["no such file"]) from None
-    except IsADirectoryError:
-        raise InputError(str(path), ["is a directory; give a file"]) from None
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), [f"cannot be read ({getattr(error, 'strerror', None) or error})"]) from None
-    wide = raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+        found = raw(path)
+    except ValueError as error:
+        raise InputError(str(path), [str(error)]) from None
+    wide = found.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = found.decode("utf-16" if wide else "utf-8-sig", errors="replace")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])
     return _COLOUR.sub("", text)

@@ -1,16 +1,16 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
 import { h } from "./dom.js";
-import { change, days, gib, number, percent, seconds } from "./format.js";
+import { change, days, gib, number, percent, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
 
-/** What is shown below the title; `pinned` holds a plan, an error or null (not answered yet) for each pin. */
-export function comparison({ pinned, components, capacity, unpin }, width) {
+/** What is shown below the title; `pinned` holds a plan, an error or null (not answered yet) for each pin, `gpus` are those asked for. */
+export function comparison({ pinned, components, capacity, gpus, unpin }, width) {
   const heads = h(
     "div",
     { class: "heads" },
-    pinned.map((one, i) => head(one, i, unpin)),
+    pinned.map((one, i) => head(one, i, gpus, unpin)),
   );
   if (!pinned.length)
     return [h("p", { class: "says" }, "Pin two plans, in the table or in the design space, and they stand here side by side.")];
@@ -23,9 +23,10 @@ export function comparison({ pinned, components, capacity, unpin }, width) {
   ];
 }
 
-function head(one, i, unpin) {
+function head(one, i, gpus, unpin) {
   const letter = LETTERS[i];
   const about = one?.plan ? one.plan.label : one?.error ? one.error : "…";
+  const size = one?.plan ? gpusOf(one.plan.plan) : gpus;
   return h(
     "div",
     {},
@@ -41,8 +42,11 @@ function head(one, i, unpin) {
       ),
     ),
     h("p", { class: one?.error ? "error" : "mono" }, about),
+    size === gpus ? null : h("p", { class: "error" }, `on ${whole(size)} GPUs, not ${whole(gpus)}`),
   );
 }
+
+const gpusOf = ({ tp, tp2, cp, pp, dp }) => tp * tp2 * cp * pp * dp;
 
 function said([a, b]) {
   const ratio = b.step_seconds / a.step_seconds - 1;

@@ -74,7 +74,8 @@ async function search() {
 
 function refused(error) {
   if (!(error instanceof Refused)) throw error;
-  later.problems.tell(error);
+  clearTimeout(timer);
+  later.problems.tell(error, now.answer !== null);
   status("");
 }
 
@@ -237,6 +238,7 @@ function compare() {
     pinned,
     components: { time, memory },
     capacity: now.answer.system.capacity_bytes,
+    gpus: now.answer.state.gpus,
     unpin: (i) => toggle(now.state.pins[i]),
   };
   swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));

@@ -20,13 +20,15 @@ export function wait(message) {
   byId("trouble").replaceChildren(h("p", {}, `${message.replace(/[.]?$/, ".")} Trying again …`));
 }
 
-/** Say every problem where it belongs. */
-export function tell(refused) {
+/** Say every problem where it belongs; `answered` is whether an earlier answer still stands below. */
+export function tell(refused, answered) {
   clear();
   const rest = refused.problems.filter((line, i) => !beside(refused.fields[i] ?? guess(line), line, i));
   const lines = rest.length
     ? rest
-    : ["The question cannot be answered as it stands; what is wrong stands beside the fields. Below is the last answer."];
+    : [
+        `The question cannot be answered as it stands; what is wrong stands beside the fields.${answered ? " Below is the last answer." : ""}`,
+      ];
   byId("trouble").replaceChildren(...lines.map((line) => h("p", {}, line)));
 }
 

@@ -1,6 +1,7 @@
 // What the server is asked. The latest question wins: asking again under the same name aborts what is under way.
 
 const RETRIES = 20;
+const SILENT = { message: "The server does not answer. Is traincast serve still running?" };
 const underWay = new Map();
 
 /** What went wrong, with one line for each problem and the field it is about. */
@@ -36,7 +37,7 @@ export async function ask(path, body, { name = path, busy = () => {} } = {}) {
     if (abort.signal.aborted) return null;
     throw error instanceof Refused
       ? error
-      : new Refused({ message: "The server does not answer. Is traincast serve still running?" }, 0);
+      : new Refused(SILENT, 0);
   } finally {
     if (underWay.get(name) === abort) underWay.delete(name);
   }
@@ -44,7 +45,9 @@ export async function ask(path, body, { name = path, busy = () => {} } = {}) {
 
 /** Read what does not depend on a question. */
 export async function look(path) {
-  const response = await fetch(path);
+  const response = await fetch(path).catch(() => {
+    throw new Refused(SILENT, 0);
+  });
   const told = await response.json().catch(() => null);
   if (!response.ok || told === null) throw refusal(told, response.status);
   return told;
