@@ -5,8 +5,11 @@ import csv
 import json
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
+import time
 
 import httpx
 import jsonschema
@@ -443,6 +446,19 @@ def test_serve_from_the_command_line(served, capsys):
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_clients_that_hang_up_do_not_end_the_server(served):
+    process, told = served
+    question = b"GET /static/vendor/d3.min.js HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % told["port"]
+    for turn in range(200):
+        with socket.create_connection(("127.0.0.1", told["port"])) as client:
+            if turn % 2:  # closing resets the connection
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.sendall(question * (1 + turn % 30))
+            time.sleep(0.002 * (turn % 5))  # while the server writes
+    assert httpx.get(told["url"] + "api/model", params={"name": "gpt-125m"}, timeout=30).status_code == 200
+    assert process.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -121,6 +122,12 @@ def tell_failure(message: str, code: int, error: Exception | None = None) -> Non
         subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
         print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
     warn(message)
+
+
+def outlive_closed_pipes() -> None:
+    """Let pipes and sockets that others close raise an error; else they end a command quietly, as `| head` should."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
 def warn(message: str) -> None:

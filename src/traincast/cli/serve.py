@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.cli.common import Json, app, print_json
+from traincast.cli.common import Json, app, outlive_closed_pipes, print_json
 from traincast.errors import TraincastError
 
 
@@ -24,6 +24,7 @@ def serve(
     except ImportError as error:
         missing = f"the explorer needs {error.name}: pip install 'traincast[explorer]'"
         raise TraincastError(missing) from None
+    outlive_closed_pipes()  # a browser that hangs up ends nothing
     with listen(host, port) as socket:
         address = socket.getsockname()
         url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}/"
