@@ -39,12 +39,12 @@ def _candidates(outcome, layouts):
     return rows[which], fill
 
 
-def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron():
+def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron_else_any():
     gpt = tc.load_model("gpt3-1t")
     assert default_framework(gpt, None).name == "paper"
     assert default_framework(gpt, ("1d", "summa")).name == "paper"
     assert default_framework(gpt, ("ring",)).name == "megatron"
-    assert default_framework(DENSE, ("1d", "summa")).name == "megatron"
+    assert default_framework(DENSE, ("1d", "summa")).name == "any"  # no framework runs SUMMA
     assert default_framework(DENSE, None).name == "megatron"
     assert default_framework(DENSE, ("ring",)).name == "megatron"
 
@@ -122,8 +122,8 @@ def test_a_lock_may_ask_for_chunks_of_unequal_length():
 
 def test_megatrons_candidates_are_those_of_plain_loops():
     found = tc.search(DENSE, H100, 16, 32, framework="megatron", strategy="1d", locks={"recompute": "none"})
-    columns = plans_of(found)[0]
-    rows = [tuple(map(int, row)) for row in zip(columns.tp, columns.pp, columns.dp, columns.mbs, columns.vp, strict=True)]
+    degrees = [zip(one.tp, one.pp, one.dp, one.mbs, one.vp, strict=True) for one in plans_of(found)]
+    rows = [tuple(map(int, row)) for batch in degrees for row in batch]
     assert sorted(rows) == sorted(by_loops(DENSE, 16, 32, False))
     assert len(set(rows)) == len(rows)
 
@@ -228,6 +228,101 @@ def test_a_model_with_a_vocabulary_is_searched_alike_whatever_the_strategies():
     assert (found.framework.name, found.assumptions.name) == ("megatron", "megatron-core-2025")
 
 
-def test_overlap_is_searched_only_where_there_is_something_to_overlap():
-    found = tc.search(DENSE, H100, 16, 32, framework="torchtitan")
-    assert all((columns.tp > 1).all() for columns in plans_of(found) if columns.tp_overlap)
+@pytest.mark.parametrize("name", ["torchtitan", "megatron", "any"])
+def test_tensor_parallel_communication_is_overlapped_wherever_the_group_lies_in_a_domain(name):
+    for columns in plans_of(tc.search(DENSE, H100, 16, 32, framework=name)):
+        inside = (columns.tp > 1) & (columns.fast_tp == columns.tp)
+        assert (inside == columns.tp_overlap).all()
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "megatron", "any"])
+def test_overlap_parts_the_candidates_and_leaves_none_out(name):
+    """Searched with overlap and held without it: the same candidates, each counted once, the same reasons to reject."""
+    searched = tc.search(DENSE, H100, 16, 32, framework=name)
+    without = tc.search(DENSE, H100, 16, 32, framework=name, locks={"tp_overlap": False})
+    assert (searched.candidates, searched.feasible) == (without.candidates, without.feasible)
+    assert searched.rejected == without.rejected
+    assert searched.least_seconds <= without.least_seconds
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "locks"),
+    [(DENSE, 16, {"tp_overlap": True}), (MOE, 16, {"ep_overlap": True}), (MOE, 16, {"tp_overlap": True, "ep_overlap": True})],
+)
+def test_a_free_search_is_no_slower_than_one_with_overlap_held(model, gpus, locks):
+    free = tc.search(model, H100, gpus, 64, framework="megatron")
+    held = tc.search(model, H100, gpus, 64, framework="megatron", locks=locks)
+    assert free.least_seconds <= held.least_seconds
+
+
+def test_overlap_that_hides_nothing_is_not_searched():
+    """`megatron-core-plain` overlaps nothing: its plans say so."""
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", assumptions="megatron-core-plain")
+    assert not any(columns.tp_overlap for columns in plans_of(found))
+
+
+def test_a_choice_that_rules_overlap_out_leaves_the_candidates_without_it():
+    """Megatron-Core overlaps tensor-parallel communication with sequence parallelism only."""
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", locks={"sp": False, "tp": 2})
+    assert found.feasible > 0
+    assert not any(columns.tp_overlap for columns in plans_of(found))
+
+
+def test_megatron_overlaps_experts_in_a_pipeline_with_virtual_stages_and_without_full_recomputation_only():
+    """Megatron-LM d98e8a6, megatron/core/transformer/transformer_config.py, lines 3002 to 3046."""
+    overlapped = [columns for columns in plans_of(tc.search(MOE, H100, 16, 64, framework="megatron")) if columns.ep_overlap]
+    assert overlapped
+    for columns in overlapped:
+        assert columns.recompute != "full"
+        assert ((columns.pp == 1) | (columns.vp > 1)).all()
+        assert (columns.ep > 1).all()
+    with pytest.raises(tc.InputError, match="the locks leave nothing of what megatron can run"):
+        tc.search(MOE, H100, 16, 64, framework="megatron", locks={"ep_overlap": True, "recompute": "full"})
+
+
+def test_delayed_scaling_is_searched_without_recomputed_norms():
+    """Megatron-LM d98e8a6, transformer_config.py, line 2002."""
+    found = tc.search(MOE, H100, 16, 64, framework="megatron", locks={"precision": "fp8"})
+    assert not any({"norms", "activation"} & set(columns.recompute.split("+")) for columns in plans_of(found))
+
+
+@pytest.mark.parametrize(("name", "strategy"), [("megatron", "summa"), ("torchtitan", "ulysses"), ("deepspeed", "1d,summa")])
+def test_a_strategy_that_a_framework_does_not_run_is_refused(name, strategy):
+    with pytest.raises(tc.InputError, match=f"{name} does not run it; it runs 1d"):
+        tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy)
+
+
+def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", top=1)
+    (plan, est), held = found.plans[0], {knob.name: knob for knob in found.explain().held}
+    assert {"precision", "offload", "optimizer_kind"} <= set(held)
+    for name, knob in held.items():
+        changed = tc.estimate(DENSE, H100, replace(plan, **{name: knob.other}), 32, found.assumptions)
+        assert knob.value == getattr(plan, name) != knob.other
+        assert knob.slower == pytest.approx(changed.step_seconds / est.step_seconds - 1)
+        assert knob.memory == pytest.approx(changed.memory_bytes - est.memory_bytes)
+        assert knob.fits == changed.fits
+    assert any(
+        line.startswith("Held constant, not searched: ") and "precision=bf16 (fp8-" in line for line in found.explain().lines()
+    )
+
+
+def test_what_was_locked_is_not_named_as_held():
+    found = tc.search(DENSE, H100, 16, 32, framework="megatron", top=1, locks={"precision": "fp8-current", "offload": "none"})
+    assert not {"precision", "offload"} & {knob.name for knob in found.explain().held}
+
+
+@pytest.mark.parametrize(
+    ("system", "offered"), [("dgx-a100", set()), ("dgx-h100", {"fp8-current", "fp8-block"}), ("dgx-b200", {"nvfp4"})]
+)
+def test_precisions_are_named_as_the_machine_multiplies_them(system, offered):
+    found = tc.search(DENSE, system, 16, 32, framework="megatron", top=1)
+    assert {knob.other for knob in found.explain().held if knob.name == "precision"} <= offered
+    assert bool(offered) == any(knob.name == "precision" for knob in found.explain().held)
+
+
+def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
+    found = tc.search("llama-3-70b", H100, 8, 512, framework="megatron")
+    held = {knob.name: knob for knob in found.explain().held}
+    assert held["offload"].other == "optimizer"
+    assert held["offload"].memory < -(2**30) * 50

@@ -322,5 +322,6 @@ def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    asked = [*reasons(), NO_PLACEMENT, OUT_OF_MEMORY]
+    own = dict.fromkeys(rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules)
+    asked = [*reasons(), *own, NO_PLACEMENT, OUT_OF_MEMORY]
     return {reason: counts[reason] for reason in asked if reason in counts or reason == OUT_OF_MEMORY}

@@ -13,7 +13,9 @@ from traincast.columns import Column
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
 from traincast.fills import divisors
+from traincast.frameworks import Framework
 from traincast.hardware import System
+from traincast.held_knobs import HeldKnob, held_knobs
 from traincast.plan import AXES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, enumerate_space
@@ -63,6 +65,8 @@ class Explanation:
         Where nothing fits: the fewest GPUs, doubling, on which something does, and the least memory there [byte].
     possible : list of int
         Where no plan meets the rules: the nearest numbers of GPUs, below and above, on which one does.
+    held : list of HeldKnob
+        Knobs that the search holds constant, and what another value would change: of the best plan, or else of the nearest miss.
     """
 
     outcomes: tuple[Outcome, ...]
@@ -75,6 +79,7 @@ class Explanation:
     unlimited: Answer | None
     fits_from: tuple[int, float] | None
     possible: list[int]
+    held: list[HeldKnob]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -83,7 +88,14 @@ class Explanation:
         """The explanation as sentences."""
         if not self.plans:
             return self._nothing_fits()
-        return [*self._binding(), *self._runner_up(), *self._degrees(), *self._excluded(), *self._misses()]
+        return [
+            *(*self._binding(), *self.held_constant(), *self._runner_up()),
+            *(*self._degrees(), *self._excluded(), *self._misses()),
+        ]
+
+    def held_constant(self) -> list[str]:
+        """A line on the knobs that were not searched; none where all were."""
+        return [f"Held constant, not searched: {', '.join(map(str, self.held))}."] if self.held else []
 
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
@@ -157,7 +169,7 @@ class Explanation:
         if self.fits_from is not None:
             enough, least = self.fits_from
             lines.append(f"    Or {enough:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(least)}.")
-        return lines
+        return [*lines, *self.held_constant()]
 
     def _held(self) -> dict[str, int]:
         """Knobs that every batch of candidates holds at one value."""
@@ -195,19 +207,22 @@ class Explanation:
             "nearest_faster_miss": plain(self.faster),
             "unlimited_memory": plain(self.unlimited),
             "possible_gpus": self.possible,
+            "held": [knob.to_dict() for knob in self.held],
             "fits_from": None if self.fits_from is None else {"gpus": self.fits_from[0], "memory_bytes": self.fits_from[1]},
             "text": self.lines(),
         }
 
 
-def explain(outcomes: tuple[Outcome, ...], plans: list[Answer]) -> Explanation:
-    """Gather what there is to say about a search: its outcomes, one per batch of candidates, and its best plans."""
+def explain(outcomes: tuple[Outcome, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]) -> Explanation:
+    """Gather what there is to say about a search: its outcomes, one per batch of candidates, its best plans, what was searched."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     moved = sensitivity(plans[0][1]) if plans else {}
     fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
     possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
     degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
-    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, **misses)
+    answer = plans[0] if plans else misses["miss"]
+    held = [] if answer is None else held_knobs(framework, locks, answer)
+    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=held, **misses)
 
 
 def _capacity(outcomes: tuple[Outcome, ...]) -> float:

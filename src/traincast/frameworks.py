@@ -5,12 +5,23 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
-from traincast.choices import STRATEGIES, not_allowed
+from traincast.assumptions import Assumptions
+from traincast.choices import STRATEGIES, not_allowed, words
 from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
+from traincast.plan import Plans
+from traincast.rules import Rule
 
-SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "layout")  # choices that rules or the enumeration ask for
+SHAPING: Final = (
+    "schedule",
+    "attention",
+    "sp",
+    "order",
+    "tp_overlap",
+    "ep_overlap",
+    "layout",
+)  # rules or the enumeration ask for these
 SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
 
 
@@ -38,6 +49,11 @@ class Batch:
         Degrees that are searched above a number only.
     locks : tuple of (str, int)
         Knobs with one value only.
+    tp_in_domain : bool or None
+        True: only candidates whose tensor-parallel group has several members, all in one fast domain. False: only the others.
+        None: all.
+    rules : tuple of Rule
+        Conditions of the framework beside those of every search.
     """
 
     strategy: str
@@ -49,6 +65,8 @@ class Batch:
     ordered: bool = False
     above: tuple[tuple[str, int], ...] = ()
     locks: tuple[tuple[str, int], ...] = ()
+    tp_in_domain: bool | None = None
+    rules: tuple[Rule, ...] = ()
 
     @property
     def given(self) -> dict[str, Any]:
@@ -63,8 +81,34 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Conflict:
+    """Two choices that a framework refuses together.
+
+    Parameters
+    ----------
+    first, second : (str, value)
+        A choice and its value, or one of the words its value joins with +.
+    why : str
+        What the framework says, with its source.
+    """
+
+    first: tuple[str, Any]
+    second: tuple[str, Any]
+    why: str
+
+    def concerns(self, choices: Mapping[str, Any]) -> bool:
+        """Whether both values are among the choices."""
+        return all(_has(choices.get(name), value) for name, value in (self.first, self.second))
+
+
+def _has(chosen: Any, value: Any) -> bool:
+    """Whether a choice has a value, or joins it with others."""
+    return bool(chosen == value) or (isinstance(chosen, str) and isinstance(value, str) and value in words(chosen))
+
+
+@dataclass(frozen=True)
 class Framework:
-    """What a training framework can run, or what is worth to be searched of it.
+    """What a training framework can run, and what of it is searched.
 
     Parameters
     ----------
@@ -84,6 +128,14 @@ class Framework:
         Highest stage of ZeRO it runs together with a pipeline.
     assumptions : str
         Preset or software stack that suits it.
+    on_request : tuple of str
+        Strategies that it runs as well, searched only where they are asked for.
+    unsearched : mapping of str to tuple
+        Values of choices (and of ``replicas``) that it can run but that are not searched: a search names them as held.
+    conflicts : tuple of Conflict
+        Choices that it refuses together.
+    rules : tuple of Rule
+        What it needs beside what every plan does.
     """
 
     name: str
@@ -98,9 +150,25 @@ class Framework:
     overlapping: bool = False
     pipeline_zero: int = 3
     assumptions: str = "calibrated"
+    on_request: tuple[str, ...] = ()
+    unsearched: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    conflicts: tuple[Conflict, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
-    def batches(self, model: Model, locks: Mapping[str, Any] | None = None) -> list[Batch]:
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Every strategy that it can run."""
+        return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
+
+    def refuses(self, choices: Mapping[str, Any]) -> list[str]:
+        """Why the framework refuses choices together; empty where it takes them."""
+        return [conflict.why for conflict in self.conflicts if conflict.concerns(choices)]
+
+    def batches(self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None) -> list[Batch]:
         """Every batch of candidates, some choices and knobs held at one value.
+
+        Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is possible (a group inside a
+        fast domain) and hides anything: it takes no memory, so the same plan without it is never better.
 
         Parameters
         ----------
@@ -108,6 +176,8 @@ class Framework:
             The transformer; expert parallelism is searched where it has experts.
         locks : mapping of str to value
             Knobs and choices by name.
+        assumptions : Assumptions, optional
+            They say whether overlapping tensor-parallel communication hides any of it; it does where they are left out.
 
         Returns
         -------
@@ -126,6 +196,10 @@ class Framework:
         own = dict(self.choices)
         if "recompute" in own:
             own["recompute"] = tuple(lean(model) if one == LEAN else one for one in own["recompute"])
+        if not (self.experts and model.experts is not None):
+            own.pop("ep_overlap", None)
+        if assumptions is not None and assumptions.tp_overlapped >= assumptions.tp_exposed:
+            own.pop("tp_overlap", None)
         several = {**own, **{name: (value,) for name, value in fixed.items()}}
         strategies = self._strategies(fixed)
         searched = replace(self, strategies=tuple(strategies))
@@ -133,10 +207,12 @@ class Framework:
             searched._batch(model, strategy, dict(zip(several, values, strict=True)), knobs, "zero" in fixed)
             for strategy, values in product(strategies, product(*several.values()))
         )
-        return [batch for batch in every if batch is not None]
+        return _overlapped_where_possible([batch for batch in every if batch is not None])
 
     def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool) -> Batch | None:
-        """The candidates of one combination of choices; None where locked knobs rule it out."""
+        """The candidates of one combination of choices; None where the framework refuses it or locked knobs rule it out."""
+        if self.refuses(chosen):
+            return None
         schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
         experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
         if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
@@ -163,15 +239,31 @@ class Framework:
             ordered=self.ordered,
             above=above,
             locks=tuple(knobs.items()),
+            rules=self.rules,
         )
 
     def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
-        """Strategies whose own choices agree with those that are held: the framework's, or where it has none any that there are."""
+        """Strategies whose own choices agree with those that are held: of those searched, else of all that the framework runs."""
 
         def agrees(name: str) -> bool:
             return all(fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items())
 
-        return list(filter(agrees, self.strategies)) or list(filter(agrees, STRATEGIES))
+        return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
+
+
+def _overlapped_where_possible(batches: list[Batch]) -> list[Batch]:
+    """Batches that differ in `tp_overlap` alone share the candidates: those inside a fast domain overlap, the others do not."""
+
+    def rest(batch: Batch) -> Batch:
+        return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
+
+    overlaps: dict[Batch, set[Any]] = {}
+    for batch in batches:
+        overlaps.setdefault(rest(batch), set()).add(batch.given.get("tp_overlap", False))
+    return [
+        replace(batch, tp_in_domain=bool(batch.given["tp_overlap"])) if len(overlaps[rest(batch)]) > 1 else batch
+        for batch in batches
+    ]
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
@@ -204,6 +296,28 @@ def _check(locks: Mapping[str, Any]) -> None:
 
 LEAN: Final = "norms"  # stands for the modules that cost least to make again
 RECOMPUTE: Final = ("none", "selective", LEAN, "full")
+FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
+# Megatron-LM d98e8a6 (2026-08-22), megatron/core/transformer/transformer_config.py and megatron/training/arguments.py
+MEGATRON_CONFLICTS: Final = (
+    Conflict(
+        ("ep_overlap", True), ("recompute", "full"), "Megatron-Core overlaps expert communication without full recompute only"
+    ),
+    Conflict(
+        ("tp_overlap", True), ("sp", False), "Megatron-Core overlaps tensor-parallel communication with sequence parallelism only"
+    ),
+    Conflict(("precision", "fp8"), ("recompute", "norms"), "Megatron-Core recomputes no layernorm with delayed scaling of fp8"),
+    Conflict(("precision", "fp8"), ("recompute", "activation"), "Megatron-Core recomputes no moe_act with delayed scaling of fp8"),
+)
+
+
+def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
+    """Whether plans that overlap expert communication in a pipeline have virtual stages."""
+    return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
+
+
+OVERLAP_NEEDS_CHUNKS: Final = Rule(
+    "ep_overlap in a pipeline needs virtual stages (vp > 1)", ("pp", "vp"), _interleaves_where_piped, search_only=True
+)
 
 
 def lean(model: Model) -> str:
@@ -236,13 +350,33 @@ FRAMEWORKS: Final = {
             interleaved=False,
             overlapping=True,
             assumptions="paper",
+            on_request=tuple(STRATEGIES),
         ),
         Framework(
             "megatron",
             "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B, experts",
             ("1d", "ring", "ulysses"),
-            {"recompute": RECOMPUTE, "zero": (1,), "schedule": ("1f1b",)},
+            {
+                "recompute": RECOMPUTE,
+                "zero": (1,),
+                "schedule": ("1f1b",),
+                "tp_overlap": (False, True),
+                "ep_overlap": (False, True),
+            },
             assumptions="megatron-core-2025",
+            on_request=("context", "hybrid"),
+            unsearched={
+                "precision": FP8_RECIPES,
+                "offload": ("optimizer",),
+                "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "grad_dtype": ("16-bit",),
+                "zero": (2, 3),  # Megatron-FSDP
+                "sp": (False,),
+                "replicas": (),  # instances of the distributed optimizer
+                "order": ("tp-cp-pp-dp",),
+            },
+            conflicts=MEGATRON_CONFLICTS,
+            rules=(OVERLAP_NEEDS_CHUNKS,),
         ),
         Framework(
             "torchtitan",
@@ -257,6 +391,11 @@ FRAMEWORKS: Final = {
             hybrid=True,
             pipeline_zero=2,
             assumptions="torchtitan-2025",
+            on_request=("context",),
+            unsearched={
+                "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
+                "offload": ("optimizer+weights",),
+            },
         ),
         Framework(
             "deepspeed",
@@ -266,18 +405,31 @@ FRAMEWORKS: Final = {
             interleaved=False,
             pipeline_zero=1,
             assumptions="deepspeed-2025",
+            unsearched={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
         ),
         Framework(
             "any",
             "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every placement",
             ("1d", "ring", "ulysses"),
             {
-                "recompute": RECOMPUTE,
+                "recompute": (*RECOMPUTE, "per-op"),
                 "zero": (1, 2, 3),
                 "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
+                "tp_overlap": (False, True),
+                "ep_overlap": (False, True),
             },
             ordered=False,
             assumptions="megatron-core-2025",
+            on_request=tuple(STRATEGIES),
+            unsearched={
+                "precision": (*FP8_RECIPES, "fp8-rowwise"),
+                "offload": ("optimizer", "optimizer+weights", "activations"),
+                "optimizer_kind": ("adam-bf16", "adam-8bit"),
+                "grad_dtype": ("16-bit",),
+                "zero": (0,),
+                "sp": (False,),
+                "replicas": (),
+            },
         ),
     )
 }
@@ -309,7 +461,7 @@ def framework(name: str | Framework) -> Framework:
 
 
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """What is searched where nothing is said: the paper's space for its kind of model, cut in its ways; else Megatron-Core's.
+    """What is searched where nothing is said: the paper's space for its kind of model, else Megatron-Core's, else any.
 
     Parameters
     ----------
@@ -323,5 +475,7 @@ def default_framework(model: Model, strategies: Sequence[str] | None) -> Framewo
     Framework
         The framework.
     """
-    own = strategies is None or set(strategies) <= set(FRAMEWORKS["paper"].strategies)
-    return FRAMEWORKS["paper" if own and model.vocab is None else "megatron"]
+    asked = set(strategies or ())
+    if model.vocab is None and asked <= set(FRAMEWORKS["paper"].strategies):
+        return FRAMEWORKS["paper"]
+    return FRAMEWORKS["megatron" if asked <= set(FRAMEWORKS["megatron"].runs) else "any"]

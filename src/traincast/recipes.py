@@ -36,6 +36,8 @@ class Precision:
         Casts of every operand of a linear layer: 1 where operands are cast to lower precision.
     reduced_rate : float
         Rate relative to `rate`, for scalings that cost some of it.
+    microscaling : bool
+        Whether the matrix units apply a scale to every block of 16 or 32 elements (Blackwell, CDNA 4).
     about : str
         In one line.
     """
@@ -50,6 +52,7 @@ class Precision:
     copies: float = 0.0
     casts: float = 0.0
     reduced_rate: float = 1.0
+    microscaling: bool = False
     about: str = ""
 
 
@@ -120,11 +123,24 @@ PRECISIONS: Final = {
         # OCP microscaling: one 8-bit scale for 32 elements, (1 + 1/32)/2 of 16 bits. 7 % slower than scales per tensor in a fit of
         # published Megatron-Bridge runs on Blackwell.
         Precision(
-            name="mxfp8", rate="fp8", operand=0.516, copies=1.03, casts=1.0, reduced_rate=0.93, about="fp8 products, microscaling"
+            name="mxfp8",
+            rate="fp8",
+            operand=0.516,
+            copies=1.03,
+            casts=1.0,
+            reduced_rate=0.93,
+            microscaling=True,
+            about="fp8 products, microscaling",
         ),
         # NVFP4: one 8-bit scale for 16 elements of 4 bits, (4 + 8/16)/16 of 16 bits.
         Precision(
-            name="nvfp4", rate="fp4", operand=0.28, copies=0.56, casts=1.0, about="4-bit products, one scale for 16 elements"
+            name="nvfp4",
+            rate="fp4",
+            operand=0.28,
+            copies=0.56,
+            casts=1.0,
+            microscaling=True,
+            about="4-bit products, one scale for 16 elements",
         ),
     )
 }

@@ -157,6 +157,8 @@ def cell(plan: Plan, name: str) -> str:
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
     if name == "order":  # the axes that differ
         value = "" if value == USUAL.order else value.removeprefix("tp-cp-")
+    if isinstance(value, bool):
+        value = "" if value == getattr(USUAL, name) else "on" if value else "off"
     own = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
     return str(value) if own.get(name, name in ALWAYS or value not in ("", getattr(USUAL, name))) else ""
 

@@ -159,13 +159,15 @@ RULES: Final = (
 )
 
 
-def rules(uneven: bool) -> tuple[Rule, ...]:
+def rules(uneven: bool, own: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
     """Rules of a search, in the order they are asked.
 
     Parameters
     ----------
     uneven : bool
         Whether pipeline stages may differ in their layers.
+    own : tuple of Rule
+        Those of the framework, which come last.
 
     Returns
     -------
@@ -173,9 +175,9 @@ def rules(uneven: bool) -> tuple[Rule, ...]:
         The first that a candidate breaks is the reason it is rejected for.
     """
     if uneven:
-        return RULES
+        return (*RULES, *own)
     early = next(i for i, rule in enumerate(RULES) if rule.about == ("ep", "etp"))
-    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:])
+    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:], *own)
 
 
 def reasons() -> tuple[str, ...]:

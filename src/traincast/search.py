@@ -147,7 +147,8 @@ class Found(Shown):
 
     def explain(self) -> Explanation:
         """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
-        return explain(self.outcomes, self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)])
+        plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
+        return explain(self.outcomes, plans, self.framework, self.locks)
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,7 @@ def ask(
     held = mistakes.of(_check_locks, locks, vp)
     known = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
     assumed = mistakes.of(check_assumptions, assumptions, CALIBRATED.name if known is None else known.assumptions)
-    batches = mistakes.of((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held)
+    batches = mistakes.of((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held, assumed)
     if not mistakes.errors and known is not None and not batches:
         wrong = f"the locks leave nothing of what {known.name} can run; framework any has more"
         mistakes.errors.append(InputError("search", [wrong]))
@@ -388,7 +389,17 @@ def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str |
     names = mistakes.of(_check_strategies, strategy)
     known = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
     known = mistakes.settled(known)
-    return known if names is None else replace(known, strategies=names)
+    if names is None:
+        return known
+    if alien := [name for name in names if name not in known.runs]:
+        raise InputError(
+            "search",
+            [
+                f"strategy = {name!r}: {known.name} does not run it; it runs {', '.join(known.runs)}, and any runs all"
+                for name in alien
+            ],
+        )
+    return replace(known, strategies=names)
 
 
 def _check_framework(framework: str | Framework) -> Framework:

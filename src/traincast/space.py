@@ -188,9 +188,10 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     degrees, job = degrees[kept], job[kept]
     plan, degree = _layouts(model, gbs, batch, degrees)
     counts, wide, places, placeable = options(model.hidden, domain, batch, degrees)
+    mine, placeable = _in_domain(batch, degrees, places, placeable)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
-    alive = np.asarray(wide.any(axis=1))[degree]  # all, unless the panels are held at a number that some grids do not have
+    alive = np.asarray(wide.any(axis=1) & mine)[degree]  # not where the panels are held at a number that a grid does not have
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:
@@ -199,7 +200,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
             rejected[reason] = np.bincount(job[degree[broken]], weight[broken], len(gpus)).astype(np.int64)
             np.logical_and(alive, holds, out=alive)
 
-    for rule in rules(batch.uneven):
+    for rule in rules(batch.uneven, batch.rules):
         reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
     reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
     layouts = plan.take(alive)
@@ -207,6 +208,21 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
     fills = every_fill(batch, degrees[used], counts[used], wide[used], places, placeable[used])
     return Space(batch, gpus, layouts, starts, *_units(layouts, batch), degree, stages(model, layouts), fills, rejected)
+
+
+def _in_domain(batch: Batch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
+    """Which rows of degrees belong to a batch by where their tensor-parallel groups lie, and which placements do.
+
+    A row that cannot be placed at all belongs to the batch of the others, which rejects it.
+    """
+    every = np.ones(len(degrees), bool)
+    if batch.tp_in_domain is None:
+        return every, placeable
+    tp = degrees[:, 0]
+    inside = np.column_stack((places[None, :, 0] == tp[:, None], every)) & (tp > 1)[:, None]
+    kept = placeable & (inside == batch.tp_in_domain)
+    nowhere = ~placeable.any(axis=1)
+    return np.asarray(kept.any(axis=1) | (nowhere & (not batch.tp_in_domain))), kept
 
 
 def _layouts(model: Model, gbs: int, batch: Batch, degrees: Ints) -> tuple[Plans, Ints]:

@@ -1,7 +1,7 @@
 """Outputs of `plan`, `estimate` and `memory`."""
 
 from traincast.outputs.estimates import ANSWER, BRIEF, BYTES_PER_PARAMETER, CASE, ESTIMATE, MEMORY_PARTS, METRICS
-from traincast.outputs.vocabulary import REPORT, Schema, by_name, listed, number, or_null, record, said, text, whole
+from traincast.outputs.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, said, text, whole
 
 EXPLANATION = record(
     "why",
@@ -30,6 +30,20 @@ EXPLANATION = record(
                 "where nothing fits: from where on something does",
                 {"gpus": whole("so many GPUs"), "memory_bytes": number("needed there", "byte")},
             )
+        ),
+        "held": listed(
+            "knobs that the framework runs with other values and the search holds constant, and the best of those values",
+            record(
+                "a knob of the best plan, or of the nearest miss where nothing fits",
+                {
+                    "knob": text("its name"),
+                    "value": text("its value in the plan"),
+                    "other": text("the other value"),
+                    "step_seconds_change": number("change of the step time with the other value", "relative change"),
+                    "memory_bytes_change": number("change of the memory of the fullest rank", "byte"),
+                    "fits": flag("whether the plan fits with it"),
+                },
+            ),
         ),
         "text": listed("the explanation", text("a line")),
     },

@@ -164,11 +164,16 @@ def _why(explanation: Explanation) -> Html:
         return degree, seconds(float(answer[1].step_seconds)), change, str(answer[0]), costs
 
     rows = [row(one.degree, one.best, one.least_memory) for one in explanation.degrees]
-    told = table(
-        "The best plan of each tensor-parallel degree (tp × tp2 × cp)",
-        ("degree", "step", "slower by", "plan", "what makes the difference"),
-        rows,
-        ("plan", "what makes the difference"),
+    told = joined(
+        (
+            *map(paragraph, explanation.held_constant()),
+            table(
+                "The best plan of each tensor-parallel degree (tp × tp2 × cp)",
+                ("degree", "step", "slower by", "plan", "what makes the difference"),
+                rows,
+                ("plan", "what makes the difference"),
+            ),
+        )
     )
     other = next((one for one in explanation.plans[1:] if one[0].columns().numbers() != best[0].columns().numbers()), None)
     if other is None:

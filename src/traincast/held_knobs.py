@@ -1,0 +1,124 @@
+"""Knobs that a search holds constant although its framework runs other values, and what those would change."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from traincast.errors import InputError
+from traincast.estimate import Answer, estimate
+from traincast.fills import divisors
+from traincast.frameworks import Framework
+from traincast.hardware import System
+from traincast.plan import AXES, Plan
+from traincast.recipes import PRECISIONS
+from traincast.units import GIB
+
+
+@dataclass(frozen=True)
+class HeldKnob:
+    """A knob held constant, and the best other value of it at one plan.
+
+    Parameters
+    ----------
+    name : str
+        The knob.
+    value, other : str, int or bool
+        Its value in the plan, and the other value that makes the plan fastest (of those that fit, if any does).
+    slower : float
+        Relative change of the step time with the other value; below 0 it is faster.
+    memory : float
+        Change of the memory of the fullest rank [byte].
+    fits : bool
+        Whether the plan fits with the other value.
+    """
+
+    name: str
+    value: Any
+    other: Any
+    slower: float
+    memory: float
+    fits: bool
+
+    def __str__(self) -> str:
+        gains = f"{abs(self.slower):.1%} {'slower' if self.slower > 0 else 'faster'}" if abs(self.slower) >= 5e-4 else "as fast"
+        space = (
+            f", {abs(self.memory) / GIB:.1f} GiB {'more' if self.memory > 0 else 'less'}" if abs(self.memory) >= 0.05 * GIB else ""
+        )
+        return f"{self.name}={self.value} ({self.other}: {gains}{space}{'' if self.fits else ', does not fit'})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same by name, for JSON."""
+        figures = asdict(self)
+        return {
+            "knob": figures.pop("name"),
+            "value": str(figures.pop("value")),
+            "other": str(figures.pop("other")),
+            "step_seconds_change": figures.pop("slower"),
+            "memory_bytes_change": figures.pop("memory"),
+            **figures,
+        }
+
+
+def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:
+    """Try other values of every knob that the framework runs and the search holds constant, one knob at a time.
+
+    Parameters
+    ----------
+    framework : Framework
+        Says which values it runs, and which of them are not searched.
+    locks : mapping of str to value
+        Knobs held by whoever asked; they are left out.
+    answer : (Plan, Estimate)
+        The plan that is changed: the best, or the nearest miss.
+
+    Returns
+    -------
+    list of HeldKnob
+        The largest gain of time first. Knobs without another value that the plan and the machine can have are left out.
+    """
+    found = [
+        knob
+        for name, values in framework.unsearched.items()
+        if name not in locks and (knob := _best_other(framework, name, values, answer)) is not None
+    ]
+    return sorted(found, key=lambda knob: knob.slower)
+
+
+def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer: Answer) -> HeldKnob | None:
+    """The best other value of a knob; None where there is none."""
+    plan, est = answer
+    others = []
+    for changed in _changed(plan, name, values, est.system):
+        if framework.refuses(changed.choices()):
+            continue
+        try:
+            other = estimate(est.model, est.system, changed, est.gbs, est.assumptions)
+        except InputError:  # not on this machine, or not with this plan
+            continue
+        others.append((not other.fits, float(other.step_seconds), getattr(changed, name), float(other.memory_bytes)))
+    if not others:
+        return None
+    misses, seconds, value, held = min(others, key=lambda row: row[:2])
+    slower, memory = seconds / float(est.step_seconds) - 1, held - float(est.memory_bytes)
+    if slower == 0 and memory == 0:  # it has no part in this plan
+        return None
+    return HeldKnob(name, getattr(plan, name), value, slower, memory, not misses)
+
+
+def _changed(plan: Plan, name: str, values: tuple[Any, ...], system: System) -> Iterator[Plan]:
+    """The plan with each other value of a knob, as far as that is a plan."""
+    if name == "replicas":
+        values = tuple(map(int, divisors(plan.dp)))
+    placement: dict[str, Any] = {f"fast_{axis}": None for axis in AXES} if name == "order" else {}
+    for value in values:
+        if value == getattr(plan, name) or (name == "precision" and not _multiplies(value, system)):
+            continue
+        try:
+            yield replace(plan, **{name: value}, **placement)
+        except InputError:  # contradicts the rest of the plan
+            continue
+
+
+def _multiplies(precision: str, system: System) -> bool:
+    """Whether the matrix units of a machine take the scales of a precision: microscaling came with 4-bit products."""
+    return not PRECISIONS[precision].microscaling or system.accelerator.fp4_flops is not None
