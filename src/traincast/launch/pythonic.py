@@ -1,6 +1,7 @@
 """Configurations in Python: torchtitan's, written as a function of its config registry and read without being run."""
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -26,7 +27,8 @@ CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4Line
 def torchtitan(writing: Writing) -> str:
     """A module whose function makes the configuration."""
     flat: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
-    name, flavour = flat.get("model.name", "llama3"), flat.get("model.flavor", "UNKNOWN")
+    own = identifier(writing.name)
+    name, flavour = flat.get("model.name", own), flat.get("model.flavor", writing.name)
     known = {section: title for title, section in SECTIONS.items()}
     parts: dict[str, Settings] = {}
     for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": True}).items():
@@ -34,7 +36,7 @@ def torchtitan(writing: Writing) -> str:
         if section in known and last:
             parts.setdefault(section, {})[last] = value
     again, converter = flat.get("activation_checkpoint"), flat.get("model.converters")
-    function = re.sub(r"\W", "_", f"{writing.name}_{writing.told['gpus']}_gpus")
+    function = f"{own}_{writing.told['gpus']}_gpus"
     lines = [
         f'"""A configuration for torchtitan: its registry names it {function}."""',
         "",
@@ -51,7 +53,7 @@ def torchtitan(writing: Writing) -> str:
         "",
         "",
         f"def {function}() -> Trainer.Config:",
-        f'    model_spec = model_registry("{flavour}"{_converted(converter)})',
+        f"    model_spec = model_registry({json.dumps(flavour)}{_converted(converter)})",
         "    return Trainer.Config(",
         "        loss=ChunkedLossWrapper.Config(",
         "            loss_fn=CrossEntropyLoss.Config(",
@@ -65,6 +67,12 @@ def torchtitan(writing: Writing) -> str:
         "    )",
     ]
     return "\n".join(lines) + "\n"
+
+
+def identifier(name: str) -> str:
+    """A name as one that Python takes for a function or module."""
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return found if found.isidentifier() else f"_{found}"
 
 
 def _converted(converter: str | None) -> str:
