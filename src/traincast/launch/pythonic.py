@@ -10,6 +10,7 @@ from traincast.errors import InputError
 from traincast.launch.formats import Writing
 from traincast.launch.scripts import comments
 from traincast.launch.table import Settings
+from traincast.launch.torchtitan import beside
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -31,7 +32,8 @@ def torchtitan(writing: Writing) -> str:
     name, flavour = flat.get("model.name", own), flat.get("model.flavor", writing.name)
     known = {section: title for title, section in SECTIONS.items()}
     parts: dict[str, Settings] = {}
-    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": True}).items():
+    compiled = beside(writing.told)["compile.enable"]
+    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": compiled}).items():
         section, _, last = setting.partition(".")
         if section in known and last:
             parts.setdefault(section, {})[last] = value
@@ -53,7 +55,7 @@ def torchtitan(writing: Writing) -> str:
         "",
         "",
         f"def {function}() -> Trainer.Config:",
-        f"    model_spec = model_registry({json.dumps(flavour)}{_converted(converter)})",
+        f"    model_spec = model_registry({json.dumps(flavour)}{_converted(converter, compiled)})",
         "    return Trainer.Config(",
         "        loss=ChunkedLossWrapper.Config(",
         "            loss_fn=CrossEntropyLoss.Config(",
@@ -75,12 +77,12 @@ def identifier(name: str) -> str:
     return found if found.isidentifier() else f"_{found}"
 
 
-def _converted(converter: str | None) -> str:
+def _converted(converter: str | None, compiled: bool) -> str:
     """The converter of the model as an argument, if there is one."""
     if converter is None:
         return ""
-    compiled = "model_compile_enabled=True" if converter != "NVFP4LinearConverter" else ""
-    return f", converters=[{converter}.Config({compiled})]"
+    argument = f"model_compile_enabled={compiled}" if converter != "NVFP4LinearConverter" else ""
+    return f", converters=[{converter}.Config({argument})]"
 
 
 def _call(section: str, title: str, values: Settings) -> Iterable[str]:

@@ -67,7 +67,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             source=torchtitan.TOML,
             ending=".toml",
             text=lambda writing: texts.toml(
-                _with(writing, {"model.name": writing.name, "model.flavor": writing.name, **torchtitan.BESIDE}), writing.head
+                _with(writing, {"model.name": writing.name, "model.flavor": writing.name, **torchtitan.beside(writing.told)}),
+                writing.head,
             ),
             settings=texts.of_toml,
             sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from traincast.launch import torchtitan_forms as forms
+from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off
 
 TOML: Final = (
@@ -170,10 +171,15 @@ PYTHON_WHY: Final[Mapping[str, str]] = {
     "precision": "bf16, float32, float8 by rows, mxfp8 or nvfp4",
     "vp": "Interleaved1F1B has two chunks where modules are not listed",
 }
-BESIDE: Final[Settings] = {"compile.enable": True, "training.steps": 1000}  # what the prediction takes for granted, and a length
+EAGER: Final = "torchtitan-eager"
+
+
+def beside(told: Facts) -> Settings:
+    """What the prediction takes for granted, and a length."""
+    return {"compile.enable": told.get("stack") != EAGER, "training.steps": 1000}
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: compiled or not."""
+    """The software that predicts it: with the model compiled or not."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
-    return "torchtitan-2025" if compiled else "torchtitan-eager"
+    return "torchtitan-2025" if compiled and "model" in settings.get("compile.components", ("model",)) else EAGER
