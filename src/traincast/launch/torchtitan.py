@@ -122,7 +122,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("training.disable_cuda_graphs",),
             forms.write_graphs,
             lambda _: {},
-            "with a pipeline or expert parallelism, which torchtitan runs without CUDA graphs only",
+            "with a pipeline or expert parallelism, for which torchtitan has no CUDA graphs",
         ),
     ),
     "parallelism": (
