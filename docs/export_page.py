@@ -6,6 +6,7 @@ from traincast.launch.export import FORMATS
 from traincast.launch.facts import MEANINGS
 from traincast.launch.formats import Format
 from traincast.launch.table import ANY, Made, Row, Same, Words
+from traincast.refusals import REFUSALS
 
 INTRO = """# Launches
 
@@ -37,9 +38,10 @@ What was written is read back, and every fact about model and plan that does not
 in the file, on standard error, and under `not_expressed` with `--json`. Nothing is dropped in silence. What has no effect is no
 fact: sequence parallelism on one tensor rank, or a schedule without a pipeline.
 
-What a framework refuses beside other settings is not written either, and said in the same places: Megatron-LM's recomputation of
-`layernorm` and `moe_act` with delayed scaling of fp8, torchtitan's asynchronous tensor parallelism without `torch.compile`. A model
-without a flavour of torchtitan is written under its own name, at which torchtitan stops until it is registered.
+A model without a flavour of torchtitan is written under its own name, at which torchtitan stops until it is registered. What a
+framework refuses beside other settings is not written either, and said in the same places; `check` does not advise it:
+
+{refusals}
 
 ## Checking a launch
 
@@ -87,7 +89,17 @@ tokenizer, learning rate and length of the run are the user's: what is written f
 
 def page() -> str:
     """The page."""
-    return INTRO + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+    return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+
+
+def _refusals() -> str:
+    """What frameworks refuse beside other settings."""
+    rows = (
+        f"| {one.framework} | `{one.choice}` | {', '.join(sorted(map(_word, one.values)))} |"
+        f" {', '.join(f'`{name}` {_word(value)}' for name, value in one.beside.items())} | {one.why} ({one.source}) |"
+        for one in REFUSALS
+    )
+    return "\n".join(("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows))
 
 
 def _format(form: Format) -> str:

@@ -207,7 +207,7 @@ def _stack(reading: Reading | None, space: Framework) -> str:
 def _doubted(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
     """A reading, with what its framework refuses about it among what is taken for granted."""
     wrong = reading.form.refused(facts(model, plan, gbs) | {"stack": stack})
-    lines = (f"that {reading.form.title} runs it, though it says: {one.why}" for one in wrong)
+    lines = (f"that {reading.form.title} runs this launch, which it refuses: {one.why}" for one in wrong)
     return replace(reading, assumed=(*reading.assumed, *lines))
 
 
