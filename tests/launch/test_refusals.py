@@ -9,6 +9,7 @@ import pytest
 import traincast as tc
 from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
+from traincast.launch.torchtitan import stack
 from traincast.refusals import REFUSALS, accepted, refused
 
 MACHINE = tc.load_system("dgx-h100")
@@ -66,23 +67,28 @@ selective_ac_option = "op"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "possible"),
+    ("old", "new", "compiled"),
     [
         ("", "enable = true", True),
         ("", 'enable = true\ncomponents = ["model", "loss"]', True),
         ("", 'enable = true\ncomponents = ["loss"]', False),
-        ("", "enable = false", False),
         ("", "", False),
         ("compile = true", "", True),
         ("compile = false", "", False),
     ],
 )
-def test_no_asynchronous_tensor_parallelism_without_compile(old, new, possible, tmp_path):
+def test_whether_the_model_is_compiled(old, new, compiled):
     """torchtitan 0.3.0: "Async TP requires 'model' in --compile.components and --compile.enable"; before, --training.compile."""
+    settings = FORMATS["torchtitan-toml"].settings(TOML.format(tp=2, old=old, new=new, asynchronous=""))
+    assert stack(settings) == ("torchtitan-2025" if compiled else "torchtitan-eager")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_no_asynchronous_tensor_parallelism_without_compile(compiled, tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text(TOML.format(tp=2, old=old, new=new, asynchronous=""), encoding="utf-8")
+    path.write_text(TOML.format(tp=2, old="", new=f"enable = {str(compiled).lower()}", asynchronous=""), encoding="utf-8")
     found = tc.check(path, "dgx-h100", gpus=8)
-    assert (("parallelism.enable_async_tensor_parallel", True) in advised(found)) is possible
+    assert (("parallelism.enable_async_tensor_parallel", True) in advised(found)) is compiled
 
 
 def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
@@ -108,9 +114,9 @@ def test_what_is_refused_is_not_written():
 
 
 @pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml"])
-@pytest.mark.parametrize(("stack", "compiled"), [("torchtitan-eager", False), ("torchtitan-2025", True)])
-def test_torchtitan_compiles_where_the_prediction_does(to, stack, compiled):
-    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(tp=2, dp=4, zero=2, tp_overlap=True), gbs=64, assumptions=stack)
+@pytest.mark.parametrize(("software", "compiled"), [("torchtitan-eager", False), ("torchtitan-2025", True)])
+def test_torchtitan_compiles_where_the_prediction_does(to, software, compiled):
+    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(tp=2, dp=4, zero=2, tp_overlap=True), gbs=64, assumptions=software)
     written = tc.export(est, to)
     if to == "torchtitan":
         assert ("enable_async_tensor_parallel=True" in written.text, "enable=True" in written.text) == (compiled, compiled)
@@ -124,8 +130,8 @@ def test_torchtitan_compiles_where_the_prediction_does(to, stack, compiled):
 def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
     """With the tensor-parallel degree held, the fastest plan overlaps; without compile the best that does not is written."""
     command = "export llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --tp 8 --to torchtitan --json"
-    for stack, overlaps in (("torchtitan-2025", True), ("torchtitan-eager", False)):
-        main([*command.split(), "--assumptions", stack])
+    for software, overlaps in (("torchtitan-2025", True), ("torchtitan-eager", False)):
+        main([*command.split(), "--assumptions", software])
         told = json.loads(capsys.readouterr().out)
         assert told["not_expressed"] == {}
         assert ("enable_async_tensor_parallel" in told["text"]) is overlaps
