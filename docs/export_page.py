@@ -6,6 +6,7 @@ from traincast.launch.export import FORMATS
 from traincast.launch.facts import MEANINGS
 from traincast.launch.formats import Format
 from traincast.launch.table import ANY, Made, Row, Same, Words
+from traincast.refusals import REFUSALS
 
 INTRO = """# Launches
 
@@ -13,7 +14,7 @@ A plan is of use where it runs. `traincast export` writes it as a framework is t
 precision, optimizer and recomputation.
 
     traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
-    traincast export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32 --gbs 512 --to megatron
+    traincast export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32 --seq 4096 --gbs 512 --to megatron
 
 With `--gpus` it is the best plan that the framework can run (knobs hold it: `--tp 8`), without it the plan that the knobs say.
 
@@ -37,10 +38,15 @@ What was written is read back, and every fact about model and plan that does not
 in the file, on standard error, and under `not_expressed` with `--json`. Nothing is dropped in silence. What has no effect is no
 fact: sequence parallelism on one tensor rank, or a schedule without a pipeline.
 
+A model without a flavour of torchtitan is written under its own name, at which torchtitan stops until it is registered. What a
+framework refuses beside other settings is not written either, and said in the same places; `check` does not advise it:
+
+{refusals}
+
 ## Checking a launch
 
     traincast check run.sh --system dgx-h100
-    traincast check ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
+    traincast check examples/my_cluster/ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
 
 `traincast check` reads any of the formats below, told apart by what is in them, and launch scripts with Megatron-LM's arguments as
 people write them: behind variables, arrays, quotes and continued lines. Nothing is run. What the file does not say is given on the
@@ -50,8 +56,8 @@ in the prediction is listed.
 It predicts the launch with the software of its framework, searches what the framework can run on the same GPUs, batch and
 precision, and tries every change of one thing (a degree doubled or halved against data parallelism, another micro-batch, number of
 chunks, ZeRO stage, recomputation or schedule), the best pairs of them, and a third beside the best pair. Each is estimated anew;
-only changes that fit are told, in the framework's own words. Where the launch does not fit the exit code is 1, with the nearest
-change that makes it fit.
+only changes that fit and that the framework does not refuse are told, in its own words. Where the launch does not fit the exit code
+is 1, with the nearest change that makes it fit.
 
 ```python
 found = tc.check("examples/my_cluster/pretrain.sh", "dgx-h100")
@@ -72,7 +78,7 @@ for one in found.spelled(found.together.settings):
 ## The formats
 
 Names were looked at in the sources named below. Beyond that, files were read by the programs themselves where these could be had:
-Accelerate 1.15.0 reads what is written for it with its own launcher, the sections of the Python configuration are made by the
+Accelerate 1.15.0 reads what is written for it with its own launcher, the Python configuration, model included, is made by the
 classes of torchtitan 0.3.0, and Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core
 0.16.1. No training was run with them.
 
@@ -83,7 +89,17 @@ tokenizer, learning rate and length of the run are the user's: what is written f
 
 def page() -> str:
     """The page."""
-    return INTRO + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+    return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+
+
+def _refusals() -> str:
+    """What frameworks refuse beside other settings."""
+    rows = (
+        f"| {one.framework} | `{one.choice}` | {', '.join(sorted(map(_word, one.values)))} |"
+        f" {', '.join(f'`{name}` {_word(value)}' for name, value in one.beside.items())} | {one.why} ({one.source}) |"
+        for one in REFUSALS
+    )
+    return "\n".join(("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows))
 
 
 def _format(form: Format) -> str:

@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -238,16 +242,31 @@ def test_dask_gives_the_same_bytes_even_if_a_worker_is_killed(small, tmp_path, p
     assert killed
 
 
-def test_mpi(small, tmp_path):
-    """Where there is an MPI library; else the error says what is needed."""
-    try:
-        from mpi4py import MPI  # noqa: F401
-    except (ImportError, RuntimeError):
-        with pytest.raises(tc.InputError, match="mpi4py and an MPI library are needed"), executors.mpi():
-            pass
-        return
-    with executors.mpi() as executor:
-        assert run_to(small, tmp_path / "mpi.parquet", executor=executor) == run_to(small, tmp_path / "whole.parquet")
+def test_mpi_without_its_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py.futures", None)
+    with pytest.raises(tc.InputError, match="mpi4py and an MPI library are needed"), executors.mpi():
+        pass
+
+
+MPI = [line for line in (ROOT / "docs" / "scale_out.md").read_text().splitlines() if "mpiexec" in line and line.endswith("--mpi")]
+
+
+@pytest.mark.skipif(shutil.which("mpiexec") is None, reason="there is no mpiexec")
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="there is no mpi4py")
+@pytest.mark.parametrize("documented", MPI, ids=["workers started with the master", "workers started by the master"])
+def test_mpi_as_documented(documented, tmp_path):
+    """Either line of docs/scale_out.md, with two workers, writes the same bytes as one process."""
+    command = re.sub(r"\b33\b", "3", re.sub(r"\b32\b", "2", documented)).replace(" python ", f" {shlex.quote(sys.executable)} ")
+    study = tmp_path / "my-study.yaml"
+    study.write_text("models: gpt3-175b\nsystems: h200-nvs8\ngpus: [64, 256]\nstrategies: [1d, summa]\nglobal_batch: [256, 512]\n")
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    ran = subprocess.run(
+        command, shell=True, cwd=tmp_path, env={**os.environ, **allowed}, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert len(ran.stdout.splitlines()) == 1  # what the study found, and nothing of the workers
+    run_to(load_study(study), tmp_path / "serial.parquet")
+    assert (tmp_path / "my-study.parquet").read_bytes() == (tmp_path / "serial.parquet").read_bytes()
 
 
 # As files and commands --------------------------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ DOCTESTS = [
     "traincast",
     "traincast.plan",
     "traincast.choices",
+    "traincast.refusals",
     "traincast.flops",
     "traincast.estimate",
     "traincast.metrics",
@@ -48,6 +49,17 @@ DOCTESTS = [
     "traincast.fills",
     "traincast.executors",
 ]
+
+
+def test_commands_of_the_page_on_launches_run(tmp_path, monkeypatch, capsys):
+    """One after the other, as a reader of the page runs them, with the examples at hand."""
+    commands = re.findall(r"^    traincast (.*)$", (ROOT / "docs/export.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(commands) >= 4
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        main(command.split())  # exits where it fails
+        assert "not expressed" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", PAGES)

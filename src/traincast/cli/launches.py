@@ -144,7 +144,7 @@ def _best(
 
     mistakes = Mistakes("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)
-    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted)
+    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
     asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
     with progress("search") as told:
         (found,) = mistakes.settled(asking).answer(told)

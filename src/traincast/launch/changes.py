@@ -128,17 +128,19 @@ class Bench:
         The plan as it is.
     form : Format
         How its framework is told.
+    stack : str
+        The software stack that its settings choose, by name.
     """
 
-    def __init__(self, est: Estimate, form: Format):
+    def __init__(self, est: Estimate, form: Format, stack: str):
         assert isinstance(est.plan, Plan)
-        self.est, self.form, self.plan = est, form, est.plan
+        self.est, self.form, self.plan, self.stack = est, form, est.plan, stack
         self.told = self._facts(est.plan)
         self.own = flat(form, self.told)
         self.unsaid = set(not_expressed(form, self.own, self.told, est.model))
 
     def _facts(self, plan: Plan) -> Facts:
-        return facts(self.est.model, plan, self.est.gbs) | {"per_node": 1}
+        return facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
     def differing(self, plan: Plan) -> tuple[tuple[str, Any, Any], ...]:
         """Settings of another plan that differ."""
@@ -147,9 +149,9 @@ class Bench:
         return tuple((name, self.own.get(name), new.get(name)) for name in names if self.own.get(name) != new.get(name))
 
     def tried(self, change: Change) -> Tried | None:
-        """A change re-estimated; None where it cannot be, or the framework cannot be told."""
+        """A change re-estimated; None where it cannot be, or the framework refuses it or cannot be told."""
         plan = change.of(self.plan, self.est.model.layers)
-        if plan is None:
+        if plan is None or self.form.refused(self._facts(plan)):
             return None
         try:
             est = estimate(self.est.model, self.est.system, plan, self.est.gbs, self.est.assumptions)

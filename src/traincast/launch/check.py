@@ -13,6 +13,7 @@ from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
 from traincast.launch.changes import Bench, Tried, single
+from traincast.launch.facts import facts
 from traincast.launch.reading import Reading, launch_of, read
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
@@ -48,7 +49,7 @@ class Checked:
     @cached_property
     def bench(self) -> Bench:
         """Where changes are tried."""
-        return Bench(self.est, self.reading.form)
+        return Bench(self.est, self.reading.form, _stack(self.reading, self.found.framework))
 
     @cached_property
     def tried(self) -> list[Tried]:
@@ -185,9 +186,13 @@ def check(
         mistakes.of(check_size, machine, whole[2].gpus)
     reading, transformer, plan, batch = mistakes.settled(whole)
     sure = mistakes.settled
+    assert space is not None
+    stack = _stack(reading, space)
     est = _estimate(reading, transformer, sure(machine), plan, batch, sure(assumed))
-    space, held = space_of(reading.form, transformer)
-    locks = held | _locks(est)
+    reading = _doubted(reading, transformer, plan, batch, stack)
+    locks = _locks(est)
+    space, held = space_of(reading.form, transformer, locks | {"stack": stack})
+    locks |= held
     found = search(transformer, sure(machine), plan.gpus, batch, sure(assumed), top=1, told=told, locks=locks, framework=space)
     return Checked(reading, est, found)
 
@@ -197,6 +202,13 @@ def _stack(reading: Reading | None, space: Framework) -> str:
     if reading is None or reading.form.stack is None:
         return space.assumptions
     return reading.form.stack(reading.settings)
+
+
+def _doubted(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
+    """A reading, with what its framework refuses about it among what is taken for granted."""
+    wrong = reading.form.refused(facts(model, plan, gbs) | {"stack": stack})
+    lines = (f"that {reading.form.title} runs this launch, which it refuses: {one.why}" for one in wrong)
+    return replace(reading, assumed=(*reading.assumed, *lines))
 
 
 def _with_seq(model: Model, seq: int) -> Model:

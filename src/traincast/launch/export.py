@@ -78,10 +78,14 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
         raise unknown("format", to, FORMATS)
     est = _one(what, FORMATS[to])
     assert isinstance(est.plan, Plan)
-    return replace(launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est, what)), est=est)
+    return replace(
+        launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est, what), est.assumptions.name), est=est
+    )
 
 
-def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = ()) -> Launch:
+def launch(
+    form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = (), stack: str | None = None
+) -> Launch:
     """A plan in a format.
 
     Parameters
@@ -92,9 +96,11 @@ def launch(form: Format, model: Model, plan: Plan, gbs: int, system: System, hea
         What is trained, how, the global batch [sequences], and where.
     head : sequence of str
         Lines that stand above.
+    stack : str, optional
+        The software stack by name, where the framework has several.
     """
-    told = facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)}
-    settings = written(form.rows, told)
+    told = facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
+    settings = written(form.rows, form.accepted(told))
     flat = {name: value for section in settings.values() for name, value in section.items()}
     draft = form.text(Writing(told, settings, (), model.name))
     unsaid = not_expressed(form, form.settings(draft), told, model)
@@ -123,7 +129,7 @@ def _one(what: Estimate | Found, form: Format) -> Estimate:
 
 def _is_said(form: Format, est: Estimate, plan: Plan) -> bool:
     """Whether a format can say a plan in full, whatever it cannot say of the model."""
-    return not set(launch(form, est.model, plan, est.gbs, est.system).not_expressed) & PLANNED
+    return not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed) & PLANNED
 
 
 def per_node(system: System, gpus: int) -> int:

@@ -2,13 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from traincast.errors import InputError, Mistakes
 from traincast.frameworks import Framework
+from traincast.frameworks import framework as known_framework
 from traincast.launch.facts import Facts, as_model, as_plan, facts, model_facts
 from traincast.launch.table import Row, Settings, understood, written
 from traincast.model import Model
 from traincast.plan import Plan
+from traincast.refusals import Refusal, accepted, refused
+
+BESIDE: Final = ("per_node", "stack")  # facts that are of neither model nor plan
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Writing:
     Parameters
     ----------
     told : Facts
-        All facts, and accelerators of a node as `per_node`.
+        All facts, accelerators of a node as `per_node`, and the software stack as `stack`.
     settings : mapping of str to Settings
         Settings by section.
     head : tuple of str
@@ -87,6 +92,14 @@ class Format:
         """Names of all settings of the table."""
         return frozenset(name for several in self.rows.values() for row in several for name in row.names)
 
+    def refused(self, told: Facts) -> tuple[Refusal, ...]:
+        """What the framework refuses about facts."""
+        return refused(known_framework(self.framework).name, told)
+
+    def accepted(self, told: Facts) -> Facts:
+        """Facts with what the framework refuses left out."""
+        return accepted(known_framework(self.framework).name, told)
+
     def facts(self, settings: Settings, mistakes: Mistakes) -> Facts:
         """What settings say; what is wrong with them is gathered."""
         return understood(self.rows, settings, mistakes)
@@ -147,7 +160,7 @@ def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -
         back = facts(*launched(own, model.name, None if described else model))
     except InputError:
         back = _followed(own if described else model_facts(model) | own)
-    names = [name for name in (*told, *back) if name != "per_node" and told.get(name) != back.get(name)]
+    names = [name for name in (*told, *back) if name not in BESIDE and told.get(name) != back.get(name)]
     whole = {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
     return whole | {name: _why(form, name, told) for name in dict.fromkeys(names)}
 
@@ -164,4 +177,5 @@ def _why(form: Format, name: str, told: Facts) -> str:
     """A fact and why it is not expressed."""
     value = told.get(name)
     said = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in told else f"no {name}"
-    return f"{said}: {form.why.get(name, f'{form.title} has no setting for it')}"
+    why = next((one.why for one in form.refused(told) if one.choice == name), None)
+    return f"{said}: {why or form.why.get(name, f'{form.title} has no setting for it')}"

@@ -1,6 +1,7 @@
 """Configurations in Python: torchtitan's, written as a function of its config registry and read without being run."""
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -9,6 +10,7 @@ from traincast.errors import InputError
 from traincast.launch.formats import Writing
 from traincast.launch.scripts import comments
 from traincast.launch.table import Settings
+from traincast.launch.torchtitan import beside
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -26,15 +28,17 @@ CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4Line
 def torchtitan(writing: Writing) -> str:
     """A module whose function makes the configuration."""
     flat: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
-    name, flavour = flat.get("model.name", "llama3"), flat.get("model.flavor", "UNKNOWN")
+    own = identifier(writing.name)
+    name, flavour = flat.get("model.name", own), flat.get("model.flavor", writing.name)
     known = {section: title for title, section in SECTIONS.items()}
     parts: dict[str, Settings] = {}
-    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": True}).items():
+    compiled = beside(writing.told)["compile.enable"]
+    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": compiled}).items():
         section, _, last = setting.partition(".")
         if section in known and last:
             parts.setdefault(section, {})[last] = value
     again, converter = flat.get("activation_checkpoint"), flat.get("model.converters")
-    function = re.sub(r"\W", "_", f"{writing.name}_{writing.told['gpus']}_gpus")
+    function = f"{own}_{writing.told['gpus']}_gpus"
     lines = [
         f'"""A configuration for torchtitan: its registry names it {function}."""',
         "",
@@ -51,7 +55,7 @@ def torchtitan(writing: Writing) -> str:
         "",
         "",
         f"def {function}() -> Trainer.Config:",
-        f'    model_spec = model_registry("{flavour}"{_converted(converter)})',
+        f"    model_spec = model_registry({json.dumps(flavour)}{_converted(converter, compiled)})",
         "    return Trainer.Config(",
         "        loss=ChunkedLossWrapper.Config(",
         "            loss_fn=CrossEntropyLoss.Config(",
@@ -67,12 +71,18 @@ def torchtitan(writing: Writing) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _converted(converter: str | None) -> str:
+def identifier(name: str) -> str:
+    """A name as one that Python takes for a function or module."""
+    found = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return found if found.isidentifier() else f"_{found}"
+
+
+def _converted(converter: str | None, compiled: bool) -> str:
     """The converter of the model as an argument, if there is one."""
     if converter is None:
         return ""
-    compiled = "model_compile_enabled=True" if converter != "NVFP4LinearConverter" else ""
-    return f", converters=[{converter}.Config({compiled})]"
+    argument = f"model_compile_enabled={compiled}" if converter != "NVFP4LinearConverter" else ""
+    return f", converters=[{converter}.Config({argument})]"
 
 
 def _call(section: str, title: str, values: Settings) -> Iterable[str]:

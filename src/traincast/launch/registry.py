@@ -66,7 +66,10 @@ FORMATS: Final[Mapping[str, Format]] = {
             "torchtitan (TOML of 2025)",
             source=torchtitan.TOML,
             ending=".toml",
-            text=lambda writing: texts.toml(_with(writing, torchtitan.BESIDE), writing.head),
+            text=lambda writing: texts.toml(
+                _with(writing, {"model.name": writing.name, "model.flavor": writing.name, **torchtitan.beside(writing.told)}),
+                writing.head,
+            ),
             settings=texts.of_toml,
             sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
             rows=torchtitan.ROWS,

@@ -1,5 +1,6 @@
 """What is searched for a format: what its framework can run, as far as the format can say it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,8 +16,8 @@ from traincast.plan import Plan
 BATCH = 8  # of the plans that are tried
 
 
-def space_of(form: Format, model: Model) -> tuple[Framework, dict[str, Any]]:
-    """Choices that a format can say, and knobs that it holds at 1 since it cannot.
+def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
+    """Choices that a format can say and its framework runs, and knobs that are held at 1 since it cannot say them.
 
     Parameters
     ----------
@@ -24,6 +25,8 @@ def space_of(form: Format, model: Model) -> tuple[Framework, dict[str, Any]]:
         The format.
     model : Model
         What is trained: some choices are said for models with experts only.
+    held : mapping of str to value
+        Choices that are held at one value, and `stack`, the software stack by name.
 
     Returns
     -------
@@ -32,7 +35,12 @@ def space_of(form: Format, model: Model) -> tuple[Framework, dict[str, Any]]:
     """
     space = known_framework(form.framework)
     choices = {
-        name: tuple(value for value in values if _says(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name)) or values
+        name: tuple(
+            value
+            for value in values
+            if _says(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name) and not form.refused({**held, name: value})
+        )
+        or values
         for name, values in space.choices.items()
         if name != "schedule"
     }

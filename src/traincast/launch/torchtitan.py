@@ -1,13 +1,16 @@
 """torchtitan's settings: in the TOML of 2025, and in the Python configuration that took its place.
 
 Names are those of torchtitan/config/job_config.py (2025) and of torchtitan/config/configs.py with the config registry of its models
-(2026), dotted by section. A model is a name and a flavour; those that the catalogue knows are in `torchtitan_forms.MODELS`.
+(2026), dotted by section. A model is a name and a flavour; those that the catalogue knows are in `torchtitan_forms.MODELS`. Any
+other model is written under its own name, at which torchtitan stops where nobody has registered it.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from traincast.launch import torchtitan_forms as forms
+from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off
 
 TOML: Final = (
@@ -48,7 +51,13 @@ DEGREES_OF: Final[tuple[Row, ...]] = (
     Same("cp", f"{forms.P}context_parallel_degree", usual=1),
     Same("pp", f"{forms.P}pipeline_parallel_degree", usual=1),
     Same("ep", f"{forms.P}expert_parallel_degree", usual=1),
-    Made(
+    fixed(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
+)
+
+
+def pipeline(head: str) -> Made:
+    """The row of pipelines, for a version that gives the output projection a name."""
+    return Made(
         ("schedule", "vp", "chunks"),
         (
             f"{forms.P}pipeline_parallel_schedule",
@@ -56,12 +65,12 @@ DEGREES_OF: Final[tuple[Row, ...]] = (
             f"{forms.P}module_fqns_per_model_part",
             f"{forms.P}pipeline_parallel_module_fqns_per_model_part",
         ),
-        forms.write_pipeline,
+        partial(forms.write_pipeline, head=head),
         forms.read_pipeline,
         "embedding and head weigh a layer each where modules are not listed",
-    ),
-    fixed(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
-)
+    )
+
+
 OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
 AGAIN: Final = Made(
     ("recompute", "recompute_every"),
@@ -80,6 +89,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "parallelism": (
         *DEGREES_OF,
+        pipeline("output"),
         Words(
             "cp_kind",
             (("all-gather", {forms.ROTATED: "allgather"}), ("ring", {forms.ROTATED: "alltoall"})),
@@ -107,9 +117,17 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("bf16", {}),),
         ),
         OFFLOAD,
+        Made(
+            ("pp", "ep"),
+            ("training.disable_cuda_graphs",),
+            forms.write_graphs,
+            lambda _: {},
+            "with a pipeline or expert parallelism, for which torchtitan has no CUDA graphs",
+        ),
     ),
     "parallelism": (
         *DEGREES_OF,
+        pipeline("lm_head"),
         Made(
             ("sp",),
             (f"{forms.P}enable_sequence_parallel",),
@@ -133,7 +151,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
 }
 WHY: Final[Mapping[str, str]] = {
-    "model": "no flavour of torchtitan that the catalogue knows has these sizes",
+    "model": f"no flavour known ({forms.known()}) has these sizes; torchtitan stops unless one is registered by this name",
     "mtp": "flavours come without multi-token prediction",
     "recompute": "whole layers are recomputed, or every second product; torch.compile decides on elementwise work",
     "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
@@ -153,10 +171,15 @@ PYTHON_WHY: Final[Mapping[str, str]] = {
     "precision": "bf16, float32, float8 by rows, mxfp8 or nvfp4",
     "vp": "Interleaved1F1B has two chunks where modules are not listed",
 }
-BESIDE: Final[Settings] = {"compile.enable": True, "training.steps": 1000}  # what the prediction takes for granted, and a length
+EAGER: Final = "torchtitan-eager"
+
+
+def beside(told: Facts) -> Settings:
+    """What the prediction takes for granted, and a length."""
+    return {"compile.enable": told.get("stack") != EAGER, "training.steps": 1000}
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: compiled or not."""
+    """The software that predicts it: with the model compiled or not."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
-    return "torchtitan-2025" if compiled else "torchtitan-eager"
+    return "torchtitan-2025" if compiled and "model" in settings.get("compile.components", ("model",)) else EAGER

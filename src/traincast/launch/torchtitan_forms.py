@@ -37,6 +37,12 @@ P: Final = "parallelism."
 ROTATED: Final = f"{P}context_parallel_rotate_method"
 
 
+def known() -> str:
+    """The flavours that are known, in words."""
+    names = dict.fromkeys(name for name, _ in MODELS)
+    return "; ".join(f"{name} {', '.join(flavour for other, flavour in MODELS if other == name)}" for name in names)
+
+
 @cache
 def facts_of(name: str) -> Facts:
     """Facts of a model of the catalogue as torchtitan builds it: without multi-token prediction, of any length of sequences."""
@@ -133,18 +139,18 @@ def split(layers: int, chunks: int) -> tuple[int, ...]:
     return tuple(cut)
 
 
-def parts(cut: tuple[int, ...]) -> list[list[str]]:
-    """Names of the modules of every chunk."""
+def parts(cut: tuple[int, ...], head: str) -> list[list[str]]:
+    """Names of the modules of every chunk; that of the output projection is a version's own."""
     at, found = 0, []
     for held in cut:
         found.append([f"layers.{i}" for i in range(at, at + held)])
         at += held
     found[0].insert(0, "tok_embeddings")
-    found[-1] += ["norm", "output"]
+    found[-1] += ["norm", head]
     return found
 
 
-def write_pipeline(told: Facts) -> Settings:
+def write_pipeline(told: Facts, head: str) -> Settings:
     """The schedule, and how layers are cut into chunks where torchtitan would cut them otherwise."""
     schedule, cut = told.get("schedule"), told.get("chunks", ())
     if schedule not in SCHEDULES or not cut:
@@ -154,7 +160,12 @@ def write_pipeline(told: Facts) -> Settings:
     usual = 2 if name in (INTERLEAVED, "ZBVZeroBubble") else 1
     if len(cut) == told["pp"] * usual and cut == split(told["layers"], len(cut)):
         return found
-    return {**found, f"{P}module_fqns_per_model_part": parts(cut)}
+    return {**found, f"{P}module_fqns_per_model_part": parts(cut, head)}
+
+
+def write_graphs(told: Facts) -> Settings:
+    """No CUDA graphs where torchtitan has none: in a pipeline, and where exchanges with experts ask the CPU for their sizes."""
+    return {"training.disable_cuda_graphs": True} if told["pp"] > 1 or told.get("ep", 1) > 1 else {}
 
 
 def read_pipeline(settings: Settings) -> Facts:

@@ -1,0 +1,111 @@
+"""What a training framework has, but refuses beside other choices: rules as data, for searches, exports and advice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from traincast.choices import JOINED, words
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Values of a choice that a framework refuses beside other choices.
+
+    Parameters
+    ----------
+    framework : str
+        Its name, as of `FRAMEWORKS`.
+    choice : str
+        Name of the choice.
+    values : frozenset
+        What is refused of it; of a choice that joins words with ``+`` the words.
+    beside : mapping of str to value
+        Choices beside which it is refused; ``stack`` is the software stack, by name.
+    why : str
+        The reason, in the words of the framework's users.
+    source : str
+        Where the framework refuses it.
+    """
+
+    framework: str
+    choice: str
+    values: frozenset[Any]
+    beside: Mapping[str, Any]
+    why: str
+    source: str
+
+    def holds(self, choices: Mapping[str, Any]) -> bool:
+        """Whether choices are refused."""
+        return self._left(choices.get(self.choice)) is not None and all(
+            choices.get(name) == value for name, value in self.beside.items()
+        )
+
+    def without(self, value: Any) -> Any:
+        """A value of the choice with what is refused left out; False or none where nothing remains."""
+        left = self._left(value)
+        return value if left is None else left
+
+    def _left(self, value: Any) -> Any:
+        """What remains of a value; None where nothing of it is refused."""
+        if self.choice not in JOINED:
+            return False if value in self.values else None
+        if value is None or not words(value) & self.values:
+            return None
+        return "+".join(word for word in value.split("+") if word not in self.values) or "none"
+
+
+REFUSALS: Final = (
+    Refusal(
+        "megatron",
+        "recompute",
+        frozenset({"norms", "activation"}),
+        {"precision": "fp8"},
+        "delayed scaling of fp8 does not support recomputation of layernorm and moe_act",
+        "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py",
+    ),
+    Refusal(
+        "torchtitan",
+        "tp_overlap",
+        frozenset({True}),
+        {"stack": "torchtitan-eager"},
+        "asynchronous tensor parallelism requires torch.compile of the model",
+        "torchtitan 0.3.0, torchtitan/config/configs.py; until 2025 torchtitan/distributed/tensor_parallel.py",
+    ),
+)
+
+
+def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    """What a framework refuses about choices.
+
+    Parameters
+    ----------
+    framework : str
+        Its name, as of `FRAMEWORKS`.
+    choices : mapping of str to value
+        Choices of a plan, and `stack`, the name of the software stack.
+
+    Returns
+    -------
+    tuple of Refusal
+        Those that hold; empty where it runs them.
+
+    Examples
+    --------
+    >>> [one.choice for one in refused("megatron", {"precision": "fp8", "recompute": "attention+norms"})]
+    ['recompute']
+    """
+    return tuple(one for one in REFUSALS if one.framework == framework and one.holds(choices))
+
+
+def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """Choices with what a framework refuses left out; arguments as for `refused`.
+
+    Examples
+    --------
+    >>> accepted("megatron", {"precision": "fp8", "recompute": "attention+norms"})["recompute"]
+    'attention'
+    """
+    found = dict(choices)
+    for one in refused(framework, choices):
+        found[one.choice] = one.without(found[one.choice])
+    return found

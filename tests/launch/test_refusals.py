@@ -1,0 +1,152 @@
+"""What a framework refuses beside other settings is neither advised nor written."""
+
+import json
+import tomllib
+from dataclasses import replace
+
+import pytest
+
+import traincast as tc
+from traincast.cli import main
+from traincast.launch.export import FORMATS, launch
+from traincast.launch.torchtitan import stack
+from traincast.refusals import REFUSALS, accepted, refused
+
+MACHINE = tc.load_system("dgx-h100")
+DISCARDED = {"layernorm", "moe_act"}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling
+
+
+def megatron(folder, name, plan, gbs):
+    path = folder / "run.sh"
+    path.write_text(launch(FORMATS["megatron"], tc.load_model(name), plan, gbs, MACHINE).text, encoding="utf-8")
+    return path
+
+
+def advised(found):
+    """Values of every setting that is advised or tried, and of those of the best plan."""
+    several = [one.settings for one in (*found.tried, *filter(None, [found.together]))]
+    if found.found.best is not None:
+        several.append(found.bench.differing(found.found.best[0]))
+    return [(name, new) for settings in several for name, _, new in settings]
+
+
+PLANS = {
+    "llama-3-8b": tc.Plan(tp=2, dp=4, precision="fp8"),
+    "mixtral-8x7b": tc.Plan(tp=2, dp=16, ep=8, precision="fp8"),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize(("precision", "possible"), [("fp8", False), ("fp8-current", True)])
+def test_no_recomputation_that_delayed_scaling_does_not_support(name, precision, possible, tmp_path):
+    """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8."; other recipes do."""
+    found = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
+    modules = {one for setting, new in advised(found) if setting == "recompute_modules" and new for one in new}
+    assert bool(modules & DISCARDED) == possible
+    assert "core_attn" in modules
+
+
+TOML = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 8192
+{old}
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = {tp}
+{asynchronous}
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[compile]
+{new}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "compiled"),
+    [
+        ("", "enable = true", True),
+        ("", 'enable = true\ncomponents = ["model", "loss"]', True),
+        ("", 'enable = true\ncomponents = ["loss"]', False),
+        ("", "", False),
+        ("compile = true", "", True),
+        ("compile = false", "", False),
+    ],
+)
+def test_whether_the_model_is_compiled(old, new, compiled):
+    """torchtitan 0.3.0: "Async TP requires 'model' in --compile.components and --compile.enable"; before, --training.compile."""
+    settings = FORMATS["torchtitan-toml"].settings(TOML.format(tp=2, old=old, new=new, asynchronous=""))
+    assert stack(settings) == ("torchtitan-2025" if compiled else "torchtitan-eager")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_no_asynchronous_tensor_parallelism_without_compile(compiled, tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(TOML.format(tp=2, old="", new=f"enable = {str(compiled).lower()}", asynchronous=""), encoding="utf-8")
+    found = tc.check(path, "dgx-h100", gpus=8)
+    assert (("parallelism.enable_async_tensor_parallel", True) in advised(found)) is compiled
+
+
+def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
+    """All that is advised mends it."""
+    path = tmp_path / "run.toml"
+    text = TOML.format(tp=2, old="", new="enable = false", asynchronous="enable_async_tensor_parallel = true")
+    path.write_text(text, encoding="utf-8")
+    found = tc.check(path, "dgx-h100", gpus=8)
+    assert any("requires torch.compile" in line for line in found.reading.assumed)
+    assert not any(one.est.plan.tp_overlap for one in found.tried)
+
+
+def test_what_is_refused_is_not_written():
+    plan = tc.Plan(tp=2, dp=4, precision="fp8", recompute="attention+norms")
+    written = launch(FORMATS["megatron"], tc.load_model("llama-3-8b"), plan, 64, MACHINE)
+    assert "--recompute-modules core_attn\n" in written.text
+    assert written.not_expressed["recompute"].endswith(
+        "delayed scaling of fp8 does not support recomputation of layernorm and moe_act"
+    )
+    only = launch(FORMATS["slurm"], tc.load_model("llama-3-8b"), tc.Plan(dp=8, precision="fp8", recompute="norms"), 64, MACHINE)
+    assert "--recompute" not in only.text
+    assert "recompute" in only.not_expressed
+
+
+@pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml"])
+@pytest.mark.parametrize(("software", "compiled"), [("torchtitan-eager", False), ("torchtitan-2025", True)])
+def test_torchtitan_compiles_where_the_prediction_does(to, software, compiled):
+    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(tp=2, dp=4, zero=2, tp_overlap=True), gbs=64, assumptions=software)
+    written = tc.export(est, to)
+    if to == "torchtitan":
+        assert ("enable_async_tensor_parallel=True" in written.text, "enable=True" in written.text) == (compiled, compiled)
+    else:
+        told = tomllib.loads(written.text)
+        assert told["compile"]["enable"] is compiled
+        assert told["parallelism"].get("enable_async_tensor_parallel", False) is compiled
+    assert ("tp_overlap" in written.not_expressed) is not compiled
+
+
+def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
+    """With the tensor-parallel degree held, the fastest plan overlaps; without compile the best that does not is written."""
+    command = "export llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --tp 8 --to torchtitan --json"
+    for software, overlaps in (("torchtitan-2025", True), ("torchtitan-eager", False)):
+        main([*command.split(), "--assumptions", software])
+        told = json.loads(capsys.readouterr().out)
+        assert told["not_expressed"] == {}
+        assert ("enable_async_tensor_parallel" in told["text"]) is overlaps
+
+
+def test_refusals_are_of_choices_and_frameworks_that_there_are():
+    from traincast.choices import ALLOWED
+    from traincast.frameworks import FRAMEWORKS
+    from traincast.stacks import stack_names
+
+    for one in REFUSALS:
+        assert one.framework in FRAMEWORKS
+        assert one.values <= set(ALLOWED[one.choice])
+        assert all(value in (stack_names() if name == "stack" else ALLOWED[name]) for name, value in one.beside.items())
+        choices = {one.choice: next(iter(one.values)), **one.beside}
+        assert refused(one.framework, choices) == (one,)
+        assert refused("any", choices) == ()
+        assert refused(one.framework, accepted(one.framework, choices)) == ()
