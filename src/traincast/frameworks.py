@@ -6,11 +6,12 @@ from itertools import product
 from typing import Any, Final
 
 from traincast.assumptions import Assumptions
-from traincast.choices import STRATEGIES, not_allowed, words
+from traincast.choices import STRATEGIES, not_allowed
 from traincast.columns import CHOICES, KNOBS
 from traincast.errors import InputError, not_whole, unknown
 from traincast.model import Model
 from traincast.plan import Plans
+from traincast.refusals import refused
 from traincast.rules import Rule
 
 SHAPING: Final = (
@@ -81,32 +82,6 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Conflict:
-    """Two choices that a framework refuses together.
-
-    Parameters
-    ----------
-    first, second : (str, value)
-        A choice and its value, or one of the words its value joins with +.
-    why : str
-        What the framework says, with its source.
-    """
-
-    first: tuple[str, Any]
-    second: tuple[str, Any]
-    why: str
-
-    def concerns(self, choices: Mapping[str, Any]) -> bool:
-        """Whether both values are among the choices."""
-        return all(_has(choices.get(name), value) for name, value in (self.first, self.second))
-
-
-def _has(chosen: Any, value: Any) -> bool:
-    """Whether a choice has a value, or joins it with others."""
-    return bool(chosen == value) or (isinstance(chosen, str) and isinstance(value, str) and value in words(chosen))
-
-
-@dataclass(frozen=True)
 class Framework:
     """What a training framework can run, and what of it is searched.
 
@@ -132,8 +107,6 @@ class Framework:
         Strategies that it runs as well, searched only where they are asked for.
     unsearched : mapping of str to tuple
         Values of choices (and of ``replicas``) that it can run but that are not searched: a search names them as held.
-    conflicts : tuple of Conflict
-        Choices that it refuses together.
     rules : tuple of Rule
         What it needs beside what every plan does.
     """
@@ -152,17 +125,12 @@ class Framework:
     assumptions: str = "calibrated"
     on_request: tuple[str, ...] = ()
     unsearched: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    conflicts: tuple[Conflict, ...] = ()
     rules: tuple[Rule, ...] = ()
 
     @property
     def runs(self) -> tuple[str, ...]:
         """Every strategy that it can run."""
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
-
-    def refuses(self, choices: Mapping[str, Any]) -> list[str]:
-        """Why the framework refuses choices together; empty where it takes them."""
-        return [conflict.why for conflict in self.conflicts if conflict.concerns(choices)]
 
     def batches(self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None) -> list[Batch]:
         """Every batch of candidates, some choices and knobs held at one value.
@@ -203,16 +171,16 @@ class Framework:
         several = {**own, **{name: (value,) for name, value in fixed.items()}}
         strategies = self._strategies(fixed)
         searched = replace(self, strategies=tuple(strategies))
+        stack = {} if assumptions is None else {"stack": assumptions.name}
         every = (
-            searched._batch(model, strategy, dict(zip(several, values, strict=True)), knobs, "zero" in fixed)
+            searched._batch(model, strategy, chosen, knobs, "zero" in fixed)
             for strategy, values in product(strategies, product(*several.values()))
+            if not refused(self.name, (chosen := dict(zip(several, values, strict=True))) | stack)
         )
         return _overlapped_where_possible([batch for batch in every if batch is not None])
 
     def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool) -> Batch | None:
-        """The candidates of one combination of choices; None where the framework refuses it or locked knobs rule it out."""
-        if self.refuses(chosen):
-            return None
+        """The candidates of one combination of choices; None where locked knobs rule it out."""
         schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
         experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
         if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
@@ -297,21 +265,10 @@ def _check(locks: Mapping[str, Any]) -> None:
 LEAN: Final = "norms"  # stands for the modules that cost least to make again
 RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
-# Megatron-LM d98e8a6 (2026-08-22), megatron/core/transformer/transformer_config.py and megatron/training/arguments.py
-MEGATRON_CONFLICTS: Final = (
-    Conflict(
-        ("ep_overlap", True), ("recompute", "full"), "Megatron-Core overlaps expert communication without full recompute only"
-    ),
-    Conflict(
-        ("tp_overlap", True), ("sp", False), "Megatron-Core overlaps tensor-parallel communication with sequence parallelism only"
-    ),
-    Conflict(("precision", "fp8"), ("recompute", "norms"), "Megatron-Core recomputes no layernorm with delayed scaling of fp8"),
-    Conflict(("precision", "fp8"), ("recompute", "activation"), "Megatron-Core recomputes no moe_act with delayed scaling of fp8"),
-)
 
 
 def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
-    """Whether plans that overlap expert communication in a pipeline have virtual stages."""
+    """Whether plans that overlap expert communication in a pipeline have virtual stages, as Megatron-Core demands (refusals.py)."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
 
@@ -375,7 +332,6 @@ FRAMEWORKS: Final = {
                 "replicas": (),  # instances of the distributed optimizer
                 "order": ("tp-cp-pp-dp",),
             },
-            conflicts=MEGATRON_CONFLICTS,
             rules=(OVERLAP_NEEDS_CHUNKS,),
         ),
         Framework(

@@ -11,6 +11,7 @@ from traincast.frameworks import Framework
 from traincast.hardware import System
 from traincast.plan import AXES, Plan
 from traincast.recipes import PRECISIONS
+from traincast.refusals import refused
 from traincast.units import GIB
 
 
@@ -89,7 +90,7 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     plan, est = answer
     others = []
     for changed in _changed(plan, name, values, est.system):
-        if framework.refuses(changed.choices()):
+        if refused(framework.name, changed.choices() | {"stack": est.assumptions.name}):
             continue
         try:
             other = estimate(est.model, est.system, changed, est.gbs, est.assumptions)

@@ -54,6 +54,7 @@ class Refusal:
         return "+".join(word for word in value.split("+") if word not in self.values) or "none"
 
 
+MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
 REFUSALS: Final = (
     Refusal(
         "megatron",
@@ -61,7 +62,23 @@ REFUSALS: Final = (
         frozenset({"norms", "activation"}),
         {"precision": "fp8"},
         "delayed scaling of fp8 does not support recomputation of layernorm and moe_act",
-        "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py",
+        MEGATRON,
+    ),
+    Refusal(
+        "megatron",
+        "ep_overlap",
+        frozenset({True}),
+        {"recompute": "full"},
+        "overlap of expert communication does not support full recomputation",
+        MEGATRON,
+    ),
+    Refusal(
+        "megatron",
+        "tp_overlap",
+        frozenset({True}),
+        {"sp": False},
+        "overlap of tensor-parallel communication needs sequence parallelism",
+        "Megatron-Core 0.16.1, megatron/training/arguments.py",
     ),
     Refusal(
         "torchtitan",
