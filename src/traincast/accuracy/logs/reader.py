@@ -159,6 +159,8 @@ def _mark(line: str) -> str:
 def _of_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
     """Measurements of a table."""
     header = [name.strip() for name in table[0]]
+    if twice := measurements.repeated(header):
+        raise InputError(path.name, twice)
     if gemm.columns(header):
         return gemm.read(path.name, table, _allowed(given, "dtype", "gpu"))
     if _are_collectives(header):
