@@ -299,7 +299,7 @@ def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
 
 
 NCCL = """\
-# nThread 1 nGpus 1 minBytes 8388608 maxBytes 134217728 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0
+# nThread 1 nGpus 1 minBytes 8388608 maxBytes 134217728 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1
 #
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
@@ -343,7 +343,11 @@ def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid
     ("given", "told", "not_told"),
     [
         (["nodes=2", "dtype=bf16"], ["give op=", "give gpus_per_node="], ["give nodes=", "dtype"]),
-        (["op=allreduce", "nodes=two", "gpus_per_node=8", "dtype=int3"], ["nodes = 'two'", "dtype = 'int3'"], ["give nodes", "give dtype"]),
+        (
+            ["op=allreduce", "nodes=two", "gpus_per_node=8", "dtype=int3"],
+            ["nodes = 'two'", "dtype = 'int3'"],
+            ["give nodes", "give dtype"],
+        ),
         (["op=sort", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["op = 'sort': must be one of allreduce"], ["give op"]),
         (["op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "seq=8"], ["seq: not used by these kinds"], ["give op"]),
         (["op=", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["'op=': write name=value"], ["give nodes="]),

@@ -171,17 +171,14 @@ def test_launches_say_what_is_left_out(tower: str, tmp_path: Path, capsys: pytes
         assert json.loads(said)["left_out"] == "vision tower" if more else said.startswith(WITHOUT)
 
 
-def test_reports_figures_and_the_explorer_say_what_is_left_out(
-    tower: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pages = (["estimate", tower, *RUN, "--dp", "8"], ["plan", tower, *RUN, "--gpus", "8", "--top", "1"])
-    for command in pages:
+def test_reports_and_the_explorer_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gemma, run = str(FILES["gemma-3-27b"]), ["--system", "dgx-h100", "--gbs", "64"]
+    for command in (["estimate", "--tp", "8", "--dp", "8"], ["plan", "--gpus", "64", "--top", "1", "--strategy", "1d"]):
         report = tmp_path / f"{command[0]}.html"
-        main([*command, "--html", str(report)])
-        body = report.read_text().partition("<body")[2]
-        assert 0 < body.index(WITHOUT) < body.index("<section")
-    capsys.readouterr()
-    assert model_info(load_model(tower))["left_out"] == "vision tower"
+        main([command[0], gemma, *run, *command[1:], "--html", str(report)])
+        assert "<h1>gemma-3-27b without its vision tower (" in report.read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith("gemma-3-27b without its vision tower (")
+    assert model_info(load_model(gemma))["left_out"] == "vision tower"
     assert model_info(load_model("llama-3-8b"))["left_out"] is None
 
 

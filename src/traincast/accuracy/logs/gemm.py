@@ -59,7 +59,9 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
         If a column is missing, what is given cannot be, or no row can be read.
     """
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
-        raise InputError("what is given", [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"])
+        raise InputError(
+            "what is given", [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"]
+        )
     at = columns(table[0])
     missing = []
     if not set(at) & (set(TO_US) | set(TO_FLOPS)):
