@@ -298,6 +298,71 @@ def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
         assert wrong in said
 
 
+NCCL = """\
+# nThread 1 nGpus 1 minBytes 8388608 maxBytes 134217728 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     8388608       2097152     float     sum      -1    211.4   39.68   74.40      0    210.2   39.91   74.83      0
+    33554432       8388608     float     sum      -1    402.7   83.32  156.23      0    399.9   83.91  157.33      0
+   134217728      33554432     float     sum      -1   1021.8  131.35  246.29      0   1018.0  131.84  247.20      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 159.3
+"""
+
+
+@pytest.fixture
+def unsaid(tmp_path):
+    """Output of nccl-tests without its ranks and program, and products without a type."""
+    (tmp_path / "out.txt").write_text(NCCL)
+    (tmp_path / "products.csv").write_text("m,n,k,time_us\n4096,4096,4096,210\n8192,8192,8192,1640\n")
+    return ["--nccl", str(tmp_path / "out.txt"), "--gemm", str(tmp_path / "products.csv")]
+
+
+def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid):
+    given = ["--given", "op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "recompute=full"]
+    files = [*unsaid, "--runs", str(MINE / "runs.csv")]
+    main(["calibrate", "--system", "dgx-h100", *files, *given, "--output", str(tmp_path / "my.yaml"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert [told[name] for name in ("runs", "collectives", "products")] == [7, 3, 2]
+    where = {"op": "allreduce", "nodes": 2, "gpus_per_node": 8}
+    measured = calibrate("dgx-h100", nccl=[tmp_path / "out.txt"], **where).measured
+    assert [(one.op, one.nodes, one.ranks, one.size_bytes, one.time_us) for one in measured.collectives] == [
+        ("allreduce", 2, 16, 8388608, 211.4),
+        ("allreduce", 2, 16, 33554432, 402.7),
+        ("allreduce", 2, 16, 134217728, 1021.8),
+    ]
+    table = tmp_path / "table.csv"  # which says it all but for one cell
+    table.write_text("op,nodes,gpus_per_node,size_bytes,time_us\nallgather,,8,8388608,211\n")
+    both = calibrate("dgx-h100", nccl=[tmp_path / "out.txt", table], **where).measured.collectives
+    assert [(one.op, one.nodes) for one in both][2:] == [("allreduce", 2), ("allgather", 2)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "not_told"),
+    [
+        (["nodes=2", "dtype=bf16"], ["give op=", "give gpus_per_node="], ["give nodes=", "dtype"]),
+        (
+            ["op=allreduce", "nodes=two", "gpus_per_node=8", "dtype=int3"],
+            ["nodes = 'two'", "dtype = 'int3'"],
+            ["give nodes", "give dtype"],
+        ),
+        (["op=sort", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["op = 'sort': must be one of allreduce"], ["give op"]),
+        (["op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "seq=8"], ["seq: not used by these kinds"], ["give op"]),
+        (["op=", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["'op=': write name=value"], ["give nodes="]),
+        (["dtype=bf16", "dtype=fp8"], ["dtype: given 2 times; give one"], ["give dtype"]),
+    ],
+)
+def test_what_is_given_is_never_asked_for(tmp_path, capsys, unsaid, given, told, not_told):
+    with pytest.raises(SystemExit) as stop:
+        main(["calibrate", "--system", "dgx-h100", *unsaid, "--given", *given, "--output", str(tmp_path / "my.yaml")])
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert [one for one in told if one not in said] == []
+    assert [one for one in not_told if one in said] == []
+
+
 def test_few_data_and_data_of_other_machines(tmp_path, capsys):
     """Times in another unit determine nothing; what ran on other accelerators is left out, or all there is."""
     products = tmp_path / "products.csv"

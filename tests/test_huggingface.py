@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from traincast.blocks import Local
+from traincast.cli import main
 from traincast.errors import InputError
+from traincast.explorer.known import model_info
 from traincast.huggingface.families import FAMILIES
 from traincast.load import figures, load_model, model_names
 from traincast.model import Model
@@ -44,6 +46,15 @@ def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, 
         load(content)
     assert caught.value.subject.endswith("config.json")
     return caught.value.problems
+
+
+def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
+    """28 layers with a bias of 28 heads of 128 of queries, and of 4 each of keys and values."""
+    told, left, off = (load(config("qwen2-57b-a14b", qkv_bias=flag)) for flag in (True, ..., False))
+    assert told == left
+    assert told.parameters - off.parameters == 28 * (28 + 4 + 4) * 128
+    (problem,) = problems(load, config("qwen2-57b-a14b", qkv_bias="no"))
+    assert problem == "qkv_bias = 'no': must be true or false"
 
 
 def test_every_family_is_tried() -> None:
@@ -93,6 +104,82 @@ def test_text_part_says_so() -> None:
     model = load_model(FILES["gemma-3-27b"])
     assert model.sources["layers"] == "gemma-3-27b.json, text_config (the text model only): num_hidden_layers (spec)"
     assert model.sources["vocab"].endswith("vocab_size (default of gemma3_text) (spec)")
+
+
+TEXT = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512} | {
+    "vocab_size": 1024, "max_position_embeddings": 512
+}  # fmt: skip
+WITHOUT = "tower without its vision tower ("
+
+
+@pytest.mark.parametrize(
+    ("parts", "left_out"),
+    [
+        ({"vision_config": {"hidden_size": 64}}, "vision tower"),
+        ({"audio_config": {}}, "audio tower"),
+        ({"vision_config": {}, "audio_config": {}, "speech_config": {}}, "vision and audio towers"),
+        ({"quantization_config": {}}, "parts outside of text_config"),  # what is not written is the type's own
+    ],
+)
+def test_what_is_beside_the_text_model_is_left_out(load: Callable[..., Model], parts: dict[str, Any], left_out: str) -> None:
+    assert load({"model_type": "mistral3", "text_config": TEXT} | parts).left_out == left_out
+    assert load(TEXT).left_out == load(TEXT | {"quantization_config": {}}).left_out == ""
+    assert load(TEXT | parts).left_out == ("" if "quantization_config" in parts else left_out)
+
+
+@pytest.fixture
+def tower(tmp_path: Path) -> str:
+    """A configuration with a vision tower."""
+    path = tmp_path / "tower.json"
+    path.write_text(json.dumps({"model_type": "mistral3", "text_config": TEXT, "vision_config": {"hidden_size": 64}}))
+    return str(path)
+
+
+RUN = ["--system", "dgx-h100", "--gbs", "16", "--zero", "1"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["estimate", *RUN, "--dp", "8"],
+        ["memory", *RUN, "--dp", "8"],
+        ["advise", *RUN, "--dp", "8"],
+        ["trace", *RUN, "--dp", "4", "--pp", "2"],
+        ["plan", *RUN, "--gpus", "8", "--top", "1"],
+        ["scaling", "--system", "dgx-h100", "--gpus", "8"],
+    ],
+)
+def test_the_first_line_of_an_answer_says_what_is_left_out(
+    command: list[str], tower: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--model", tower] if command[0] == "scaling" else [tower]
+    main([command[0], *asked, *command[1:]])
+    assert capsys.readouterr().out.startswith(WITHOUT)
+    main([command[0], *asked, *command[1:], "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"], told["left_out"]) == ("tower", "vision tower")
+
+
+def test_launches_say_what_is_left_out(tower: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run.sh"
+    main(["export", tower, *RUN, "--dp", "8", "--to", "megatron", "--output", str(out)])
+    assert capsys.readouterr().err.startswith(WITHOUT)
+    assert "# tower without its vision tower on 8 GPUs" in out.read_text()
+    for more in ([], ["--json"]):
+        main(["check", str(out), "--system", "dgx-h100", "--model", tower, *more])
+        said = capsys.readouterr().out
+        assert json.loads(said)["left_out"] == "vision tower" if more else said.startswith(WITHOUT)
+
+
+def test_reports_and_the_explorer_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gemma, run = str(FILES["gemma-3-27b"]), ["--system", "dgx-h100", "--gbs", "64"]
+    for command in (["estimate", "--tp", "8", "--dp", "8"], ["plan", "--gpus", "64", "--top", "1", "--strategy", "1d"]):
+        report = tmp_path / f"{command[0]}.html"
+        main([command[0], gemma, *run, *command[1:], "--html", str(report)])
+        assert "<h1>gemma-3-27b without its vision tower (" in report.read_text(encoding="utf-8")
+    assert capsys.readouterr().out.startswith("gemma-3-27b without its vision tower (")
+    assert model_info(load_model(gemma))["left_out"] == "vision tower"
+    assert model_info(load_model("llama-3-8b"))["left_out"] is None
 
 
 def test_sequence_length(load: Callable[..., Model]) -> None:

@@ -353,6 +353,10 @@ def test_no_file(load: Callable[[Any], object], tmp_path: Path) -> None:
             "local.layers.0.sorce: unknown key; did you mean source?",
         ),
         (
+            {"local": {"window": 128, "global_every": 0}},
+            "local.global_every = 0: not a finite number above 0; write for instance 64",
+        ),
+        (
             {"local": {"window": 8, "global_every": 2, "layers": [1]}},
             "local.layers = [1]: global_every is given as well; keep one of the two",
         ),

@@ -290,7 +290,19 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"precision": "int1"}, "precision int1"),
         ({"zero": "9"}, "zero = '9'"),
         ({"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""}, "no step time"),
-        ({"heads": "0"}, "heads"),
+        ({"heads": "0"}, "^heads = 0: must be at least 1$"),
+        ({"gbs": "0"}, "^gbs = 0: must be at least 1$"),
+        ({"mbs": "0", "seq": "-1"}, "^seq = -1: must be at least 1; mbs = 0: must be at least 1$"),
+        ({"gpus": "0"}, "^gpus = 0: must be at least 1"),
+        ({"step_seconds": "0"}, "^step_seconds = 0: must be above 0$"),
+        ({"step_seconds": "-1", "gbs": "0"}, "^gbs = 0: must be at least 1; step_seconds = -1: must be above 0$"),
+        ({"step_seconds": "inf"}, "^step_seconds = 'inf' is no finite number$"),
+        ({"step_seconds": "1e300"}, "^a step of 1e.300 s: must be 1e-06 to 1e.06 s"),
+        ({"step_seconds": "1e-300"}, "^a step of 1e-300 s: must be"),
+        ({"step_seconds": "", "tokens_per_s_per_gpu": "1e-300"}, "^a step of .* s: must be"),
+        ({"tokens_per_s_per_gpu": "0"}, "^tokens_per_s_per_gpu = 0: must be above 0$"),
+        ({"memory_gb_published": "-3"}, "^memory_gb_published = -3: must be above 0$"),
+        ({"memory_gb_published": "1e300"}, "^memory_gb_published = 1e300: no rank has so much"),
         ({"layout": "1,2"}, ""),
         ({"memory_kind": "guessed"}, "memory_kind = 'guessed'"),
         (
@@ -306,6 +318,67 @@ def test_a_row_that_cannot_be_read_says_every_reason(cells, reason):
         return
     with pytest.raises(Unreadable, match=reason):
         read(row)
+
+
+ADAPTERS = "trains LoRA adapters: fine-tuning is not modelled yet"
+PART = "trains a part of the weights: fine-tuning is not modelled yet"
+RL = "is reinforcement learning or preference tuning: its steps generate or score as well"
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"trained": "lora"}, ADAPTERS),
+        ({"trained": "qlora", "gbs": "", "gpu": "abacus"}, ADAPTERS),  # nothing else that is wrong matters
+        ({"model": "LLAMA3_70B LoRA"}, ADAPTERS),
+        ({"model": "Llama2-70B LoRA", "trained": "all"}, ADAPTERS),
+        ({"notes": "QLoRA, nf4"}, ADAPTERS),
+        ({"notes": "DoRA"}, ADAPTERS),
+        ({"comment": "lora_r=16, lora_dropout=0.0"}, ADAPTERS),  # a column of one's own
+        ({"source": "performance summary (Fine-Tuning (LoRA) Performance)"}, ADAPTERS),
+        ({"notes": "kv_lora_rank=512; LoRA rank 8"}, ADAPTERS),
+        ({"stack": "TRL + PEFT"}, "trains adapters: fine-tuning is not modelled yet"),
+        ({"notes": "adapters of rank 8"}, "trains adapters: fine-tuning is not modelled yet"),
+        ({"notes": "frozen base"}, PART),
+        ({"notes": "the backbone is frozen"}, PART),
+        ({"trained": "last layers"}, "trained = 'last layers': only training of all weights is modelled; write all"),
+        ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
+        ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
+        ({"model": "FLUX.1-schnell"}, "is a diffusion model: only decoders of text are modelled"),
+        ({"model": "Wan 14B (DiT)", "notes": "video diffusion"}, "is a diffusion model: only decoders of text are modelled"),
+        ({"model": "Qwen2.5-VL-7B"}, "is multimodal: its vision or audio tower is not modelled"),
+        ({"notes": "hybrid Mamba-2/attention"}, "has state-space or linear-attention layers: they are not modelled"),
+        ({"notes": "GRPO, 16 samples a prompt"}, RL),
+        ({"trained": "DPO"}, RL),
+    ],
+)
+def test_what_is_not_modelled_is_skipped_by_what_the_row_says(cells, reason):
+    with pytest.raises(Unreadable) as told:
+        read(changed("korth-008", **cells))
+    assert str(told.value) == reason
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        {"trained": "all"},
+        {"trained": "full"},
+        {"trained": "all", "notes": "lora_r= lora q/k/v/proj=//"},  # settings of a program that were not used
+        {"model": "gemma-2b full", "notes": "lora q/k/v/proj=//"},
+        {"notes": "full-parameter SFT, not LoRA"},
+        {"notes": "full fine-tuning; with LoRA it is faster"},
+        {"notes": "no LoRA, use_peft=False, lora_r=0"},
+        {"notes": "embeddings are not frozen"},
+        {"moe_detail": "MLA(q_lora 1536,kv_lora 512,qk 128+64,v 128)"},
+        {"notes": "q_lora_rank=1536 kv_lora_rank=512"},
+        {"notes": "8 network adapters, ConnectX-7 adapters"},
+        {"notes": "schedule: model only if ZB supported; T5 tokenizer; Docker image; gradient clip"},
+        {"notes": "vision tower left out"},
+        {"interconnect": "InfiniBand, 8 adapters"},
+    ],
+)
+def test_training_of_all_weights_is_read(cells):
+    assert read(changed("korth-008", **cells)).gbs == 512
 
 
 CELL = st.one_of(

@@ -146,6 +146,50 @@ def test_the_command(tmp_path, capsys):
     assert "are times in seconds" not in out
 
 
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        ({"gbs": "0"}, "row 5: gbs = 0: must be at least 1"),
+        ({"step_seconds": "0"}, "row 5: step_seconds = 0: must be above 0"),
+        ({"step_seconds": "nan"}, "row 5: step_seconds = 'nan' is no finite number"),
+        ({"step_seconds": "1e300"}, "row 5: a step of 1e+300 s: must be 1e-06 to 1e+06 s"),
+        ({"trained": "lora"}, "trains LoRA adapters: fine-tuning is not modelled yet"),
+    ],
+)
+def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cells, reason):
+    own = [changed("korth-008", id=f"own-{i}", trained="all") for i in range(7)]
+    whole = validate(own[:3] + own[4:])
+    own[3] |= cells  # the fifth row of the file, whose first is the header
+    path = write(tmp_path / "runs.csv", own)
+    report = validate(path)
+    assert report.predictions[3] == Prediction("own-3", skipped=reason)
+    assert (report.summaries[0].n, report.summaries[0].mape) == (6, pytest.approx(whole.summaries[0].mape))
+    main(["validate", "--runs", str(path), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"][3]["skipped"], sum(told["skipped"].values())) == (reason, 1)
+    main(["validate", "--runs", str(path)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "6 of 7 measured runs predicted" in out
+    assert f"own-3: {reason}" in out
+
+
+def test_rows_without_a_name_and_with_that_of_another(tmp_path):
+    own = [changed("korth-008", id=""), changed("korth-008", id="", gbs="0"), changed("korth-008", id="own-1")]
+    found = validate(write(tmp_path / "runs.csv", own)).predictions
+    assert [(one.id, one.skipped) for one in found] == [("row 2", None), ("row 3", "gbs = 0: must be at least 1"), ("own-1", None)]
+    with pytest.raises(tc.InputError, match="id = 'own-1': names several runs"):
+        validate(write(tmp_path / "twice.csv", [own[2], own[2]]))
+
+
+def test_a_column_that_stands_there_twice(tmp_path):
+    path = write(tmp_path / "runs.csv", [BY_ID["korth-008"]])
+    header, row = path.read_text().splitlines()
+    path.write_text(f"{header},gbs\n{row},1024\n")
+    for ask in (lambda: validate(path), lambda: tc.calibrate("dgx-a100", runs=[path])):
+        with pytest.raises(tc.InputError, match="column gbs: stands there 2 times; keep one"):
+            ask()
+
+
 def test_times_in_another_unit_are_noticed(tmp_path, capsys):
     milliseconds = str(1000 * float(BY_ID["korth-008"]["step_seconds"]))
     main(["validate", "--runs", str(write(tmp_path / "runs.csv", [changed("korth-008", step_seconds=milliseconds)]))])

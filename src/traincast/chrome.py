@@ -151,7 +151,7 @@ def to_chrome(found: Trace, stages: Collection[int] = (), microbatches: Collecti
 def _frame(found: Trace) -> dict[str, Any]:
     """What surrounds the events."""
     est = found.estimate
-    about = {"model": est.model.name, "system": est.system.name, "plan": str(est.plan), "global_batch": est.gbs}
+    about = {"model": est.model.title, "system": est.system.name, "plan": str(est.plan), "global_batch": est.gbs}
     return {"displayTimeUnit": "ms", "otherData": about | {"assumptions": est.assumptions.name} | found.sums()}
 
 

@@ -148,7 +148,7 @@ class Explanation:
 
     def _nothing_fits(self) -> list[str]:
         one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        head = f"{one.model.name} on {many(gpus, 'GPU')} of {one.system.name}"
+        head = f"{one.model.title} on {many(gpus, 'GPU')} of {one.system.name}"
         if self.miss is None:
             reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
             held = self._held()

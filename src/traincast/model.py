@@ -89,6 +89,8 @@ class Model:
         Batch of one optimizer step used where none is given [sequences].
     training_sequences : float, optional
         Length of the whole training run [sequences].
+    left_out : str
+        Parts that are not described and not counted, such as ``"vision tower"`` where a multimodal model's text part is taken.
     sources : mapping of str to str
         Where each figure comes from.
 
@@ -127,6 +129,7 @@ class Model:
     classes: int | None = None
     global_batch: int | None = None
     training_sequences: float | None = None
+    left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -185,6 +188,11 @@ class Model:
         if not 1 <= one.imbalance < float("inf"):
             problems.append(f"experts.imbalance = {one.imbalance!r}: must be a factor of at least 1")
         return problems
+
+    @property
+    def title(self) -> str:
+        """The name, and what is left out of the model, for the first line of an answer."""
+        return f"{self.name} without its {self.left_out}" if self.left_out else self.name
 
     @property
     def head_width(self) -> int:

@@ -80,7 +80,7 @@ def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed
 def title(est: Found | Estimate) -> str:
     """What is being answered."""
     gpus = est.gpus if isinstance(est, Found) else int(est.plan.gpus)
-    return f"{est.model.name} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
+    return f"{est.model.title} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
 
 
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:

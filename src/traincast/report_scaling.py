@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def print_scaling(asked: "Asked", stages: "list[Scaling]", out: Console) -> None:
     """Iterations of every stage on every number of GPUs, and which network is enough."""
     model, system = asked.model, asked.system
-    out.print(Text(f"{model.name} ({rate(asked.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
+    out.print(Text(f"{model.title} ({rate(asked.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
     batch = f"{many(asked.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     out.print(f"{batch}, {asked.flops / 1e12:.1f} TFLOP; assumptions: {asked.assumptions.name}")
     products = f"{rate(asked.rate, 'FLOP/s')}, k1 {asked.k1:g}, k2 {asked.k2:g}"

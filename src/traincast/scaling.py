@@ -138,6 +138,7 @@ class Asked:
         """What was asked, for machines."""
         return {
             "model": self.model.name,
+            "left_out": self.model.left_out or None,
             "system": self.system.name,
             "seq": self.model.seq,
             "mbs": self.mbs,

@@ -158,5 +158,5 @@ def test_collectives_out_of_their_bandwidth(tmp_path):
     found = read(written(tmp_path, "mine.csv", header + "\n".join(lines_here)))
     assert [one.time_us for one in found.rows] == pytest.approx([1e4, 1e4, 1e4])
     assert [one.split(":")[0] for one in found.left_out] == ["line 5", "line 6"]
-    with pytest.raises(tc.InputError, match="op: not used"):
-        read(tmp_path / "mine.csv", op="allreduce")
+    with pytest.raises(tc.InputError, match="tp: not used"):
+        read(tmp_path / "mine.csv", tp=8)

@@ -59,7 +59,7 @@ def test_my_runs_holds_rows_that_are_skipped_with_a_reason():
 def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
     table = (ROOT / "tests" / "data" / "my_runs.csv").read_text(encoding="utf-8").replace(",128256,", f",{number_of_it},", 1)
     found = read(written(tmp_path, "runs.csv", table))
-    assert found.left_out[0] == f"mine-1: vocab = '{number_of_it}' is no finite number"
+    assert found.left_out[0] == f"mine-1: row 2: vocab = '{number_of_it}' is no finite number"
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "cp", "ep", "vp", "gpus", "gpus_per_node"])
@@ -67,7 +67,7 @@ def test_a_degree_of_nothing_is_left_out(tmp_path, name):
     path = ROOT / "tests" / "data" / "my_runs.csv"
     table = [one | {name: "0", "zero": "hsdp"} for one in measurements.rows(path)]
     for one in table[:4]:
-        with pytest.raises(measurements.Unreadable, match=f"{name} = 0 is not at least 1"):
+        with pytest.raises(measurements.Unreadable, match=f"{name} = 0: must be at least 1"):
             measurements.read(one)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from traincast.accuracy.logs import Collective, CollectiveRows, Gemm, GemmRows, Kind, TrainingRows, holds
+from traincast.accuracy.logs import GIVEN, Collective, CollectiveRows, Gemm, GemmRows, Kind, TrainingRows, holds, not_used
 from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.logs.devices import accelerator as device
 from traincast.accuracy.measurements import MACHINES, Run, Unreadable
@@ -67,9 +67,11 @@ def read(
     machine = mistakes.of(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
     asked: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
+    mistakes.of(_all_used, given or {}, [kind for kind, files in asked if files])
     found = []
     for kind, files in asked:
-        more = {"config": config, **extra, **(given or {})} if kind == "runs" else {}
+        more = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
+        more = {"config": config, **extra, **more} if kind == "runs" else more
         found += [mistakes.of(_of_kind, file, kind, more) for file in files]
     machine = mistakes.settled(machine)
     measured = _measured(machine, [one for one in found if one is not None])
@@ -77,6 +79,12 @@ def read(
         why = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"
         raise InputError("calibrate", [f"nothing was measured on {machine.name}{why}"])
     return measured
+
+
+def _all_used(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
+    """Refuse what is given and files of no kind use, if there are files."""
+    if kinds and (wrong := not_used(given, kinds)):
+        raise InputError("what is given", wrong)
 
 
 def _of_kind(file: str | Path, kind: Kind, more: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:

@@ -1,5 +1,6 @@
 """Predictions against measured runs: row by row, and summed up by source."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -103,7 +104,7 @@ def validate(
     Raises
     ------
     InputError
-        If the file cannot be read.
+        If the file cannot be read, or two runs have one id.
 
     Examples
     --------
@@ -113,6 +114,8 @@ def validate(
     True
     """
     table = list(readable(rows(runs) if runs is None or isinstance(runs, str | Path) else runs))
+    if twice := [name for name, count in Counter(row["id"] for row, _ in table).items() if count > 1]:
+        raise InputError("runs", [f"id = {name!r}: names several runs; each needs its own" for name in twice])
     told = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
     usable = [run for _, run in table if isinstance(run, Run)]
     told |= {one.id: one for one in _predicted(usable, assumptions, parts)}

@@ -1,5 +1,7 @@
 """Commands on measured runs: `validate`, `calibrate`."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -115,7 +117,8 @@ def calibrate(
 
     mistakes = Mistakes("calibrate")
     mistakes.of(check_output, output, force, (".yaml", ".yml"))
-    more = mistakes.of(_given, given)
+    mistakes.of(_check_pairs, given or ())
+    more = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
     measured = mistakes.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
     found = fitted_to(system, mistakes.settled(measured))
     found.write(output, force)
@@ -128,9 +131,10 @@ def calibrate(
         print_calibration(found, output, console())
 
 
-def _given(words: list[str] | None) -> dict[str, str]:
-    """Pairs of name and value."""
-    wrong = [f"{word!r}: write name=value, such as model=llama-3-8b" for word in words or () if "=" not in word]
+def _check_pairs(words: Sequence[str]) -> None:
+    """Refuse words that are no pairs of name and value, and names that stand there twice."""
+    wrong = [f"{word!r}: write name=value, such as model=llama-3-8b" for word in words if not all(word.partition("="))]
+    names = Counter(word.partition("=")[0] for word in words)
+    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
     if wrong:
         raise InputError("--given", wrong)
-    return dict(word.split("=", 1) for word in words or ())

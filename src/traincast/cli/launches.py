@@ -59,6 +59,7 @@ def export(
     """
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
+    from traincast.report import title
     from traincast.written import beside, check_output
 
     if to not in FORMATS:
@@ -72,6 +73,8 @@ def export(
         what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
     launch = launch_of(what, to)
     assert launch.est is not None
+    if what.model.left_out:
+        print(title(what), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:

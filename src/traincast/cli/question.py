@@ -199,6 +199,7 @@ def case_of(est: "Estimate | Found") -> dict[str, Any]:
     gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
     return {
         "model": est.model.name,
+        "left_out": est.model.left_out or None,
         "system": est.system.name,
         "gpus": gpus,
         "global_batch": est.gbs,

@@ -56,6 +56,7 @@ def model_info(model: Model) -> dict[str, Any]:
     shape = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")}
     return {
         "name": model.name,
+        "left_out": model.left_out or None,
         "pasted": model.name == PASTED,
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,

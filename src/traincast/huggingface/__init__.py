@@ -8,6 +8,7 @@ from traincast.errors import InputError
 from traincast.huggingface.config import Config
 from traincast.huggingface.families import FAMILIES
 
+TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model")
 
 
@@ -55,7 +56,16 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     if problems:
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
-    return {"name": name, "source": place} | {key: value for key, value in content.items() if value is not None}
+    told = {"name": name, "source": place, "left_out": _left_out(document)}
+    return {key: value for key, value in (told | content).items() if value is not None}
+
+
+def _left_out(document: Mapping[str, Any]) -> str | None:
+    """Parts of a multimodal model beside the text model, which is all that is read; None where there are none."""
+    towers = dict.fromkeys(tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict))
+    if towers:
+        return f"{' and '.join(towers)} tower{'s' if len(towers) > 1 else ''}"
+    return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
 def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:

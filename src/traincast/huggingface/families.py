@@ -27,6 +27,7 @@ from traincast.huggingface.features import (
     llama4_experts,
     llama4_qk_norm,
     plain,
+    qkv_biased,
     qwen_experts,
     qwen_sliding,
     rotary,
@@ -154,8 +155,8 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "phi3": Family(features=(*LLAMA, no_bias, everywhere), defaults=DECODER),
     "qwen2": Family(features=(*LLAMA, qwen_sliding, constant(biases=["qkv"])), defaults=QWEN | {"num_key_value_heads": 32}),
     "qwen2_moe": Family(
-        features=(*LLAMA, qwen_sliding, qwen_experts, constant(biases=["qkv"])),
-        defaults=QWEN_MOE | {"num_key_value_heads": 16},
+        features=(*LLAMA, qwen_sliding, qwen_experts, qkv_biased),
+        defaults=QWEN_MOE | {"num_key_value_heads": 16, "qkv_bias": True},
         names=QWEN_NAMES,
     ),
     "qwen3": Family(

@@ -80,6 +80,11 @@ def biased(c: Config) -> Keys:
     return {"biases": attention + (["mlp"] if c.flag("mlp_bias") else [])}
 
 
+def qkv_biased(c: Config) -> Keys:
+    """Biases of queries, keys and values, which a flag turns off."""
+    return {"biases": ["qkv"] if c.flag("qkv_bias") else []}
+
+
 def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     """A sliding window in the layers `layer_types` names, or else in those, counted from 0, that the model type's rule picks."""
 

@@ -106,7 +106,7 @@ def launch(
     unsaid = not_expressed(form, form.settings(draft), told, model)
     batch = f"{many(gbs, 'sequence')} of {model.seq:,} tokens"
     above = (
-        f"{model.name} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
+        f"{model.title} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
         f"names: {form.source}",

@@ -29,7 +29,7 @@ MEANINGS: Final[Mapping[str, str]] = {  # facts that are no knob, choice or fiel
 }
 PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
 PATTERNS: Final = ("first_dense", "every", "global_every", "layers")  # of parts; told layer by layer instead
-LEFT_OUT: Final = ("name", "sources", "global_batch", "training_sequences", *PARTS)  # of a model
+LEFT_OUT: Final = ("name", "left_out", "sources", "global_batch", "training_sequences", *PARTS)  # of a model
 PLACED: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 

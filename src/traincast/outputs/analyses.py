@@ -1,6 +1,6 @@
 """Outputs of `advise`, `limits` and `scaling`."""
 
-from traincast.outputs.estimates import BYTES_PER_PARAMETER, CASE, ESTIMATE
+from traincast.outputs.estimates import BYTES_PER_PARAMETER, CASE, ESTIMATE, LEFT_OUT
 from traincast.outputs.vocabulary import flag, listed, number, or_null, record, text, whole
 
 _BETTER = record(
@@ -175,6 +175,7 @@ SCALING = record(
     "how data parallelism with ZeRO scales",
     {
         "model": text("name of the model"),
+        "left_out": LEFT_OUT,
         "system": text("name of the system"),
         "seq": whole("tokens of a sequence", "token"),
         "mbs": whole("sequences of a GPU in an iteration", "sequence"),

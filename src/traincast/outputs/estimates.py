@@ -20,8 +20,10 @@ def _parts(about: str, kind: str, unit: str) -> Schema:
     return record(about, {name: number(COLUMNS[name].meaning, unit) for name in _names(kind)})
 
 
+LEFT_OUT = or_null(text("parts of the model that are not counted, such as a multimodal model's vision tower"))
 CASE = {
     "model": text("name of the model"),
+    "left_out": LEFT_OUT,
     "system": text("name of the system"),
     "gpus": whole("GPUs in the job"),
     "global_batch": whole("sequences of a step", "sequence"),

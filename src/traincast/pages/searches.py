@@ -99,7 +99,7 @@ def _question(found: Found) -> Section:
     job = f"{many(found.gpus, 'GPU')} of {found.system.name}"
     best = {"time": "the least time of a step", "memory": "the least memory"}
     rows: list[tuple[str, object]] = [
-        ("Model", f"{model.name}, {model.parameters:,} parameters, sequences of {model.seq:,} tokens"),
+        ("Model", f"{model.title}, {model.parameters:,} parameters, sequences of {model.seq:,} tokens"),
         ("Machine", f"{job}: {chip.name} with {gib(float(chip.hbm_bytes))}, fast domains of {domain}"),
         ("Global batch", f"{many(found.gbs, 'sequence')}, {found.gbs * model.seq:,} tokens"),
         ("Search space", f"{found.framework.name}, {found.framework.about}"),

@@ -26,7 +26,7 @@ CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md
 def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Section, ...]:
     """The sections on what an answer rests on."""
     return (
-        Section("model", f"The model: {model.name}", figures_of(model)),
+        Section("model", f"The model: {model.title}", figures_of(model)),
         Section("machine", f"The machine: {system.name}", figures_of(system)),
         Section("assumptions", f"What is assumed: {assumed.name}", assumptions(assumed, system)),
     )

@@ -70,7 +70,7 @@ def design_space(
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
     ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")
     ax.set_xlabel(f"{label('pp')}, {label('dp').lower()},\n{label('memory_bytes', '').lower()}")
-    figure.suptitle(f"{model.name} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
+    figure.suptitle(f"{model.title} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": BLUE}
     handles = [Line2D([], [], label="a placement", **dot), Line2D([], [], label="does not fit", markerfacecolor="white", **dot)]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)

@@ -72,7 +72,7 @@ def roofline(est: Estimate) -> Figure:
     _roofs(ax, est.system.accelerator, intensity, reached)
     ax.set_xlabel("Arithmetic intensity [FLOP/byte]")
     ax.set_ylabel(f"Achieved [{unit_of('accelerator.matrix_flops')[0]}]")
-    ax.set_title(f"{est.model.name} on {est.system.name}, {est.plan}", fontsize=SMALL)
+    ax.set_title(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=SMALL)
     handles = [
         Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{units}, {way}")
         for (units, colour), (way, marker) in product((("matrix", BLUE), ("vector", ORANGE)), WAYS.items())
@@ -134,7 +134,7 @@ def pareto(found: Found) -> Figure:
     ax.plot([], [], ".", color=GREY, markersize=3, label=f"{found.feasible:,} of {found.candidates:,} candidates fit")
     ax.set_xlabel(label("memory_bytes"))
     ax.set_ylabel(label("step_seconds"))
-    ax.set_title(f"{found.model.name} on {found.gpus:,} × {found.system.name}")
+    ax.set_title(f"{found.model.title} on {found.gpus:,} × {found.system.name}")
     figure.legend(loc="outside lower center", ncols=1)
     return figure
 
@@ -176,7 +176,7 @@ def tornado(found: Found, least: float = 0.0) -> Figure:
     ax.set_yticks(range(len(order)), [_named(found.system, paths[i]) for i in order])
     ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]")
     ax.grid(True, axis="x")
-    figure.suptitle(f"{found.model.name} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
+    figure.suptitle(f"{found.model.title} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
 

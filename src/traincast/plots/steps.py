@@ -60,7 +60,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     figure.legend(loc="outside lower center")
     ax.set_xticks(range(len(held) + 1), [*held, "total"])
     ax.set_ylabel(label("memory_bytes"))
-    ax.set_title(f"{est.model.name} on {est.system.name}\n{est.plan}", fontsize=SMALL)
+    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=SMALL)
     return figure
 
 

@@ -64,7 +64,7 @@ def timeline(found: Trace) -> Figure:
     for window in windows[1:]:
         axes[0].plot(window, [-0.75] * 2, color=BLACK, linewidth=1.5, solid_capstyle="butt", clip_on=False)
     est = found.estimate
-    figure.suptitle(f"{est.model.name} on {est.system.name}, {est.plan}", fontsize=7)
+    figure.suptitle(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
     several = any(one.chunk != own[0].chunk for own in found.by_device for one in own)

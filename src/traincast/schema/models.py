@@ -33,7 +33,7 @@ class LocalPart(ModelPart):
 
     window: Tokens
     chunked: StrictBool | None = None
-    global_every: Whole | None = None
+    global_every: Count | None = None
     layers: tuple[Count, ...] | None = None
 
     @field_validator("layers")
@@ -94,6 +94,7 @@ class ModelFile(File):
     positions: Positions | None = None
     tied: StrictBool | None = None
     global_batch: Sequences | None = None
+    left_out: Text | None = None
     training_sequences: Sequences | None = None
     training_tokens: Tokens | None = None
 

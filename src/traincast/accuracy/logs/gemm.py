@@ -24,6 +24,7 @@ DTYPES: Final = {
     "fp16": "fp16", "float16": "fp16", "half": "fp16", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
     "fp8": "fp8", "fp8e4m3": "fp8", "float8e4m3fn": "fp8", "e4m3": "fp8", "float8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
 }  # fmt: skip
+GIVEN: Final = ("dtype", "gpu")  # what a table may leave open
 FASTEST: Final = 1e17  # more than any accelerator computes [FLOP/s]: a time in another unit than its column says
 
 
@@ -55,8 +56,12 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
     Raises
     ------
     InputError
-        If a column is missing, or no row can be read.
+        If a column is missing, what is given cannot be, or no row can be read.
     """
+    if "dtype" in given and _dtype(str(given["dtype"])) is None:
+        raise InputError(
+            "what is given", [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"]
+        )
     at = columns(table[0])
     missing = []
     if not set(at) & (set(TO_US) | set(TO_FLOPS)):
@@ -85,7 +90,7 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> Gemm | str:
     if "gemm" not in cells.get("kind", "gemm").lower():
         return f"kind = {cells['kind']!r} is no matrix product"
     told = cells.get("dtype") or str(given.get("dtype", ""))
-    dtype = DTYPES.get(re.sub(r"[^a-z0-9]", "", told.lower().removeprefix("torch.")))
+    dtype = _dtype(told)
     if dtype is None:
         return f"dtype = {told!r}"
     batch = whole(cells["batch"]) if cells.get("batch") else 1
@@ -99,6 +104,11 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> Gemm | str:
     if flop / (time * 1e-6) > FASTEST:
         return f"{time:.4g} µs is faster than any accelerator: another unit?"
     return Gemm(**sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", "")))
+
+
+def _dtype(told: str) -> str | None:
+    """The type that a table calls so; None where it is none."""
+    return DTYPES.get(re.sub(r"[^a-z0-9]", "", told.lower().removeprefix("torch.")))
 
 
 def _time_us(cells: Mapping[str, str], flop: float) -> float | None:

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 from traincast.accuracy.logs.tables import Collective, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole
-from traincast.errors import InputError
+from traincast.errors import WHOLE, InputError
 
 SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
 OPS: Final = {  # letters of the program's name -> operation of the table of collectives; the first that is in a name
     "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "all2all",
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "sendrecv": "p2p",
 }  # fmt: skip
+GIVEN: Final = ("op", "nodes", "gpus_per_node")  # what the output may leave open
 MANY: Final = 4096  # GPUs of a process, at most
 COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$")
@@ -50,6 +51,7 @@ def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     InputError
         If there is no row, or it is not known what ran where.
     """
+    check(given)
     test, rows, left_out, missing = _Test(), [], [], set()
     for at, (_, line) in enumerate(lines(text), start=1):
         if "#" in line and _header(test, line):
@@ -65,6 +67,26 @@ def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
         if all(where.values()):
             rows.append(Collective(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
     return _found(file, rows, left_out, missing)
+
+
+def check(given: Mapping[str, Any]) -> None:
+    """Refuse what is given of collectives and cannot be.
+
+    Parameters
+    ----------
+    given : mapping of str to Any
+        ``op``, ``nodes`` and ``gpus_per_node``, as far as they are given.
+
+    Raises
+    ------
+    InputError
+        With every value that is none of those allowed.
+    """
+    wrong = [f"{name} = {given[name]!r}: {WHOLE}" for name in GIVEN[1:] if name in given and whole(given[name]) is None]
+    if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPS.values():
+        wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPS.values())}")
+    if wrong:
+        raise InputError("what is given", wrong)
 
 
 def _found(file: str, rows: Sequence[Collective], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
@@ -137,6 +159,7 @@ def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     results = told.get("results") if isinstance(told, dict) else None
     if not isinstance(results, list):
         raise InputError(file, ["results: missing; this is no file that nccl-tests writes with -J"])
+    check(given)
     test, rows, left_out = _described(told), [], []
     where = _where(file, test, given)
     for at, result in enumerate(results, start=1):

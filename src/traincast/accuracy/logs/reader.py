@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -10,6 +10,7 @@ from traincast.accuracy import measurements
 from traincast.accuracy.logs import deepspeed, gemm, megatron, nccl, settings, torchtitan
 from traincast.accuracy.logs.cells import check
 from traincast.accuracy.logs.runs import WARM_UP
+from traincast.accuracy.logs.tables import TRAINING as TRAINING_COLUMNS
 from traincast.accuracy.logs.tables import Collective, CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.text import content, number, whole
 from traincast.errors import InputError, close_to
@@ -24,6 +25,7 @@ BUS: Final = {
     "all2all": 1.0,
 }  # times (n - 1)/n: bus over algorithm bandwidth
 Kind: TypeAlias = Literal["runs", "collectives", "products"]
+GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {"runs": TRAINING_COLUMNS, "collectives": nccl.GIVEN, "products": gemm.GIVEN}
 KNOWN: Final = (
     "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed, output of nccl-tests (text or JSON), "
     "and CSV tables of runs, of collectives or of matrix products"
@@ -67,7 +69,7 @@ def read(
         return found
     if _is_nccl_json(text) or re.search(nccl.SIGNS, text):
         form = nccl.read_json if _is_nccl_json(text) else nccl.read
-        return form(path.name, text, _allowed(given, "op", "nodes", "gpus_per_node"))
+        return form(path.name, text, _allowed(given, "collectives"))
     raise _unknown(path, text)
 
 
@@ -119,13 +121,19 @@ def _unknown(path: Path, text: str) -> InputError:
     return InputError(str(path), [f"as a table of {kind} it lacks the columns {', '.join(missing)}"])
 
 
-def _allowed(given: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
-    """What is given, if all of it has a meaning for the file."""
-    hint = {name: f"; {close_to(name, names)}" if names else "" for name in given if name not in names}
-    wrong = [f"{name}: not used by this kind of file{told}" for name, told in hint.items()]
+def _allowed(given: Mapping[str, Any], kind: Kind) -> Mapping[str, Any]:
+    """What is given, if all of it has a meaning for files of a kind."""
+    wrong = not_used(given, (kind,))
     if wrong:
         raise InputError("what is given", wrong)
     return given
+
+
+def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
+    """What is wrong with names that are given: those that files of no such kind use."""
+    names = [name for kind in kinds for name in GIVEN[kind]]
+    some = "this kind of file" if len(kinds) == 1 else "these kinds of files"
+    return [f"{name}: not used by {some}; {close_to(name, names)}" for name in given if name not in names]
 
 
 def _table(text: str) -> list[list[str]]:
@@ -159,11 +167,12 @@ def _mark(line: str) -> str:
 def _of_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
     """Measurements of a table."""
     header = [name.strip() for name in table[0]]
+    if twice := measurements.repeated(header):
+        raise InputError(path.name, twice)
     if gemm.columns(header):
-        return gemm.read(path.name, table, _allowed(given, "dtype", "gpu"))
+        return gemm.read(path.name, table, _allowed(given, "products"))
     if _are_collectives(header):
-        _allowed(given)
-        return _collectives(path.name, table)
+        return _collectives(path.name, table, _allowed(given, "collectives"))
     check(given)
     left_out, rows = [], []
     for row, run in measurements.readable([_filled(row, given) for row in measurements.rows(path)]):
@@ -188,12 +197,14 @@ def _are_collectives(header: Sequence[str]) -> bool:
     return set(COLLECTIVE) <= set(header) and not set(TIMES).isdisjoint(header)
 
 
-def _collectives(file: str, table: list[list[str]]) -> CollectiveRows:
-    """Collectives of a table with the columns of the bundled one."""
+def _collectives(file: str, table: list[list[str]], given: Mapping[str, Any]) -> CollectiveRows:
+    """Collectives of a table with the columns of the bundled one, and of what is given where it has nothing."""
+    nccl.check(given)
     at = {name.strip(): where for where, name in enumerate(table[0])}
     rows, left_out = [], []
     for line, cells in enumerate(table[1:], start=2):
         said = {name: cells[where].strip() if where < len(cells) else "" for name, where in at.items()}
+        said |= {name: str(value) for name, value in given.items() if not said[name]}
         nodes, per_node = whole(said["nodes"]), whole(said["gpus_per_node"])
         size, ranks = number(said["size_bytes"]), whole(said.get("ranks")) or (nodes or 0) * (per_node or 0)
         time = _time_us(said, size, ranks) if size and size > 0 and ranks else None

@@ -5,19 +5,21 @@ all rows (docs/validation.md), and the run says what was assumed.
 """
 
 import csv
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.measurements.cells import Cells, Unreadable
+from traincast.accuracy.measurements.cells import ROW, Cells, Unreadable
 from traincast.accuracy.measurements.guesses import filled
 from traincast.accuracy.measurements.machines import FILES, MACHINES, machine
 from traincast.accuracy.measurements.models import shape
 from traincast.accuracy.measurements.plans import degrees, plan
-from traincast.accuracy.measurements.rates import RATES, reported, seconds
+from traincast.accuracy.measurements.rates import RATES, check_measured, reported, seconds
 from traincast.accuracy.measurements.software import STACKS, software
+from traincast.accuracy.measurements.unmodelled import note_unmodelled
 from traincast.errors import InputError, TraincastError
 from traincast.hardware import System
 from traincast.memory import Reported
@@ -25,7 +27,7 @@ from traincast.model import Model
 from traincast.plan import Plan
 from traincast.units import GIB
 
-__all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "rows"]
+__all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "repeated", "rows"]
 
 NEEDED: Final = ("id", "layers", "hidden", "heads", "seq", "mlp", "gpu", "gpus", "precision", "tp", "pp", "gbs", "step_seconds")
 Row = Mapping[str, Any]
@@ -80,27 +82,39 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     Raises
     ------
     InputError
-        If it cannot be read, or columns are missing.
+        If it cannot be read, or columns are missing or repeated.
     """
     file = files("traincast").joinpath("catalog", "measured", "training_runs.csv") if path is None else Path(path)
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
             first = opened.readline()
             opened.seek(0)
-            found = list(csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count)))
+            reader = csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count))
+            header, found = list(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(str(path), [f"cannot be read as a table of runs ({why})"]) from None
+    if twice := repeated(header):
+        raise InputError(str(path), twice)
     missing = [name for name in NEEDED if not found or name not in found[0]]
     if missing:
         raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no run"])
-    return found if path is None else [_beside(row, Path(path).parent) for row in found]
+    return found if path is None else [_placed(row, at, Path(path).parent) for at, row in enumerate(found, start=2)]
 
 
-def _beside(row: dict[str, str], folder: Path) -> dict[str, str]:
-    """The row of a table in a folder, with the path of the system file it names."""
+def repeated(header: Iterable[str]) -> list[str]:
+    """What is wrong with the names of columns: those that stand there more than once."""
+    counts = Counter(name.strip() for name in header)
+    return [f"column {name}: stands there {count} times; keep one" for name, count in counts.items() if name and count > 1]
+
+
+def _placed(row: dict[str, str], at: int, folder: Path) -> dict[str, str]:
+    """A row of a table with its number, which names it where nothing else does, and the path of the system file it names."""
+    placed = {ROW: str(at)} | row
     named = row.get("system") or ""
-    return row | {"system": str(folder / named)} if named.lower().endswith(FILES) else row
+    if named.lower().endswith(FILES):
+        placed["system"] = str(folder / named)
+    return placed if (row.get("id") or "").strip() else placed | {"id": f"row {at}"}
 
 
 def read(row: Row) -> Run:
@@ -126,15 +140,19 @@ def read(row: Row) -> Run:
 
 def _run(cells: Cells) -> Run:
     """The run of a row; what is wrong is noted with the cells until nothing more can be read."""
+    note_unmodelled(cells)
+    cells.done()  # nothing that is written into other cells would help
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     arguments = plan(cells, degrees(cells, sizes["layers"]), sizes, stack)
-    gbs, memory, kind = cells.whole("gbs"), cells.number("memory_gb_published"), reported(cells)
+    gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), reported(cells)
+    check_measured(cells)
     if memory is None and not any(cells.number(name) for name in RATES):
         cells.problem("no step time")
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
     measured = seconds(cells, model, system, gbs)
+    cells.done()
     if measured is None and memory is None:
         cells.problem("no step time")
     cells.done()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 MOST: Final[Mapping[str, int]] = {"layers": 10_000, "pp": 10_000, "vp": 100}  # what makes a list is not read beyond this
 WORDY: Final = ("moe_detail", "notes")  # where a row says in words what has no column
+ROW: Final = "row"  # of the file, as spreadsheets count: the header is 1
 
 
 class Unreadable(Exception):
@@ -45,40 +46,52 @@ class Cells:
         if name not in self.assumed:
             self.assumed.append(name)
 
+    def refuse(self, message: str) -> None:
+        """Note that a value cannot be, with the row of the file it stands in."""
+        number = self.text(ROW)
+        self.problem(f"row {number}: {message}" if number and self.text("id") != f"row {number}" else message)
+
     def number(self, name: str) -> float | None:
         """A number, None where the cell is empty or (which is noted) holds none."""
         text = self.text(name)
         try:
             value = float(text) if text else None
         except ValueError:
-            self.problem(f"{name} = {text!r} is no number")
+            self.refuse(f"{name} = {text!r} is no number")
             return None
         if value is not None and not math.isfinite(value):
-            self.problem(f"{name} = {text!r} is no finite number")
+            self.refuse(f"{name} = {text!r} is no finite number")
             return None
         return value
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 0, or the default where the cell is empty; without one that is a problem (the answer is 1)."""
+    def measured(self, name: str) -> float | None:
+        """A number above 0, None where the cell is empty or (which is noted) holds none."""
+        value = self.number(name)
+        if value is not None and value <= 0:
+            self.refuse(f"{name} = {self.text(name)}: must be above 0")
+            return None
+        return value
+
+    def whole(self, name: str, default: int | None = None, least: int = 0) -> int:
+        """A whole number, or the default where the cell is empty; what is wrong is noted (the answer is 1)."""
         value = self.number(name)
         if value is None:
             if default is None and not self.text(name):
                 self.problem(f"{name} is not known")
             return 1 if default is None else default
-        if value < 0 or value != round(value):
-            self.problem(f"{name} = {self.text(name)} is no whole number")
+        if value != round(value):
+            self.refuse(f"{name} = {self.text(name)} is no whole number")
+        elif value < least:
+            self.refuse(f"{name} = {self.text(name)}: must be at least {least}")
         elif value > MOST.get(name, 10**12):
-            self.problem(f"{name} = {self.text(name)} is too large")
+            self.refuse(f"{name} = {self.text(name)} is too large")
         else:
             return int(value)
         return 1
 
     def positive(self, name: str, default: int | None = None) -> int:
         """A whole number of at least 1, or the default where the cell is empty."""
-        value = self.whole(name, default)
-        if value < 1 and self.text(name):
-            self.problem(f"{name} = {value} is not at least 1")
-        return value if value >= 1 or not self.text(name) else 1
+        return self.whole(name, default, least=1)
 
     def done(self) -> None:
         """Raise if there were problems, all of them in one message.

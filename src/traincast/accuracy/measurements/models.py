@@ -35,7 +35,7 @@ def shape(cells: Cells) -> dict[str, Any]:
     mlp = cells.text("mlp").lower()
     if mlp not in MLPS:
         cells.problem(f"mlp = {cells.text('mlp')!r}" if mlp else "mlp is not known")
-    layers, hidden, heads, seq = (cells.whole(name) for name in NEEDED)
+    layers, hidden, heads, seq = (cells.positive(name) for name in NEEDED)
     found: dict[str, Any] = {
         "name": cells.text("model") or cells.text("id") or "model",
         "layers": layers,

@@ -13,8 +13,18 @@ REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, 
     (r"Megatron-DeepSpeed", r"", "device"),  # nvidia-smi
     (r"", r"", "reserved"),  # what PyTorch holds, as torchtitan and nanotron log it
 )
+STEP: Final = (1e-6, 1e6)  # seconds: faster than a kernel starts, or a step of days, is another unit or a slip
+MOST_MEMORY: Final = 1e5  # GB of a rank
 AGAIN: Final = 4 / 3  # products of a layer with full recomputation, over those without
 ATTENTION: Final = {"full": 12.0, "half": 6.0}  # FLOP of a token in a layer, both passes, for each key and width of queries
+
+
+def check_measured(cells: Cells) -> None:
+    """Note what a row says was measured and cannot have been."""
+    for name in RATES:
+        cells.measured(name)
+    if (memory := cells.measured("memory_gb_published")) and memory > MOST_MEMORY:
+        cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
 
 
 def seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
@@ -29,14 +39,23 @@ def seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | Non
     gbs : int
         Global batch [sequences].
     """
-    told, tokens = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
+    found = _seconds(cells, model, system, gbs)
+    if found is not None and not STEP[0] <= found <= STEP[1]:
+        cells.refuse(f"a step of {found:.4g} s: must be {STEP[0]:g} to {STEP[1]:g} s")
+        return None
+    return found
+
+
+def _seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
+    """Time of a step [s] as published, or out of a rate."""
+    told, tokens = cells.measured("step_seconds"), cells.measured("tokens_per_s_per_gpu")
     if told is not None:
-        return told if told > 0 else None
-    done = gbs * model.seq / max(cells.whole("gpus"), 1)  # tokens of a GPU
+        return told
+    done = gbs * model.seq / cells.positive("gpus")  # tokens of a GPU
     if tokens:
-        return done / tokens if tokens > 0 else None
+        return done / tokens
     rate, each = _rate(cells, system), _flops_of_token(cells, model)
-    if not rate or each is None or rate < 0:
+    if not rate or each is None:
         return None
     cells.assume("step_seconds")
     return done * each / rate

@@ -138,8 +138,9 @@ export function facts(model, system) {
   if (model) {
     const active =
       model.active_parameters && model.active_parameters !== model.parameters ? ` (${large(model.active_parameters)} active)` : "";
+    const without = model.left_out ? `without its ${model.left_out}: ` : "";
     byId("model-facts").textContent =
-      `${large(model.parameters)} parameters${active}, ${model.layers} layers, hidden ${whole(model.hidden)}, sequence ${whole(model.seq)}`;
+      `${without}${large(model.parameters)} parameters${active}, ${model.layers} layers, hidden ${whole(model.hidden)}, sequence ${whole(model.seq)}`;
   }
   if (system)
     byId("system-facts").textContent =
