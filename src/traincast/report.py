@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.advice import label
+from traincast.assumptions import PAPER
 from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, Column
-from traincast.estimate import Estimate
+from traincast.estimate import Estimate, usual_assumptions
 from traincast.explain import Explanation
 from traincast.metrics import Metrics
 from traincast.plan import Plan
@@ -90,6 +91,8 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
         lines.append(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
+    if est.assumptions.name == PAPER.name == usual_assumptions(model):
+        lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
         lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
     elif timed and not est.assumptions.sustained_rates:

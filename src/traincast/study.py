@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
-from traincast.estimate import estimate
+from traincast.estimate import estimate, usual_assumptions
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
-from traincast.frameworks import Batch, default_framework
+from traincast.frameworks import Batch
 from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
@@ -286,7 +286,7 @@ def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> 
     """What is assumed; where nothing is said, an idealised machine if all models are of the paper's kind, else a real one."""
     if assumptions is not None:
         return resolve(assumptions)
-    usual = {default_framework(model, None).assumptions for model in models}
+    usual = {usual_assumptions(model) for model in models}
     return resolve(usual.pop() if len(usual) == 1 else CALIBRATED.name)
 
 
