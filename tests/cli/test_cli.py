@@ -289,6 +289,10 @@ WRONG = {
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
     "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds -1": ("step_seconds = -1", "above 0"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 1536 --step-seconds 0.5": (
+        *("of the 16-bit peak (MFU, megatron)", "one of 384 micro-batches? The step takes 192 s (MFU 22.0%)"),
+        *("more GPUs than the 256 of the plan: at least 21,631", "a smaller global batch than 1,536 sequences: at most 18"),
+    ),
     "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --network-share 5": ("network share: 5", "between 0 and 1"),
     "advise gpt3-175b --system dgx-a100 --tp 7 --pp 8 --dp 4": ("tp does not divide the attention heads", "heads = 96"),
     "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),
