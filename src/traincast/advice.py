@@ -111,6 +111,27 @@ def short_of(est: Estimate, advice: bool = False) -> str:
     return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
 
 
+def whole_memory(est: Estimate) -> tuple[float, str]:
+    """Say what the memory components of one plan are shares of.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+
+    Returns
+    -------
+    whole : float
+        What the accelerator has, or what the plan needs where that is more [byte].
+    told : str
+        The same in words.
+    """
+    capacity, needed = float(est.system.accelerator.hbm_bytes), float(est.memory_bytes)
+    if est.fits:
+        return capacity, f"shares of the {gib(capacity)} there are"
+    return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
+
+
 def _lever(component: str, est: Estimate) -> str:
     """What makes a component of memory smaller."""
     plan = est.plan

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.advice import label
+from traincast.advice import label, whole_memory
 from traincast.assumptions import PAPER
 from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, Column
@@ -190,7 +190,10 @@ def print_memory(est: Estimate, out: Console) -> None:
     fits = "fits in" if est.fits else "does not fit in"
     sure = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
-    out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
+    whole, told = whole_memory(est)
+    if not est.fits:
+        out.print(told)
+    out.print(bars(est.memory, gib, whole))
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:

@@ -10,6 +10,7 @@ from traincast.cli.common import OUTPUT, Json, app, print_json
 from traincast.cli.completion import names_of_accelerators, names_of_systems
 from traincast.errors import InputError, Mistakes, not_whole
 from traincast.units import counted
+from traincast.written import check_folder
 
 if TYPE_CHECKING:
     from traincast.limits import Limits
@@ -58,8 +59,8 @@ def limits(
     lasting, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
     mistakes.of(check, widths, tokens, micro_batches, counts, lasting, growth)
     mistakes.of(device_of, accelerator, system, network)
-    if figures is not None and figures.exists() and not figures.is_dir():
-        mistakes.errors.append(InputError(str(figures), ["is no folder"]))
+    if figures is not None:
+        mistakes.of(check_folder, figures)
     mistakes.tell()
     found = find(
         accelerator,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from traincast.advice import short_of, signed
+from traincast.advice import short_of, signed, whole_memory
 from traincast.columns import COLUMNS, Column
 from traincast.errors import InputError
 from traincast.estimate import Estimate
@@ -161,9 +161,8 @@ def memory_held(est: Estimate) -> Html:
     drawn = drawing(
         "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {held} of {gib(capacity)}"
     )
-    of_all = bars(
-        f"Memory of the fullest rank, shares of {gib(capacity)}", "memory", est.memory, gib, max(capacity, float(est.memory_bytes))
-    )
+    whole, told = whole_memory(est)
+    of_all = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
     return element("div", drawn, of_all, class_="beside")
 
 

@@ -42,6 +42,8 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
+SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MOST_TICKS: Final = 8  # on a logarithmic axis
 HEIGHT: Final = 2.8  # of a panel [inch]
 SMALL: Final = 6.5  # font size [pt]
 OFFSETS: Final[list[tuple[float, float]]] = [  # places around a point, nearest first [pt]
@@ -171,7 +173,7 @@ def round_ticks(low: float, high: float) -> list[float]:
         ticks = [tick for tick in choice.tolist() if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(ticks) >= 4:
             break
-    return ticks
+    return ticks[:: 1 + (len(ticks) - 1) // MOST_TICKS]
 
 
 def log_axes(ax: Axes, names: str = "xy") -> None:
@@ -184,8 +186,16 @@ def log_axes(ax: Axes, names: str = "xy") -> None:
 
 def plain_ticks(axis: Axis, places: Sequence[float], values: Sequence[float]) -> None:
     """Ticks with plain numbers and nothing between them."""
-    axis.set_ticks(places, [f"{value:g}" for value in values])
+    axis.set_ticks(places, [power(value) for value in values])
     axis.set_minor_locator(NullLocator())
+
+
+def power(value: float, digits: int = 6) -> str:
+    """A number as it is written beside an axis: ``"16,384"``, ``"0.5"``, ``"3×10²⁴"``."""
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+    if not exponent:
+        return f"{value:,.{digits}g}"
+    return ("" if mantissa == "1" else f"{mantissa}×") + "10" + f"{int(exponent)}".translate(SUPERSCRIPT)
 
 
 def hatched(ax: Axes) -> None:
