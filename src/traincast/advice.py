@@ -14,6 +14,7 @@ from traincast.model import Model
 from traincast.plan import AXES, Plan
 from traincast.units import gib, seconds
 
+FELT: Final = 5e-4  # share of the step time below which a change is none
 CHANGES: Final = 4  # changes of a plan that are told
 
 

@@ -65,7 +65,7 @@ def design_space(
     log_axes(ax, "y")
     ax.grid(True, axis="y")
     ax.set_ylabel(label("step_seconds"))
-    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):.0f}\n{_memory(est):.0f}" for est in columns]
+    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory(est):.0f}" for est in columns]
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
     ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")

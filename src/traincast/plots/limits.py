@@ -1,7 +1,7 @@
 """Utilisation that moving data allows: against the size of a cluster, and against training compute."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -50,8 +50,8 @@ def utilisation_by_compute(found: Limits) -> Figure:
     for at, word in ((found.halves, "halves"), (found.collapses, "collapses")):
         if at is not None:
             ax.axvline(at, color=GREY, linestyle="--", linewidth=0.7)
-            ax.annotate(f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points",
-                        fontsize=SMALL, va="top")  # fmt: skip
+            look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "va": "top"}
+            ax.annotate(f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), **look)
     ax.set_xlabel(f"Training compute in {runs.days:.0f} days [FLOP]")
     ax.set_title(f"{found.device.name}, {found.device.network_bandwidth / 1e9:g} GB/s of network")
     _legend(figure)
