@@ -204,3 +204,9 @@ def test_figures_show_what_is_found(tmp_path):
     words = " ".join(text.get_text() for text in plots.utilisation_by_compute(found).axes[0].texts)
     assert f"{found.halves:.0e}" in words
     assert f"{found.collapses:.0e}" in words
+
+
+def test_text_needs_a_unit_where_a_number_is_taken_in_si():
+    assert device_of("h100-sxm-80", network="900 GB/s") == device_of("h100-sxm-80", network=9e11)
+    with pytest.raises(tc.InputError, match="network = '900': has no unit"):
+        tc.limits("h100-sxm-80", network="900")

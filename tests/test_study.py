@@ -388,3 +388,17 @@ def test_what_a_study_assumes_where_nothing_is_said():
     paper, llama = define(["gpt3-1t"], ["h200-nvs8"], [1024]), define(["llama-3-8b"], ["dgx-h100"], [8], ["1d"], gbs=8)
     both = define(["gpt3-1t", "llama-3-8b"], ["dgx-h100"], [1024], ["1d"], gbs=1024)
     assert [one.assumptions.name for one in (paper, llama, both)] == ["paper", "megatron-core-2025", "calibrated"]
+
+
+def test_varied_figures_take_text_with_a_unit():
+    given = {"accelerator.hbm_bytes": ["80 GiB", 160e9], "network.1.latency": ["2 us", 5e-6]}
+    study = define(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
+    assert study.vary[0] == {"accelerator.hbm_bytes": (80 * 2.0**30, 160e9), "network.1.latency": (2e-6, 5e-6)}
+
+
+def test_varied_figures_without_a_unit_are_refused_at_once():
+    given = {"accelerator.hbm_bytes": ["192", "80 GB/s"], "model.seq": ["2k", 1024]}
+    with pytest.raises(tc.InputError) as caught:
+        tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
+    for told in ("hbm_bytes = '192': has no unit", "'80 GB/s': unit 'GB/s' measures byte/s", "model.seq = '2k': must be a number"):
+        assert told in str(caught.value)

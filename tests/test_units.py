@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, seconds
+from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, in_si, parse, rate, seconds
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,6 @@ from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, s
         ("2.5 $/h", "$/h", 2.5),
         ("2.5 USD/h", "$/h", 2.5),
         ("0.48 kgCO2/kWh", "g/kWh", 480.0),
-        ("7", "s", 7.0),
-        (7, "s", 7.0),
     ],
 )
 def test_parse(text: str | float, unit: str, value: float) -> None:
@@ -56,6 +55,10 @@ def test_parse(text: str | float, unit: str, value: float) -> None:
         ("fast", "s", "not a quantity"),
         ("", "s", "not a quantity"),
         ("nan s", "s", "not a quantity"),
+        ("7", "s", "has no unit"),
+        ("900e9", "byte/s", "has no unit"),
+        (" -3 ", "byte", "has no unit"),
+        (7, "s", "has no unit"),
         (True, "s", "not a quantity"),
         (None, "s", "not a quantity"),
     ],
@@ -64,6 +67,27 @@ def test_refused(text: str, unit: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         parse(text, unit)
     assert EXAMPLES[unit] in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "si"), [(900e9, "byte/s", 9e11), (7, "s", 7.0), ("900 GB/s", "byte/s", 9e11), (np.float32(2), "W", 2.0)]
+)
+def test_calls_take_numbers_in_si_and_text_with_a_unit(value: float | str, unit: str, si: float) -> None:
+    assert in_si(value, unit) == si
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "says"),
+    [
+        ("900", "byte/s", "has no unit"),
+        ("80 GB", "byte/s", "measures byte"),
+        (None, "s", "not a quantity"),
+        ("4", "", "be a number"),
+    ],
+)
+def test_calls_refuse_numbers_in_text(value: str, unit: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        in_si(value, unit)
 
 
 @pytest.mark.parametrize(("unit", "example"), EXAMPLES.items())

@@ -14,6 +14,7 @@ from traincast.model import Model
 from traincast.plan import AXES, Plan
 from traincast.units import gib, seconds
 
+FELT: Final = 5e-4  # share of the step time below which a change is none
 CHANGES: Final = 4  # changes of a plan that are told
 
 
@@ -109,6 +110,27 @@ def short_of(est: Estimate, advice: bool = False) -> str:
     most, name = max((float(value), name) for name, value in est.memory.items())
     lever = f"; {_lever(name, est)} would cut it" if most > missing else ""
     return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
+
+
+def whole_memory(est: Estimate) -> tuple[float, str]:
+    """Say what the memory components of one plan are shares of.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+
+    Returns
+    -------
+    whole : float
+        What the accelerator has, or what the plan needs where that is more [byte].
+    told : str
+        The same in words.
+    """
+    capacity, needed = float(est.system.accelerator.hbm_bytes), float(est.memory_bytes)
+    if est.fits:
+        return capacity, f"shares of the {gib(capacity)} there are"
+    return needed, f"shares of the {gib(needed)} it needs; {gib(capacity)} are there"
 
 
 def _lever(component: str, est: Estimate) -> str:

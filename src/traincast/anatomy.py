@@ -159,7 +159,7 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     Raises
     ------
     InputError
-        If the step time is no finite number above 0.
+        If the step time is no finite number above 0, or so short that it would need more than the dense peak.
     """
     known = metrics(est, step_seconds=step_seconds)
     mfu, hfu = known.mfu or {}, known.hfu or {}

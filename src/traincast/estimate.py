@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.columns import INTERVALS, Column, plain
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.errors import InputError, Mistakes, not_a, not_whole
@@ -269,6 +269,22 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
     return resolve(usual if assumptions is None or usual_stack else assumptions)
 
 
+def usual_assumptions(model: Model | None) -> str:
+    """Name what is assumed of one plan where nothing is said, whatever is asked about it.
+
+    Parameters
+    ----------
+    model : Model, optional
+        The transformer; None where it could not be read.
+
+    Returns
+    -------
+    str
+        ``"paper"`` for a model of the paper's kind, without a vocabulary; else the stack of the framework that is usual.
+    """
+    return PAPER.name if model is None else default_framework(model, None).assumptions
+
+
 def check_size(system: System | None, gpus: int) -> None:
     """Refuse a job larger than its machine, where that is known.
 
@@ -348,9 +364,7 @@ def _checked(
     mistakes.of(_check_plan, plan)
     transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
     batch = mistakes.of(check_gbs, gbs, transformer)
-    assumed = mistakes.of(
-        check_assumptions, assumptions, "paper" if transformer is None else default_framework(transformer, None).assumptions
-    )
+    assumed = mistakes.of(check_assumptions, assumptions, usual_assumptions(transformer))
     if isinstance(plan, Plan):
         mistakes.of(check_size, machine, plan.gpus)
     return mistakes.settled(transformer), mistakes.settled(machine), mistakes.settled(batch), mistakes.settled(assumed)

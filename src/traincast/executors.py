@@ -7,7 +7,7 @@ that ran apart (Slurm array jobs) are merged.
 import json
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from traincast.errors import InputError
 from traincast.hardware import System
 from traincast.model import Model
 from traincast.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
-from traincast.study import Axis, Chunk, Study, define
+from traincast.study import Chunk, Study, define
 from traincast.written import beside, check_output
 
 MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
@@ -198,7 +198,7 @@ def study(
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
-    vary: Sequence[Axis] = (),
+    vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
     executor: Executor | None = None,
     workers: int = 1,
 ) -> Results:
@@ -219,8 +219,8 @@ def study(
     top : int
         Plans kept at each point.
     vary : sequence of mapping
-        Axes, each a mapping of fields that vary together to their values in SI, such as
-        ``{"accelerator.hbm_bytes": [80e9, 160e9]}``.
+        Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit, such as
+        ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.
     executor : concurrent.futures.Executor, optional
         Where to run; else in this process, or in `workers` local ones.
     workers : int

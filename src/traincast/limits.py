@@ -15,6 +15,7 @@ from traincast.errors import InputError, Mistakes, not_whole
 from traincast.hardware import Accelerator, System
 from traincast.load import as_system, load_accelerator, load_system, systems_with
 from traincast.shown import Shown
+from traincast.units import in_si
 
 WIDTH: Final = 2.0  # a word of 16 bits [byte]
 LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
@@ -151,7 +152,7 @@ def limits(
     accelerator: str | Accelerator | None = None,
     *,
     system: str | System | None = None,
-    network: float | None = None,
+    network: float | str | None = None,
     layer: tuple[int, int] = LAYER,
     tokens: int = TOKENS,
     micro_batches: int = 1,
@@ -168,8 +169,8 @@ def limits(
         a domain, unless `network` says otherwise.
     system : str or System, optional
         In its place a system: its accelerator, and the network inside its fast domain.
-    network : float, optional
-        What an accelerator sends and receives, both directions together [byte/s].
+    network : float or str, optional
+        What an accelerator sends and receives, both directions together: a number [byte/s], or text with its unit.
     layer : tuple of int
         Input and output width of the layer.
     tokens : int
@@ -208,7 +209,7 @@ def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, g
 
 
 def device_of(
-    accelerator: str | Accelerator | None = None, system: str | System | None = None, network: float | None = None
+    accelerator: str | Accelerator | None = None, system: str | System | None = None, network: float | str | None = None
 ) -> Device:
     """The device that an accelerator or a system is to the model; parameters and errors as for `limits`.
 
@@ -224,18 +225,28 @@ def device_of(
     elif chip is None:
         chip = mistakes.of(load_accelerator, str(accelerator))
         domain = _fastest(str(accelerator)) if network is None and chip is not None else None
-    if network is not None and not 0 < network < np.inf:
-        mistakes.errors.append(InputError("limits", [f"network = {network!r}: must be above 0"]))
+    bandwidth = None if network is None else mistakes.of(_bandwidth, network)
     if chip is not None and network is None and domain is None:
         wrong = f"no system of the catalogue says how {chip.name} is joined: give network, such as 900 GB/s"
         mistakes.errors.append(InputError("limits", [wrong]))
     chip = mistakes.settled(chip)
     flops8 = 2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops
-    if network is not None:
-        return Device(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=network)
+    if bandwidth is not None:
+        return Device(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth)
     assert domain is not None
     told = f"{domain.fast.name} of {domain.name}, both directions"
     return Device(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=_both(domain), network=told)
+
+
+def _bandwidth(network: float | str) -> float:
+    """The bandwidth given [byte/s]."""
+    try:
+        value = in_si(network, "byte/s")
+    except ValueError as error:
+        raise InputError("limits", [f"network = {network!r}: {error}"]) from None
+    if not 0 < value < np.inf:
+        raise InputError("limits", [f"network = {network!r}: must be above 0"])
+    return value
 
 
 def _both(system: System) -> Column:

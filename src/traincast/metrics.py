@@ -15,6 +15,7 @@ from traincast.errors import InputError, not_a, unknown
 from traincast.estimate import Estimate
 from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
 from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
+from traincast.peak_check import require_below_peak
 from traincast.plan import Plan, Plans
 from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.shown import Shown
@@ -199,7 +200,8 @@ def metrics(
     Raises
     ------
     InputError
-        If what is given is no finite number above 0 (a price or restart may be 0), or the plan's precision or optimizer is unknown.
+        If what is given is no finite number above 0 (a price or restart may be 0), if a measured time would need more than the
+        dense peak, or if the plan's precision or optimizer is unknown.
 
     Examples
     --------
@@ -229,6 +231,8 @@ def metrics(
         sheet.fill(metric, formula, inputs)
     per_gpu = plain(sheet.known["tokens_per_second"] / est.plan.gpus)
     mfu, hfu = _utilisation(est, per_gpu, sheet.missing)
+    if step_seconds is not None:
+        require_below_peak(est, step_seconds, mfu, hfu)
     made = {metric: sheet.known.get(metric) for metric, _, _ in FORMULAS}
     flops = {name: plain(model_flops_per_token(est.model, name) * per_gpu) for name in CONVENTIONS}
     return Metrics(

@@ -10,10 +10,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.advice import label
+from traincast.advice import label, whole_memory
+from traincast.assumptions import PAPER
 from traincast.choices import STRATEGIES
 from traincast.columns import CHOICES, Column
-from traincast.estimate import Estimate
+from traincast.estimate import Estimate, usual_assumptions
 from traincast.explain import Explanation
 from traincast.metrics import Metrics
 from traincast.plan import Plan
@@ -90,6 +91,8 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
         lines.append(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
+    if est.assumptions.name == PAPER.name == usual_assumptions(model):
+        lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
         lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
     elif timed and not est.assumptions.sustained_rates:
@@ -189,7 +192,10 @@ def print_memory(est: Estimate, out: Console) -> None:
     fits = "fits in" if est.fits else "does not fit in"
     sure = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
-    out.print(bars(est.memory, gib, max(capacity, float(est.memory_bytes))))
+    whole, told = whole_memory(est)
+    if not est.fits:
+        out.print(told)
+    out.print(bars(est.memory, gib, whole))
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:

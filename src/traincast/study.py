@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from traincast.assumptions import CALIBRATED, Assumptions
 from traincast.columns import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.errors import InputError, unknown
-from traincast.estimate import estimate
+from traincast.estimate import estimate, usual_assumptions
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
-from traincast.frameworks import Batch, default_framework
+from traincast.frameworks import Batch
 from traincast.hardware import System
 from traincast.load import load_model, load_system
 from traincast.model import Model
 from traincast.search import check_arguments
 from traincast.space import enumerate_space
 from traincast.stacks import resolve
+from traincast.units import in_si
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]
@@ -240,7 +241,7 @@ def define(
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
-    vary: Sequence[Axis] = (),
+    vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
     name: str = "study",
 ) -> Study:
     """A study from names or objects, once everything is found usable.
@@ -265,13 +266,14 @@ def define(
             chosen[size], names = None, asked or ()
         except InputError as error:
             problems += [problem for problem in error.problems if problem not in problems]
-    problems += [problem for axis in vary for problem in _wrong_axis(axis, machines)]
-    paths = [path for axis in vary for path in axis]
+    read = [_read_axis(axis) for axis in vary]
+    problems += [problem for axis, wrong in read for problem in wrong or _wrong_axis(axis, machines)]
+    paths = [path for axis, _ in read for path in axis]
     problems += [f"vary: {path} stands in two axes" for path in sorted({path for path in paths if paths.count(path) > 1})]
     if problems:
         raise InputError(name, problems)
     sizes = tuple(sorted({int(n) for n in gpus}))
-    axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis in vary)
+    axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis, _ in read)
     study = Study(name, loaded, machines, sizes, names, tuple(chosen), _assumed(assumptions, loaded), top, axes)
     try:
         study.chunks()  # which makes every model and machine
@@ -284,8 +286,23 @@ def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> 
     """What is assumed; where nothing is said, an idealised machine if all models are of the paper's kind, else a real one."""
     if assumptions is not None:
         return resolve(assumptions)
-    usual = {default_framework(model, None).assumptions for model in models}
+    usual = {usual_assumptions(model) for model in models}
     return resolve(usual.pop() if len(usual) == 1 else CALIBRATED.name)
+
+
+def _read_axis(axis: Mapping[str, Sequence[float | str]]) -> tuple[Axis, list[str]]:
+    """An axis with its quantities in SI, and which of them are none."""
+    numbers: dict[str, list[float]] = {}
+    problems = []
+    for path, values in axis.items():
+        numbers[path] = []
+        unit = COLUMNS[path].unit if path in COLUMNS else ""
+        for value in values:
+            try:
+                numbers[path].append(in_si(value, unit))
+            except ValueError as error:
+                problems.append(f"vary: {path} = {value!r}: {error}")
+    return numbers, problems
 
 
 def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:

@@ -145,10 +145,8 @@ def _series(kind: str, numbers: list[float]) -> list[float]:
 def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
     """One number in SI."""
     try:
-        if unit in EXAMPLES and not isinstance(raw, int | float):
-            return parse(raw, unit)
         if unit in EXAMPLES:
-            raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
+            return parse(raw, unit)
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise ValueError("not a number")
         if not math.isfinite(raw):

@@ -149,7 +149,8 @@ def advise(est: Estimate, *, step_seconds: float | None = None, network_share: f
     Raises
     ------
     InputError
-        If the estimate is not of one plan, the time is no finite number above 0, or the share is not between 0 and 1.
+        If the estimate is not of one plan, the time is no finite number above 0 or would need more than the dense peak, or the
+        share is not between 0 and 1.
 
     Examples
     --------

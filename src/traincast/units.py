@@ -1,7 +1,9 @@
 """SI quantities in and out. Inside traincast everything is FLOP, byte, second and their ratios; prefixes live only here."""
 
+import math
 import re
-from typing import Final
+from numbers import Real
+from typing import Final, TypeGuard
 
 from traincast.errors import InputError
 
@@ -24,13 +26,13 @@ _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?
 GIB: Final = 2.0**30
 
 
-def parse(text: str | float, unit: str) -> float:
-    """Read a quantity.
+def parse(text: object, unit: str) -> float:
+    """Read a quantity, whose unit must be written: a number alone may have been meant in any.
 
     Parameters
     ----------
-    text : str or float
-        ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``; a bare number is taken in SI.
+    text : str
+        ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``.
         ``b`` is a bit and ``B`` a byte; ``G`` is 1e9 and ``Gi`` 2**30.
     unit : {"byte", "byte/s", "FLOP/s", "s", "W", "h", "$/h", "g/kWh"}
         The dimension asked for. Hours, prices per hour and carbon per kWh stay as they are, as people state them.
@@ -43,19 +45,54 @@ def parse(text: str | float, unit: str) -> float:
     Raises
     ------
     ValueError
-        If the text is no quantity or has another dimension; the message says what would be allowed.
+        If the text is no quantity, has no unit or has another dimension; the message says what would be allowed.
     """
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        return float(text)
     match = _NUMBER.match(text) if isinstance(text, str) else None
+    if (match is not None and not match[3]) or _is_number(text):
+        raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
     if match is None:
         raise ValueError(f"not a quantity; write for instance {EXAMPLES[unit]!r}")
     digits, exponent, spelled = match.groups()
-    dimension, power, size = _unit(spelled) if spelled else (unit, 0, 1.0)
+    dimension, power, size = _unit(spelled)
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
         raise ValueError(f"unit {spelled!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
     return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size  # the nearest float: 2.5 us is 2.5e-6
+
+
+def in_si(value: object, unit: str) -> float:
+    """Read a quantity of a Python call.
+
+    Parameters
+    ----------
+    value : str or float
+        Text with its unit, as for `parse`; a number is taken in SI.
+    unit : str
+        The dimension asked for, as for `parse`; of any other unit only a number is taken.
+
+    Returns
+    -------
+    float
+        The value [`unit`].
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if _is_number(value):
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of any length
+            return math.inf
+    if unit not in EXAMPLES:
+        raise ValueError("must be a number")
+    return parse(value, unit)
+
+
+def _is_number(raw: object) -> TypeGuard[Real]:
+    """Whether a value is a number."""
+    return isinstance(raw, Real) and not isinstance(raw, bool)
 
 
 def _unit(spelled: str) -> tuple[str, int, float]:

@@ -5,8 +5,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
+from typing import Final
 
 from traincast.errors import InputError
+
+FILES: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")  # endings that no new folder is meant to have
 
 
 @contextmanager
@@ -34,3 +37,20 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
         raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
         raise InputError(str(path), ["is there already; --force overwrites it"])
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that cannot be written to, before any work is done for it; one that is not there will be made.
+
+    Raises
+    ------
+    InputError
+        If a file is there or above, or the name of a folder that is not there is that of a file.
+    """
+    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise InputError(str(path), [f"{there.name} is no folder"])
+    if not path.exists() and path.suffix.lower() in FILES:
+        raise InputError(
+            str(path), [f"ending {path.suffix!r} is that of a file: a folder is wanted, such as {path.with_suffix('')}"]
+        )

@@ -22,7 +22,7 @@ COMMANDS = {
     "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --dp 2 --gbs 128",
     "trace": "trace gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --vp 2 --dp 16 --gbs 512",
     "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
-    "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190",
+    "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190 --assumptions calibrated",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "scaling": "scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3 --target 0.9",
     "catalog": "catalog",
@@ -119,6 +119,24 @@ def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
     assert max(device["memory_bytes"] for device in told["devices"]) == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
     assert sum(device["parts"].get("dense", 0) for device in told["devices"]) == 3  # arXiv 2412.19437, section 4.2
     assert sum(device["parts"].get("moe", 0) for device in told["devices"]) == 58
+
+
+@pytest.mark.parametrize("model", ["gpt3-175b", "gpt-13b", "llama-3-8b"])
+@pytest.mark.parametrize("options", ["", "--assumptions calibrated", "--optimizer-kind adam-8bit", "--grad-dtype fp32 --zero 1"])
+def test_commands_assume_the_same_of_a_model(model, options, run):
+    """Without a word on it, too: what is kept of a parameter and what a rank holds is one figure, whatever command tells it."""
+    asked = f"{model} --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 256 {options} --json"
+    told = [json.loads(run(f"{command} {asked}")[1]) for command in ("memory", "advise", "estimate")]
+    assert len({one["assumptions"] for one in told}) == 1
+    assert told[0]["bytes_per_parameter"] == told[1]["bytes_per_parameter"]
+    assert len({json.dumps(one["estimate"]) for one in told}) == 1
+
+
+def test_what_is_assumed_by_default_is_told(run):
+    for command in ("memory", "advise", "estimate"):
+        asked = f"{command} gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4"
+        assert "paper is the default for a model without a vocabulary" in run(asked)[1]
+        assert "is the default" not in run(f"{asked} --assumptions calibrated")[1]
 
 
 def test_advice_says_what_to_change(run):
@@ -271,6 +289,10 @@ WRONG = {
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
     "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds -1": ("step_seconds = -1", "above 0"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 1536 --step-seconds 0.5": (
+        *("of the 16-bit peak (MFU, megatron)", "one of 384 micro-batches? The step takes 192 s (MFU 22.0%)"),
+        *("more GPUs than the 256 of the plan: at least 21,631", "a smaller global batch than 1,536 sequences: at most 18"),
+    ),
     "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --network-share 5": ("network share: 5", "between 0 and 1"),
     "advise gpt3-175b --system dgx-a100 --tp 7 --pp 8 --dp 4": ("tp does not divide the attention heads", "heads = 96"),
     "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),

@@ -72,6 +72,7 @@ def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
         (["--accelerator", "h100-sxm-80", "--system", "dgx-h100"], "give one of them"),
         (["--accelerator", "h100-pcie-80"], "give network, such as 900 GB/s"),
         (["--accelerator", "h100-sxm-80", "--network", "0 GB/s"], "must be above 0"),
+        (["--accelerator", "h100-sxm-80", "--network", "900"], "network = '900': has no unit"),
         (["--system", "dgx-h10"], "did you mean dgx-h100"),
     ],
 )
@@ -79,3 +80,12 @@ def test_what_is_refused(options, told, run):
     code, out, err = run(*options)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_a_folder_is_not_named_like_a_figure(run, tmp_path):
+    code, _, err = run("--accelerator", "h100-sxm-80", "--figures", tmp_path / "out.png")
+    assert code == 2
+    assert f"a folder is wanted, such as {tmp_path / 'out'}" in err
+    assert not (tmp_path / "out.png").exists()
+    (tmp_path / "out.png").mkdir()  # a folder that is there is one
+    assert run("--accelerator", "h100-sxm-80", "--figures", tmp_path / "out.png")[0] == 0

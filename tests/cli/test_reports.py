@@ -1,6 +1,7 @@
 """Reports on the command line: `--html` on the commands that take it."""
 
 import json
+import re
 
 import polars as pl
 
@@ -71,6 +72,8 @@ def test_nothing_fits_and_the_report_says_so(run, tmp_path):
     assert nearest.startswith("needs")
     assert nearest in text
     assert [figure["id"] for figure in page.of("figure")] == ["memory-figure"]
+    needed, there = re.search(r"needs ([\d.]+ GiB) of ([\d.]+ GiB)", err).groups()
+    assert f"shares of the {needed} it needs; {there} are there" in text
 
 
 def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.assumptions import CALIBRATED
 from traincast.cli.common import Json, app, print_json
 from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
 from traincast.plan import Plan
@@ -27,13 +26,13 @@ def advise(
 ) -> None:
     """Advise on a model and plan: bytes per parameter, FLOP/s, better sizes, micro-batch, network, and rules of thumb.
 
-    A real machine is assumed (calibrated) for all models where nothing is said.
+    Tiles, waves and losses of a real machine are known to calibrated assumptions, not to those of the paper.
 
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
     from traincast.thumb import advise
 
-    est = estimated(asked, model, system, plan or Plan(), assumptions or CALIBRATED.name)
+    est = estimated(asked, model, system, plan or Plan(), assumptions)
     found = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
         print_json(case_of(est) | {"estimate": est.summary()} | found.to_dict())

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from traincast.cli.common import OUTPUT, Json, app, print_json
 from traincast.cli.completion import names_of_accelerators, names_of_systems
 from traincast.errors import InputError, Mistakes, not_whole
-from traincast.units import counted, parse
+from traincast.units import counted
+from traincast.written import check_folder
 
 if TYPE_CHECKING:
     from traincast.limits import Limits
@@ -54,19 +55,17 @@ def limits(
     mistakes = Mistakes("limits")
     widths = mistakes.of(_layer, layer) or (1, 1)
     tokens = mistakes.of(counted, batch, "--batch", 1024) or 1
-    bandwidth = None if network is None else mistakes.of(_bandwidth, network)
     counts = CLUSTERS if gpus is None else mistakes.of(_gpus, gpus) or (1,)
     lasting, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
     mistakes.of(check, widths, tokens, micro_batches, counts, lasting, growth)
-    usable = bandwidth if network is None or bandwidth is not None else 1.0
-    mistakes.of(device_of, accelerator, system, usable)
-    if figures is not None and figures.exists() and not figures.is_dir():
-        mistakes.errors.append(InputError(str(figures), ["is no folder"]))
+    mistakes.of(device_of, accelerator, system, network)
+    if figures is not None:
+        mistakes.of(check_folder, figures)
     mistakes.tell()
     found = find(
         accelerator,
         system=system,
-        network=bandwidth,
+        network=network,
         layer=widths,
         tokens=tokens,
         micro_batches=micro_batches,
@@ -92,17 +91,6 @@ def _layer(text: str) -> tuple[int, int]:
     if match is None:
         raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
     return int(match[1]), int(match[2])
-
-
-def _bandwidth(text: str) -> float:
-    """A bandwidth [byte/s]."""
-    try:
-        value = parse(text, "byte/s")
-    except ValueError as error:
-        raise InputError("--network", [f"{text!r}: {error}"]) from None
-    if not value > 0:
-        raise InputError("--network", [f"{text!r}: must be above 0"])
-    return value
 
 
 def _gpus(text: str) -> tuple[int, ...]:

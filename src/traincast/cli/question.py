@@ -165,11 +165,11 @@ def estimated(
     mistakes: Mistakes | None = None,
 ) -> "Estimate":
     """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
-    from traincast.estimate import check_assumptions, check_size, estimate
+    from traincast.estimate import check_assumptions, check_size, estimate, usual_assumptions
 
     mistakes = mistakes or Mistakes("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
-    mistakes.of(check_assumptions, assumptions, "calibrated")
+    mistakes.of(check_assumptions, assumptions, usual_assumptions(wanted))
     mistakes.of(check_size, machine, plan.gpus)
     sure = mistakes.settled
     return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)

@@ -63,9 +63,12 @@ def reproduce(
     Example: traincast reproduce 2410.00273 --figures figures
     """
     from traincast.reproduce import PAPER_ID, reproduce
+    from traincast.written import check_folder
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
+    if figures is not None:
+        check_folder(figures)
     result = reproduce()
     drawn = [] if figures is None else _draw_paper(figures)
     if json:
@@ -85,8 +88,6 @@ def _draw_paper(folder: Path) -> list[Path]:
     from traincast.paper import paper_figures
     from traincast.plots import save
 
-    if folder.exists() and not folder.is_dir():
-        raise InputError(str(folder), ["is no folder"])
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     with progress("figures") as told:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.advice import percent, signed
+from traincast.advice import percent, signed, whole_memory
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.parts import bars, code, items, paragraph, table
 from traincast.plan import Plan
@@ -47,7 +47,8 @@ def _estimate(est: "Estimate") -> Html | None:
     fits = "fits in" if est.fits else "does not fit in"
     said = f"A step takes {step(est)}; {gib(float(est.memory_bytes))} of memory {fits} {gib(capacity)}."
     time = bars("Time of a step", "time", est.breakdown, seconds, float(est.step_seconds))
-    held = bars("Memory of the fullest rank", "memory", est.memory, gib, max(capacity, float(est.memory_bytes)))
+    whole, told = whole_memory(est)
+    held = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
     head = paragraph(element("strong", title(est)), element("br"), code(est.plan), element("br"), said)
     return joined((head, element("div", time, held, class_="beside")))
 

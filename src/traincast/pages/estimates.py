@@ -1,9 +1,8 @@
 """The report on one plan, and what every report on plans shares: time, memory, cost, and how sure it all is."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
 
-from traincast.advice import short_of, signed
+from traincast.advice import FELT, short_of, signed, whole_memory
 from traincast.columns import COLUMNS, Column
 from traincast.errors import InputError
 from traincast.estimate import Estimate
@@ -17,8 +16,6 @@ from traincast.pages.sources import foundations
 from traincast.plan import Plan
 from traincast.report import cell, days, knobs_of, likely, remarks, title
 from traincast.units import gib, rate, seconds, within
-
-FELT: Final = 5e-4  # share of the step time below which a change is none
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -161,9 +158,8 @@ def memory_held(est: Estimate) -> Html:
     drawn = drawing(
         "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {held} of {gib(capacity)}"
     )
-    of_all = bars(
-        f"Memory of the fullest rank, shares of {gib(capacity)}", "memory", est.memory, gib, max(capacity, float(est.memory_bytes))
-    )
+    whole, told = whole_memory(est)
+    of_all = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
     return element("div", drawn, of_all, class_="beside")
 
 

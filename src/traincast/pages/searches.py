@@ -8,7 +8,7 @@ from traincast.estimate import Answer, Estimate
 from traincast.explain import Explanation
 from traincast.metrics import Metrics, metrics
 from traincast.pages.drawings import drawing
-from traincast.pages.estimates import FELT, gains, memory_held, of_a_plan, rests_on, short, step, summary, whole_run
+from traincast.pages.estimates import gains, memory_held, of_a_plan, rests_on, short, step, summary, whole_run
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, code, items, pairs, paragraph, table
@@ -191,7 +191,7 @@ def _sensitivities(found: Found, explanation: Explanation) -> Html:
     caption = (
         "Each figure of the machine 10% less and more, with this plan and with the best one; those that change nothing left out."
     )
-    return joined((gains(explanation.sensitivity), drawing("tornado-figure", tornado(found, FELT), caption, alternative)))
+    return joined((gains(explanation.sensitivity), drawing("tornado-figure", tornado(found), caption, alternative)))
 
 
 def _rejected(found: Found) -> Html:

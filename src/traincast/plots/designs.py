@@ -31,7 +31,7 @@ def design_space(
     gbs: int,
     base: Plan = BASE,
     stages: Sequence[int] = STAGES,
-    assumptions: str | Assumptions = "paper",
+    assumptions: str | Assumptions | None = None,
 ) -> Figure:
     """Step time of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
 
@@ -45,8 +45,8 @@ def design_space(
         What all plans have in common; data parallelism takes the GPUs that are left.
     stages : sequence of int
         Pipeline stages to try; those that break a rule are left out.
-    assumptions : str or Assumptions
-        What is assumed.
+    assumptions : str or Assumptions, optional
+        What is assumed; as for `estimate` if left out.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def design_space(
     log_axes(ax, "y")
     ax.grid(True, axis="y")
     ax.set_ylabel(label("step_seconds"))
-    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):.0f}\n{_memory(est):.0f}" for est in columns]
+    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory(est):.0f}" for est in columns]
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
     ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")
@@ -96,7 +96,7 @@ def _placements(ax: Axes, place: int, est: Estimate) -> None:
 
 
 def _placed(
-    model: Model, system: System, gpus: int, gbs: int, base: Plan, stages: Sequence[int], assumptions: str | Assumptions
+    model: Model, system: System, gpus: int, gbs: int, base: Plan, stages: Sequence[int], assumptions: str | Assumptions | None
 ) -> Iterator[Estimate]:
     """Estimates of each plan that meets the rules, columns over its placements."""
     for pp in stages:

@@ -1,7 +1,7 @@
 """Utilisation that moving data allows: against the size of a cluster, and against training compute."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from traincast.columns import Floats
 from traincast.limits import Limits
-from traincast.plots.style import BLACK, BLUE, GREY, ORANGE, SKY, SMALL, label, panels, styled
+from traincast.plots.style import BLACK, BLUE, GREY, ORANGE, SKY, SMALL, label, log_axes, panels, power, styled
 
 WIDE: Final = 4.6  # of a figure [inch]
 LOOKS: Final = {"FLOP": (BLUE, "o"), "memory": (SKY, "^"), "network": (ORANGE, "s")}  # what binds → colour and marker
@@ -50,8 +50,8 @@ def utilisation_by_compute(found: Limits) -> Figure:
     for at, word in ((found.halves, "halves"), (found.collapses, "collapses")):
         if at is not None:
             ax.axvline(at, color=GREY, linestyle="--", linewidth=0.7)
-            ax.annotate(f"{word}\n{at:.0e}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), textcoords="offset points",
-                        fontsize=SMALL, va="top")  # fmt: skip
+            look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "va": "top"}
+            ax.annotate(f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), **look)
     ax.set_xlabel(f"Training compute in {runs.days:.0f} days [FLOP]")
     ax.set_title(f"{found.device.name}, {found.device.network_bandwidth / 1e9:g} GB/s of network")
     _legend(figure)
@@ -65,7 +65,7 @@ def _line(ax: Axes, found: Limits, x: Floats, utilisation: Floats, binds: Sequen
         there = np.array([one == name for one in binds])
         ax.plot(x[there], utilisation[there], color=colour, marker=marker, linestyle="")
     ax.axhline(found.largest, color=GREY, linestyle=":")
-    ax.set_xscale("log")
+    log_axes(ax, "x")
     ax.set_ylim(0, 1)
     ax.set_ylabel("Utilisation of the dense peak")
     ax.grid(True)

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from traincast.advice import FELT
 from traincast.columns import COLUMNS, Floats
 from traincast.errors import InputError
 from traincast.estimate import Estimate, estimate
@@ -140,7 +141,7 @@ def pareto(found: Found) -> Figure:
 
 
 @styled
-def tornado(found: Found, least: float = 0.0) -> Figure:
+def tornado(found: Found, least: float = FELT) -> Figure:
     """Change of step time when each hardware figure is 10 % less or more, the plan as it is and the plan re-optimised.
 
     Parameters
@@ -148,7 +149,7 @@ def tornado(found: Found, least: float = 0.0) -> Figure:
     found : Found
         A search.
     least : float
-        Share of the step time by which a figure must change it to be drawn.
+        Share of the step time by which a figure must change it to be drawn; the largest change always is.
 
     Raises
     ------
@@ -160,7 +161,7 @@ def tornado(found: Found, least: float = 0.0) -> Figure:
     paths = [path for path in found.system.figures() if path in COLUMNS]
     changes = 100 * (_changed(found, paths) / found.least_seconds - 1)  # plan fixed or not, figure, less or more
     most = np.abs(changes).max(axis=(0, 2))
-    order = np.argsort(most, kind="stable")[np.sum(most < 100 * least) :]
+    order = np.argsort(most, kind="stable")[min(np.sum(most < 100 * least), len(most) - 1) :]
     figure, (ax,) = panels(1, width=5.2, height=0.9 + 0.27 * len(order))
     for (shift, way, look), row in zip(TORNADO, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (ORANGE, BLUE), "−+", strict=True):
@@ -174,7 +175,9 @@ def tornado(found: Found, least: float = 0.0) -> Figure:
             )
     ax.axvline(0, color=BLACK, linewidth=0.6)
     ax.set_yticks(range(len(order)), [_named(found.system, paths[i]) for i in order])
-    ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]")
+    idle = len(most) - len(order)
+    rest = f"\n{idle} {'figure changes' if idle == 1 else 'figures change'} it by less than {least:.2%}" if idle else ""
+    ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]{rest}")
     ax.grid(True, axis="x")
     figure.suptitle(f"{found.model.title} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
     figure.legend(loc="outside lower center", ncols=2)

@@ -149,7 +149,7 @@ def _look(name: str) -> dict[str, Any]:
 
 def _written(ax: Axes, place: float, top: float, size: float) -> None:
     """A bar's size above it."""
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
 
 

@@ -153,7 +153,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     for place in np.flatnonzero(rows["step_seconds"].is_null()):
         for ax in (grid, middle, bottom):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
-    bottom.set_xticks(range(len(rows)), [f"{gpus}" for gpus in rows["gpus"]])
+    bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
     bottom.set_xlim(-0.5, len(rows) - 0.5)
     bottom.set_xlabel(label("gpus"))
     grid.set_title(f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}, batch of {rows['gbs'][0]} sequences")

@@ -42,6 +42,9 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
 }  # fmt: skip
 INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
+SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MOST_DECADES: Final = 8  # that a logarithmic axis has ticks at
+NARROWEST: Final = 1.1  # highest over lowest value of a logarithmic axis
 HEIGHT: Final = 2.8  # of a panel [inch]
 SMALL: Final = 6.5  # font size [pt]
 OFFSETS: Final[list[tuple[float, float]]] = [  # places around a point, nearest first [pt]
@@ -165,9 +168,10 @@ def best(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
 def round_ticks(low: float, high: float) -> list[float]:
     """Round numbers within limits, for a logarithmic axis."""
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    within = decades[(decades >= low * (1 - 1e-9)) & (decades <= high * (1 + 1e-9))]
     ticks: list[float] = []
-    choices = [np.outer(decades, steps).ravel() for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))]
-    for choice in (*choices, np.asarray(MaxNLocator(6).tick_values(low, high))):
+    choices = [np.outer(decades, steps).ravel() for steps in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7))]
+    for choice in (within[:: 1 + len(within) // (MOST_DECADES + 1)], *choices, np.asarray(MaxNLocator(6).tick_values(low, high))):
         ticks = [tick for tick in choice.tolist() if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
         if len(ticks) >= 4:
             break
@@ -177,15 +181,30 @@ def round_ticks(low: float, high: float) -> list[float]:
 def log_axes(ax: Axes, names: str = "xy") -> None:
     """Logarithmic axes over all that is drawn, with plain numbers."""
     for name in names:
+        axis = ax.xaxis if name == "x" else ax.yaxis
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
-        ticks = round_ticks(*sorted(ax.get_xlim() if name == "x" else ax.get_ylim()))
-        plain_ticks(ax.xaxis if name == "x" else ax.yaxis, ticks, ticks)
+        low, high = sorted(axis.get_view_interval())
+        if high < NARROWEST * low:
+            middle = np.sqrt(low * high)
+            low, high = middle / np.sqrt(NARROWEST), middle * np.sqrt(NARROWEST)
+            (ax.set_xlim if name == "x" else ax.set_ylim)(low, high)
+        ticks = round_ticks(low, high)
+        plain_ticks(axis, ticks, ticks)
 
 
 def plain_ticks(axis: Axis, places: Sequence[float], values: Sequence[float]) -> None:
-    """Ticks with plain numbers and nothing between them."""
-    axis.set_ticks(places, [f"{value:g}" for value in values])
+    """Ticks with plain numbers, of as many digits as tell them apart, and nothing between them."""
+    digits = next((n for n in range(6, 16) if len({power(value, n) for value in values}) == len(values)), 15)
+    axis.set_ticks(places, [power(value, digits) for value in values])
     axis.set_minor_locator(NullLocator())
+
+
+def power(value: float, digits: int = 6) -> str:
+    """A number as it is written beside an axis: ``"16,384"``, ``"0.5"``, ``"3×10²⁴"``."""
+    mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
+    if not exponent:
+        return f"{value:,.{digits}g}"
+    return ("" if mantissa == "1" else f"{mantissa}×") + "10" + f"{int(exponent)}".translate(SUPERSCRIPT)
 
 
 def hatched(ax: Axes) -> None:

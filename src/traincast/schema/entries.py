@@ -199,9 +199,7 @@ class Quantity(Entry):
     @classmethod
     def _read(cls, raw: object) -> float:
         """The quantity in SI."""
-        if _is_number(raw):
-            raise ValueError(f"has no unit; write for instance {EXAMPLES[cls.unit]!r}")
-        return parse(raw, cls.unit)  # type: ignore[arg-type]  # anything but text it refuses itself
+        return parse(raw, cls.unit)
 
 
 class Bytes(Quantity):
@@ -284,14 +282,3 @@ def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -
             yield from _figures(item, f"{path}.", getattr(item, "source", None) or source)
         elif isinstance(item, tuple):
             yield from _figures(enumerate(item), f"{path}.", source)
-
-
-def _is_number(raw: object) -> bool:
-    """Whether a value is a number, or text that holds nothing but one."""
-    try:
-        float(raw)  # type: ignore[arg-type]  # failing is the answer
-    except (TypeError, ValueError):
-        return False
-    except OverflowError:
-        return True
-    return not isinstance(raw, bool)

@@ -1,0 +1,148 @@
+"""Tick labels of every figure that can be drawn: plain words, apart from each other, and enough of them to read a value."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import traincast as tc
+from traincast import plots
+from traincast.executors import run
+from traincast.plots.style import STYLE, _style, power, round_ticks
+from traincast.study import define
+
+HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
+MODEL = tc.Model(name="small", layers=16, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
+
+
+def estimate(**knobs):
+    """A plan of a modern model."""
+    return tc.estimate("llama-3-70b", "dgx-h100", tc.Plan(tp=4, pp=8, dp=4, **knobs), 128, "calibrated")
+
+
+def scaling(gpus, models=(MODEL,), systems=("h200-nvs8",), strategies=("1d", "summa"), gbs=64):
+    """The table of a study over numbers of GPUs."""
+    return run(define(list(models), list(systems), gpus, strategies, gbs=gbs)).frame
+
+
+def swept():
+    """The table of a study over two figures of a machine."""
+    vary = [{HBM: [8e9, 40e9, 80e9, 192e9]}, {BANDWIDTH: [5e11, 1e12, 4e12, 1.6e13]}]
+    return run(define([MODEL], ["h200-nvs8"], (16, 64), ["1d"], gbs=64, vary=vary)).frame
+
+
+def errors(low, high):
+    """Predicted against measured times between two ends [s]."""
+    measured = np.geomspace(low, high, 9)
+    budgets = [(f"source-{i}", 3, {"compute": 0.02 * i, "bubble": -0.01}, 0.01) for i in range(1, 12)]
+    return plots.accuracy(measured, measured * 1.05, ["a", "b", "c"] * 3, np.arange(9) % 2 == 0, budgets, "errors")
+
+
+FIGURES = {
+    "strong_scaling": lambda: plots.strong_scaling(scaling((1, 2, 4, 8, 16, 32, 64))),
+    "strong_scaling large": lambda: plots.strong_scaling(
+        scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t", "gpt3-175b")), "throughput"
+    ),
+    "strong_scaling one": lambda: plots.strong_scaling(scaling((64,))),
+    "strong_scaling narrow": lambda: plots.strong_scaling(scaling((64, 96), gbs=192)),
+    "optima": lambda: plots.optima(scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10),
+    "optima many": lambda: plots.optima(scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t",), strategies=("1d",))),
+    "design_space": lambda: plots.design_space(MODEL, tc.load_system("h200-nvs8"), 64, 64, tc.Plan(tp=2)),
+    "design_space large": lambda: plots.design_space(
+        tc.load_model("gpt3-1t"), tc.load_system("b200-nvs8"), 16384, 4096, tc.Plan(tp=8)
+    ),
+    "contour": lambda: plots.contour(swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]),
+    "contour one": lambda: plots.contour(swept(), BANDWIDTH, HBM, 64),
+    "roofline": lambda: plots.roofline(estimate()),
+    "memory_waterfall": lambda: plots.memory_waterfall(estimate(recompute="full")),
+    "time_waterfall": lambda: plots.time_waterfall(estimate()),
+    "stage_memory": lambda: plots.stage_memory(estimate()),
+    "pareto": lambda: plots.pareto(tc.search(MODEL, "h200-nvs8", 64)),
+    "pareto large": lambda: plots.pareto(tc.search("gpt3-175b", "dgx-a100", 1024, strategy="1d")),
+    "tornado": lambda: plots.tornado(tc.search(MODEL, "h200-nvs8", 64)),
+    "timeline": lambda: plots.timeline(tc.trace(estimate())),
+    "timeline deep": lambda: plots.timeline(
+        tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), 512))
+    ),
+    "accuracy": lambda: errors(0.5, 40.0),
+    "accuracy wide": lambda: errors(0.003, 900.0),
+    "accuracy narrow": lambda: errors(2.0, 2.1),
+    "utilisation_by_cluster": lambda: plots.utilisation_by_cluster(tc.limits("h100-sxm-80")),
+    "utilisation_by_cluster few": lambda: plots.utilisation_by_cluster(tc.limits("a100-sxm-80", gpus=[64, 100])),
+    "utilisation_by_compute": lambda: plots.utilisation_by_compute(tc.limits("h100-sxm-80", network="100 GB/s")),
+    "utilisation_by_compute slow": lambda: plots.utilisation_by_compute(tc.limits("v100-sxm-32", days=700.0)),
+}
+
+
+def test_every_figure_is_here():
+    assert {name.split()[0] for name in FIGURES} == set(plots.__all__) - {"save", "to_svg"}
+
+
+def shown(axis):
+    """Tick labels that are seen, and their boxes on the canvas."""
+    low, high = sorted(axis.get_view_interval())
+    slack = 1e-9 * (high - low)
+    ticks = [tick for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()] if low - slack <= tick.get_loc() <= high + slack]
+    labels = [label for tick in ticks for label in (tick.label1, tick.label2) if label.get_visible() and label.get_text().strip()]
+    return [(label.get_text(), label.get_window_extent()) for label in labels]
+
+
+def problems(figure):
+    """What keeps the tick labels of a figure from being read."""
+    with _style():
+        FigureCanvasAgg(figure).draw()
+    for at, ax in enumerate(figure.axes):
+        for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
+            if not (ax.get_visible() and axis.get_visible()):
+                continue
+            found = shown(axis)
+            where = f"axes {at} {name}"
+            for text, _ in found:
+                if set("$\\") & set(text):
+                    yield f"{where}: {text!r} is markup"
+            found.sort(key=lambda one: one[1].x0 if name == "x" else one[1].y0)
+            for (before, box), (after, other) in pairwise(found):
+                if box.overlaps(other):
+                    yield f"{where}: {before!r} and {after!r} overlap"
+            texts = [text for text, _ in found]
+            if len(set(texts)) < len(texts):
+                yield f"{where}: {texts} say the same of several values"
+            low, high = sorted(ax.dataLim.intervalx if name == "x" else ax.dataLim.intervaly)
+            if len(texts) == 1 and high - low > 1e-9 * abs(high):
+                yield f"{where}: {texts[0]!r} alone does not tell a range"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_tick_labels_can_be_read(name):
+    assert list(problems(FIGURES[name]())) == []
+
+
+def test_an_axis_of_matplotlib_alone_is_found_out():
+    """What the check is there for: its own labels of a logarithmic axis are markup that the style does not read."""
+    with _style():
+        from matplotlib.figure import Figure
+
+        figure = Figure((3, 2))
+        figure.subplots().semilogx([1, 1e6], [0, 1])
+    assert STYLE["text.parse_math"] is False
+    assert any("is markup" in one for one in problems(figure))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(16384, "16,384"), (0.5, "0.5"), (1e24, "10²⁴"), (3e-7, "3×10⁻⁷"), (4194304, "4.1943×10⁶")]
+)
+def test_numbers_beside_an_axis(value, text):
+    assert power(value, 5) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (5e23, 3e30, [10.0**k for k in range(24, 31)]),
+        (1e24, 1e36, [10.0**k for k in range(24, 37, 2)]),
+        (0.02, 15.0, [0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]),
+    ],
+)
+def test_ticks_are_evenly_spaced(low, high, ticks):
+    assert round_ticks(low, high) == pytest.approx(ticks, rel=1e-12)
