@@ -31,7 +31,7 @@ SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_S
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
     """A whole number of the settings."""
-    return usual if is_off(settings.get(name)) else int(number(name, settings[name]))
+    return usual if is_off(settings.get(name)) else int(number(name, settings[name], 1))
 
 
 def _write_data(told: Facts) -> Settings:

@@ -62,6 +62,13 @@ DEGREES_OF: Final[tuple[Row, ...]] = (
     ),
     fixed(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
 )
+COMPILED: Final = Made(
+    (),
+    ("compile.enable", "compile.components", "training.compile"),
+    lambda _: {},
+    lambda _: {},
+    "stack that predicts it: compiled or not",
+)
 OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
 AGAIN: Final = Made(
     ("recompute", "recompute_every"),
@@ -76,6 +83,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         BATCH,
         PRECISION,
         OFFLOAD,
+        COMPILED,
         Words("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
     ),
     "parallelism": (
@@ -107,6 +115,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("bf16", {}),),
         ),
         OFFLOAD,
+        COMPILED,
     ),
     "parallelism": (
         *DEGREES_OF,
@@ -159,4 +168,5 @@ BESIDE: Final[Settings] = {"compile.enable": True, "training.steps": 1000}  # wh
 def stack(settings: Settings) -> str:
     """The software that predicts it: compiled or not."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
+    compiled = compiled and "model" in str(settings.get("compile.components", "model"))
     return "torchtitan-2025" if compiled else "torchtitan-eager"
