@@ -11,8 +11,11 @@ from typing import Any, Final
 
 from traincast.errors import InputError
 from traincast.launch.table import Settings, is_off
+from traincast.launch.unread import listed
 
-KEY: Final = re.compile(r"(?m)(?:^[ \t]*(?:export |- )?|[{,\s])[\"']?(?:--)?([A-Za-z_][\w.-]*)[\"']?[ \t]*(?:[:=]|(?=\s[^\s=:]))")
+KEY: Final = re.compile(
+    r"(?m)(?:^[ \t]*(?:export |- )?|[{,\s])(?:--([A-Za-z_][\w.-]*)|[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*[:=])"
+)  # of YAML, JSON and Python, a variable, or an argument
 COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 
@@ -43,83 +46,67 @@ class Other:
 OTHERS: Final = (
     Other(
         "gpt-neox",
-        (
-            *(
-                "pipe_parallel_size",
-                "no_weight_tying",
-                "gpt_j_residual",
-                "gpt_j_tied",
-                "pos_emb",
-                "output_layer_parallelism",
-                "rotary_pct",
-            ),
-            *("checkpoint_factor", "output_layer_init_method", "scaled_upper_triang_masked_softmax_fusion", "attention_config"),
-            *("use_bias_in_attn_linear", "use_bias_in_norms", "train_data_paths", "user_script", "is_pipe_parallel"),
-        ),
+        listed("""
+        pipe_parallel_size no_weight_tying gpt_j_residual gpt_j_tied pos_emb output_layer_parallelism rotary_pct
+        checkpoint_factor output_layer_init_method scaled_upper_triang_masked_softmax_fusion attention_config
+        use_bias_in_attn_linear use_bias_in_norms train_data_paths user_script is_pipe_parallel
+    """),
     ),
     Other(
         "verl (reinforcement learning)",
-        ("actor_rollout_ref.*", "algorithm.adv_estimator", "trainer.critic_warmup", "actor_rollout_ref"),
+        listed("""
+        actor_rollout_ref.* algorithm.adv_estimator trainer.critic_warmup actor_rollout_ref
+    """),
     ),
     Other(
         "OpenRLHF (reinforcement learning)",
-        ("actor_num_gpus_per_node", "vllm_num_engines", "ref_num_gpus_per_node", "micro_rollout_batch_size"),
+        listed("""
+        actor_num_gpus_per_node vllm_num_engines ref_num_gpus_per_node micro_rollout_batch_size
+    """),
     ),
-    Other("NeMo-RL (reinforcement learning)", ("grpo", "num_prompts_per_step", "num_generations_per_prompt", "policy")),
+    Other("NeMo-RL (reinforcement learning)", listed("grpo num_prompts_per_step num_generations_per_prompt policy")),
     Other(
         "axolotl",
-        ("base_model", "sequence_len", "sample_packing", "gradient_checkpointing", "micro_batch_size", "val_set_size", "adapter"),
+        listed("""
+        base_model sequence_len sample_packing gradient_checkpointing micro_batch_size val_set_size adapter
+    """),
         3,
     ),
-    Other("LLaMA-Factory", ("finetuning_type", "cutoff_len", "dataset_dir", "template", "stage"), 3),
+    Other("LLaMA-Factory", listed("finetuning_type cutoff_len dataset_dir template stage"), 3),
     Other(
         "Hugging Face's Trainer",
-        (
-            *(
-                "per_device_train_batch_size",
-                "per_device_eval_batch_size",
-                "model_name_or_path",
-                "num_train_epochs",
-                "max_seq_length",
-            ),
-            *("lr_scheduler_type", "dataloader_num_workers", "gradient_checkpointing"),
-        ),
-        2,
+        listed("""
+        per_device_train_batch_size per_device_eval_batch_size model_name_or_path num_train_epochs max_seq_length
+        lr_scheduler_type dataloader_num_workers gradient_checkpointing
+    """),
+    ),
+    Other(
+        "OLMo",
+        listed("""
+        softmax_auxiliary_loss remote_save_folder sharded_checkpointer save_num_unsharded_checkpoints_to_keep reset_trainer_state
+    """),
     ),
     Other(
         "llm-foundry (Composer)",
-        ("device_train_microbatch_size", "global_train_batch_size", "max_duration", "train_loader", "device_eval_batch_size"),
+        listed("""
+        device_train_microbatch_size global_train_batch_size max_duration train_loader device_eval_batch_size
+    """),
     ),
     Other(
         "MaxText",
-        (
-            "per_device_batch_size",
-            "ici_fsdp_parallelism",
-            "ici_tensor_parallelism",
-            "dcn_data_parallelism",
-            "remat_policy",
-            "base_emb_dim",
-        ),
+        listed("""
+        per_device_batch_size ici_fsdp_parallelism ici_tensor_parallelism dcn_data_parallelism remat_policy base_emb_dim
+    """),
     ),
     Other(
         "NeMo",
-        (
-            "exp_manager",
-            "megatron_amp_O2",
-            "transformer_block_type",
-            "activations_checkpoint_granularity",
-            "nsys_profile",
-            "trainer",
-        ),
+        listed("""
+        exp_manager megatron_amp_O2 transformer_block_type activations_checkpoint_granularity nsys_profile trainer
+    """),
     ),
-    Other("Primus", ("work_group", "pre_trainer", "overrides", "modules", "exp_name")),
-    Other("MLPerf Training", ("DGXNNODES", "DGXSYSTEM", "MINIBS", "DGXNGPU", "MLPERF_*", "TARGET_LOG_PPL")),
-    Other("torchtune", ("_component_", "tokenizer._component_", "checkpointer", "max_steps_per_epoch")),
-    Other(
-        "OLMo",
-        ("device_train_microbatch_size", "activation_checkpointing", "save_overwrite", "global_train_batch_size", "max_duration"),
-        4,
-    ),
+    Other("Primus", listed("work_group pre_trainer overrides modules exp_name")),
+    Other("MLPerf Training", listed("DGXNNODES DGXSYSTEM MINIBS DGXNGPU MLPERF_* TARGET_LOG_PPL")),
+    Other("torchtune", listed("_component_ tokenizer._component_ checkpointer max_steps_per_epoch")),
 )
 
 
@@ -160,90 +147,47 @@ KINDS: Final = (
     Kind(
         "reinforcement learning",
         r"\b(?:train_rl|main_ppo|train_ppo\w*|train_grpo\w*)(?:\.py)?\b|verl\.trainer\.\w+|openrlhf\.cli\.\w+",
-        (
-            *(
-                "rollout_*",
-                "num_rollout",
-                "actor_num_*",
-                "critic_num_*",
-                "advantage_estimator",
-                "n_samples_per_prompt",
-                "kl_loss_coef",
-            ),
-            *(
-                "perform_rl_step",
-                "grpo_*",
-                "ppo_*",
-                "rl_*",
-                "langrl_*",
-                "hybrid_engine.enabled",
-                "colocate",
-                "sglang_*",
-                "vllm_num_engines",
-            ),
-        ),
+        listed("""
+            rollout_* num_rollout actor_num_* critic_num_* advantage_estimator n_samples_per_prompt kl_loss_coef perform_rl_step
+            grpo_* ppo_* rl_* langrl_* hybrid_engine.enabled colocate sglang_* vllm_num_engines
+        """),
     ),
     Kind(
         "a multimodal, vision or diffusion model",
         r"\b(?:pretrain_(?:vlm|vision\w*|multimodal\w*|mimo\w*)|train_(?:vlm|vision|llava)\w*)\.py\b|examples/multimodal/\S*\.py",
-        (
-            *(
-                "img_h",
-                "img_w",
-                "patch_dim",
-                "vision_*",
-                "*_vision_*",
-                "freeze_ViT",
-                "freeze_vit",
-                "freeze_vision*",
-                "num_image_*",
-                "use_tiling",
-            ),
-            *(
-                "use_tile_tags",
-                "max_num_tiles",
-                "pixel_shuffle*",
-                "language_model_type",
-                "img_embedding_idx",
-                "image_token*",
-                "num_frames",
-                "dino_*",
-            ),
-            *("model.vision_*", "model.*_vision_*", "swin_backbone_type", "allow_missing_vision_projection_checkpoint", "audio_*"),
-            *("encoder.*", "training.img_size", "training.classifier_free_guidance_prob"),
-        ),
+        listed("""
+            img_h img_w patch_dim vision_* *_vision_* freeze_ViT freeze_vit freeze_vision* num_image_* use_tiling use_tile_tags
+            max_num_tiles pixel_shuffle* language_model_type img_embedding_idx image_token* num_frames dino_* model.vision_*
+            model.*_vision_* swin_backbone_type allow_missing_vision_projection_checkpoint audio_* encoder.* training.img_size
+            training.classifier_free_guidance_prob
+        """),
         {"model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$"},
     ),
     Kind(
         "a model with retrieval (RETRO, ICT)",
         r"\bpretrain_(?:retro|ict|realm)\.py\b",
-        ("retro_*", "ict_*", "biencoder_*", "block_data_path", "retriever_*", "titles_data_path"),
+        listed("retro_* ict_* biencoder_* block_data_path retriever_* titles_data_path"),
     ),
     Kind(
         "an encoder-decoder model (T5)",
         r"\bpretrain_(?:t5|bart|ul2)\w*\.py\b",
-        ("decoder_num_layers", "decoder_seq_length", "encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"),
+        listed("""
+            decoder_num_layers decoder_seq_length encoder_tensor_model_parallel_size encoder_pipeline_model_parallel_size
+        """),
     ),
     Kind(
         "an encoder model (BERT)",
         r"\bpretrain_bert\w*\.py\b",
-        ("bert_*", "mask_prob", "short_seq_prob"),
+        listed("bert_* mask_prob short_seq_prob"),
         {"tokenizer_type": r"^BertWordPiece"},
     ),
     Kind(
         "a model with Mamba or hybrid layers",
         r"\bpretrain_(?:mamba|hybrid)\w*\.py\b",
-        (
-            *(
-                "hybrid_layer_pattern",
-                "hybrid_override_pattern",
-                "hybrid_attention_ratio",
-                "hybrid_mlp_ratio",
-                "is_hybrid_model",
-                "mamba_*",
-            ),
-            *("model.model_config.is_mamba_config", "model.model_config.ssm_cfg*", "mtp_hybrid_override_pattern"),
-        ),
+        listed("""
+            hybrid_layer_pattern hybrid_override_pattern hybrid_attention_ratio hybrid_mlp_ratio is_hybrid_model mamba_*
+            model.model_config.is_mamba_config model.model_config.ssm_cfg* mtp_hybrid_override_pattern
+        """),
         {"spec": r"\b(?:mamba|hybrid|ssm)", "model_spec": r"\b(?:mamba|hybrid|ssm)"},
     ),
 )
@@ -257,7 +201,7 @@ def keys_of(text: str) -> set[str]:
     >>> sorted(keys_of('{"pipe-parallel-size": 1,  # stages' + chr(10) + ' "pos_emb": "rotary"}'))
     ['pipe_parallel_size', 'pos_emb']
     """
-    return {key.replace("-", "_") for key in KEY.findall(COMMENT.sub("", text))}
+    return {(flag or key).replace("-", "_") for flag, key in KEY.findall(COMMENT.sub("", text))}
 
 
 def check_program(text: str, path: str) -> None:

@@ -92,8 +92,11 @@ class Reading:
             With each of them, its value and why it matters.
         """
         if self.unread:
-            told = [f"{name}{f' = {value}' if value != 'on' else ''}: {why}; it is not read" for name, value, why in self.unread]
-            raise InputError(self.path, [*told, "--accept-unread answers without what is not read"])
+            told = [
+                f"{name}{f' = {value}' if value != 'on' else ''}: not read, though it matters: {why}"
+                for name, value, why in self.unread
+            ]
+            raise InputError(self.path, [*told[:-1], f"{told[-1]}; --accept-unread answers all the same"])
 
 
 def said(value: Any) -> str:

@@ -113,7 +113,7 @@ class Beside:
 
     def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
         """Why a setting matters; empty where it does not, or is not known to."""
-        rows = list(self._rows(name))
+        rows = [one for one in self._rows(name) if not known or name in one.names]
         if rows or known:
             return next((one.why for one in rows if one.applies(value, settings)), "")
         if self._listed(name, (*self.small, *self.harmless)) or is_off(value):
