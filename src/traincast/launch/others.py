@@ -4,7 +4,7 @@ A file of another program is told by keys that only this program has, since it m
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -193,6 +193,12 @@ KINDS: Final = (
 )
 
 
+DUMPED: Final = listed("""
+    decoder_num_layers decoder_seq_length hybrid_layer_pattern hybrid_override_pattern is_hybrid_model retro_add_retriever
+    perform_rl_step vision_pretraining
+""")  # off in every other training, so that they tell it even where all settings are listed with their defaults
+
+
 def keys_of(text: str) -> set[str]:
     """Keys and arguments of a text, dashes as underscores; comments are left out.
 
@@ -218,7 +224,7 @@ def check_program(text: str, path: str) -> None:
             raise InputError(path, [f"is a launch of {one.title}, which is not supported yet"])
 
 
-def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Mapping[str, str]) -> None:
+def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
     """Refuse training other than pre-training of decoder-only models.
 
     Parameters
@@ -229,8 +235,8 @@ def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Map
         All settings.
     path : str
         The file, for the message.
-    spelled : mapping of str to str
-        Settings as the framework spells them.
+    spelled : callable
+        A setting's name as the framework spells it.
 
     Raises
     ------
@@ -241,14 +247,14 @@ def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Map
     for kind in KINDS:
         signs = list(dict.fromkeys(kind.signs(held, settings)))
         if signs:
-            said = ", ".join(_spelled(one, spelled) for one in signs[:3])
+            said = ", ".join(_spelled(one, settings, spelled) for one in signs[:3])
             raise InputError(path, [f"is a launch of {kind.title}, which is not supported: {said}"])
 
 
-def _spelled(sign: str, spelled: Mapping[str, str]) -> str:
+def _spelled(sign: str, settings: Settings, spelled: Callable[[str], str]) -> str:
     """A sign with its setting as the framework spells it."""
     name, blank, value = sign.partition(" ")
-    return spelled.get(name, name) + blank + value
+    return (spelled(name) if name in settings else name) + blank + value
 
 
 def _text(value: Any) -> str:

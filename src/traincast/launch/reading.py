@@ -132,7 +132,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     mistakes = Mistakes(str(path))
     settings = mistakes.settled(mistakes.of(known.settings, text))
     commands = [word for words in commands_read(text).commands for word in words] if known.ending == ".sh" else []
-    check_kind(commands, settings, str(path), {name: known.spelled(name) for name in settings})
+    check_kind(commands, settings, str(path), known.spelled)
     told = known.facts(settings, mistakes)
     if mistakes.errors:
         raise InputError(
