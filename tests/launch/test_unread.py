@@ -216,6 +216,7 @@ UNREAD = [
     (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
     (MEGATRON + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5", None, "--optimizer-offload-fraction", "0.5"),
     (MEGATRON + " --optimizer lamb", None, "--optimizer", "lamb"),
+    (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16", None, "--exp-avg-dtype", "bf16"),
     (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
     (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
     (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
@@ -318,6 +319,7 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
     [
         (MEGATRON + " --zero-stage 0 --optimizer adam --main-grads-dtype fp32 --moe-shared-expert-overlap", None),
         (MEGATRON + " --ds-sequence-parallel-size 1 --optimizer-offload-fraction 1.0 --cuda-graph-impl none", None),
+        (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", None),
         (MOE + " --moe-token-dispatcher-type alltoall --moe-router-dtype fp32 --moe-aux-loss-coeff 1e-2", None),
         (DEEPSPEED.format('"optimizer": {"type": "FusedAdam"}').replace("Fused", ""), "deepspeed"),
         (DEEPSPEED.format('"zero_optimization": {"stage": 2, "overlap_comm": true, "zero_hpz_partition_size": 1}'), "deepspeed"),
@@ -406,6 +408,13 @@ def test_a_degree_of_0_is_refused(text, form, setting, check):
     code, _, err = check(text, form)
     assert code == 2
     assert f"{setting} = '0': must be a whole number of at least 1" in err
+
+
+def test_a_precision_that_another_program_fills_in(reading):
+    text = DEEPSPEED.replace("true", '"auto"').format('"fp16": {"enabled": "auto"}')
+    found = reading(text, "deepspeed")
+    assert found.told["precision"] == "bf16"
+    assert found.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
 
 
 def test_settings_of_megatron_deepspeed(tmp_path):

@@ -138,4 +138,11 @@ WHY: Final[Mapping[str, str]] = {
     "precision": "bf16, fp16 or fp32",
 }
 
+
+def granted(settings: Settings) -> tuple[str, ...]:
+    """What is taken for granted of a precision that another program fills in (``"auto"``)."""
+    left = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]
+    return (f"{left[0]} = true: another program fills in {' and '.join(left)}",) if left else ()
+
+
 BESIDE: Final[Settings] = {"gradient_clipping": 1.0, f"{Z}overlap_comm": True}  # what training asks for as well

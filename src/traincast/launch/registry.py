@@ -99,6 +99,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             model=False,
             comments=False,
             beside=DEEPSPEED,
+            granted=deepspeed.granted,
         ),
         Format(
             "nanotron",

@@ -45,6 +45,8 @@ class Matter:
         A setting without which they do nothing.
     unless : str
         A setting with which nothing is left unread.
+    unlike : str
+        A setting that has another value where they matter.
     """
 
     why: str
@@ -53,10 +55,13 @@ class Matter:
     at: tuple[Any, ...] = ()
     given: str = ""
     unless: str = ""
+    unlike: str = ""
 
     def applies(self, value: Any, settings: Settings) -> bool:
         """Whether a value of one of them changes the prediction."""
         if (self.given and is_off(settings.get(self.given))) or (self.unless and not is_off(settings.get(self.unless))):
+            return False
+        if self.unlike and _equal(value, settings.get(self.unlike)):
             return False
         if self.at:
             return any(_equal(value, one) for one in self.at)

@@ -107,6 +107,20 @@ MATTER: Final = (
         ("exp_avg_dtype", "exp_avg_sq_dtype"),
         neutral=("fp32", "bf16", "fp8", "float32", "torch.float32"),
     ),
+    Matter(
+        "moments of two precisions",
+        ("exp_avg_dtype",),
+        neutral=("fp32",),
+        given="use_precision_aware_optimizer",
+        unlike="exp_avg_sq_dtype",
+    ),
+    Matter(
+        "moments of two precisions",
+        ("exp_avg_sq_dtype",),
+        neutral=("fp32",),
+        given="use_precision_aware_optimizer",
+        unlike="exp_avg_dtype",
+    ),
     Matter("another optimizer", ("optimizer",), neutral=("adam", "sgd", "muon", "dist_muon")),
     Matter(
         "some products are in another precision",
