@@ -365,6 +365,8 @@ def test_what_export_writes_is_understood(to, tmp_path):
         ),
         (DEEPSPEED.format('"zero_optimization": {"stage": "x"}'), "deepspeed", "zero_optimization.stage = 'x'"),
         (NANOTRON.format(parallelism="", model="", optimizer="  zero_stage: 3\n"), "nanotron", "optimizer.zero_stage = '3'"),
+        (DEEPSPEED.format('"zero_optimization": {"stage": "auto"}'), "deepspeed", "zero_optimization.stage = 'auto'"),
+        (ACCELERATE.replace("bf16", "int8").format("", ""), "accelerate", "mixed_precision = 'int8'"),
         (MEGATRON + " --zero-stage 4", None, "--zero-stage = '4'"),
         (MEGATRON + " --normalization GroupNorm", None, "--normalization = 'GroupNorm'"),
     ],
@@ -415,6 +417,26 @@ def test_a_precision_that_another_program_fills_in(reading):
     found = reading(text, "deepspeed")
     assert found.told["precision"] == "bf16"
     assert found.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
+
+
+BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {} model.num_layers=32 model.hidden_size=4096 {}"
+
+
+def test_overrides_of_a_recipe(reading):
+    overrides = (
+        "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
+    )
+    found = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
+    assert [name for name, _, _ in found.unread] == ["model.moe_latent_size", "model.new_layers"]
+    assert found.not_understood == ("model.knob",)
+    assert set(found.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
+    assert found.assumed == ("what the recipe llama3_8b_pretrain_config sets beside the overrides is not read",)
+
+
+@pytest.mark.parametrize("recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"])
+def test_recipes_of_other_models(recipe, reading):
+    with pytest.raises(tc.InputError, match=f"recipe {recipe}"):
+        reading(BRIDGE.format(recipe, "train.micro_batch_size=1"), "megatron-bridge")
 
 
 def test_settings_of_megatron_deepspeed(tmp_path):

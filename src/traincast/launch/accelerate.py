@@ -87,6 +87,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "precision",
             tuple((word, {"mixed_precision": name}) for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))),
             (("fp8-current", {"mixed_precision": "fp8"}), ("fp32", {})),
+            others=(),
         ),
     ),
     "parallelism": (
@@ -106,6 +107,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "cp_kind",
             (("all-gather", {f"{P}cp_comm_strategy": "allgather"}), ("ring", {f"{P}cp_comm_strategy": "alltoall"})),
             (("all-gather", {f"{P}cp_size": ANY}),),
+            others=(),
         ),
         fixed(pp=1, vp=1, order="tp-cp-dp-pp", tp_kind="1d"),
     ),

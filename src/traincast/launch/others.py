@@ -161,7 +161,7 @@ KINDS: Final = (
             model.*_vision_* swin_backbone_type allow_missing_vision_projection_checkpoint audio_* encoder.* training.img_size
             training.classifier_free_guidance_prob
         """),
-        {"model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$"},
+        {"model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$", "recipe": r"(?:^|_)(?:vlm?|flux|wan)(?:_|$)"},
     ),
     Kind(
         "a model with retrieval (RETRO, ICT)",
@@ -171,9 +171,8 @@ KINDS: Final = (
     Kind(
         "an encoder-decoder model (T5)",
         r"\bpretrain_(?:t5|bart|ul2)\w*\.py\b",
-        listed("""
-            decoder_num_layers decoder_seq_length encoder_tensor_model_parallel_size encoder_pipeline_model_parallel_size
-        """),
+        listed("decoder_num_layers decoder_seq_length"),
+        {"recipe": r"(?:^|_)t5(?:_|$)"},
     ),
     Kind(
         "an encoder model (BERT)",
@@ -188,7 +187,7 @@ KINDS: Final = (
             hybrid_layer_pattern hybrid_override_pattern hybrid_attention_ratio hybrid_mlp_ratio is_hybrid_model mamba_*
             model.model_config.is_mamba_config model.model_config.ssm_cfg* mtp_hybrid_override_pattern
         """),
-        {"spec": r"\b(?:mamba|hybrid|ssm)", "model_spec": r"\b(?:mamba|hybrid|ssm)"},
+        dict.fromkeys(("spec", "model_spec", "recipe"), r"(?:\b|_)(?:mamba|hybrid|ssm|nemotronh)"),
     ),
 )
 

@@ -59,7 +59,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             sign=r"\b(?:model|train|ddp)\.\w+=",
             spelled=bridge.spelled,
             beside=BRIDGE,
-            **_MEGATRON,  # type: ignore[arg-type]
+            **{**_MEGATRON, "granted": lambda settings: (*megatron.granted(settings), *bridge.granted(settings))},  # type: ignore[arg-type]
         ),
         Format(
             "torchtitan",

@@ -126,7 +126,7 @@ class Words:
         """Refuse a value of a setting that no way has."""
         ways = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
         allowed = tuple(dict.fromkeys((*ways, *(self.others or ()))))
-        if not is_off(told) and not any(_same(told, one) for one in allowed):
+        if not (is_off(told) and told != "auto") and not any(_same(told, one) for one in allowed):
             raise InputError(name, [f"{name} = {str(told)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
 
 

@@ -92,6 +92,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "cp_kind",
             (("all-gather", {forms.ROTATED: "allgather"}), ("ring", {forms.ROTATED: "alltoall"})),
             (("all-gather", {f"{forms.P}context_parallel_degree": ANY}),),
+            others=(),
         ),
         Words("tp_overlap", ((True, {f"{forms.P}enable_async_tensor_parallel": True}), (False, {}))),
         fixed(sp=True),

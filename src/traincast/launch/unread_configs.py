@@ -27,12 +27,12 @@ DEEPSPEED: Final = Beside(
         Matter("precision of what is communicated", ("communication_data_type", "fp32_allreduce", "data_types.param_dtype")),
         Matter("8-bit weights or gradients are communicated", (f"{_Z}zero_quantized_*", f"{_Z}zeropp_loco_param*")),
         Matter("copies of the weights within a node (ZeRO++)", (f"{_Z}zero_hpz_partition_size",), neutral=(0, 1)),
-        Matter("where the optimizer works", (f"{_Z}zenflow*", f"{_Z}offload_optimizer.super_offload", f"{_Z}cpu_offload*")),
-        Matter("where the optimizer works", (f"{_Z}offload_optimizer.ratio",), neutral=(1,)),
-        Matter("communication beside other work", (f"{_Z}overlap_comm",), at=(False,)),
+        Matter("offloading of the optimizer", (f"{_Z}zenflow*", f"{_Z}offload_optimizer.super_offload", f"{_Z}cpu_offload*")),
+        Matter("offloading of the optimizer", (f"{_Z}offload_optimizer.ratio",), neutral=(1,)),
+        Matter("communication is not overlapped", (f"{_Z}overlap_comm",), at=(False,)),
         Matter("gradients are all-reduced", (f"{_Z}reduce_scatter",), at=(False,)),
         Matter("another ZeRO-1", (f"{_Z}legacy_stage1", f"{_Z}use_all_reduce_for_fetch_params", f"{_Z}allgather_sequential")),
-        Matter("tensor parallelism beside other work", ("tensor_parallel.tp_overlap_comm",)),
+        Matter("tensor-parallel communication is overlapped", ("tensor_parallel.tp_overlap_comm",)),
         Matter("experts are cut", ("expert_parallel.*", "expert_parallel", "moe.*")),
         Matter(
             "stages of a pipeline",
@@ -40,7 +40,7 @@ DEEPSPEED: Final = Beside(
             neutral=(0, 1),
         ),
         Matter(
-            "how activations are kept",
+            "activations are partitioned, or tiled",
             ("activation_checkpointing.partition_activations", "activation_checkpointing.cpu_checkpointing"),
         ),
         Matter("attention to some tokens", ("sparse_attention", "sparse_attention.*")),
@@ -54,11 +54,11 @@ DEEPSPEED: Final = Beside(
         Matter(
             "tokens or layers are left out of some steps", ("progressive_layer_drop.*",), given="progressive_layer_drop.enabled"
         ),
-        Matter("a smaller model", ("compression_training.*", "quantize_training.*", "weight_quantization.*")),
+        Matter("compression of the model", ("compression_training.*", "quantize_training.*", "weight_quantization.*")),
         Matter("another batch", ("elasticity.enabled", "autotuning.enabled")),
         Matter("another batch", ("elasticity.*",), given="elasticity.enabled"),
         Matter("another batch", ("autotuning.*",), given="autotuning.enabled"),
-        Matter("compiled or captured work", ("compile.deepcompile", "compile.enabled", "graph_harvesting", "compile.offload*")),
+        Matter("compiled graphs", ("compile.deepcompile", "compile.enabled", "graph_harvesting", "compile.offload*")),
         Matter("generation between steps", ("hybrid_engine.enabled",)),
         Matter("generation between steps", ("hybrid_engine.*",), given="hybrid_engine.enabled"),
         Matter("weights are not gathered", ("disable_allgather",)),
@@ -107,7 +107,7 @@ NANOTRON: Final = Beside(
             (f"{_M}_attn_implementation",),
             neutral=("flash_attention_2", "ring", "ring_flash_triton", "llama3_ring_attention", "sdpa"),
         ),
-        Matter("data parallelism beside tensor parallelism", ("domino", "parallelism.domino*")),
+        Matter("Domino overlaps tensor-parallel communication", ("domino", "parallelism.domino*")),
     ),
     listed("""
         model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by model.model_config._use_doc_masking
@@ -134,6 +134,7 @@ TORCHTITAN: Final = Beside(
         ),
         Matter("products in 8 bits are emulated", ("float8.emulate", "quantize.linear.float8.emulate")),
         Matter("precision of what is reduced", ("training.mixed_precision_reduce",), neutral=("float32",)),
+        Matter("another precision", ("training.mixed_precision_param", "training.dtype"), neutral=("bfloat16", "float32")),
         Matter("another optimizer", ("optimizer.name",), neutral=("Adam", "AdamW")),
         Matter("the optimizer works in backward", ("optimizer.early_step_in_backward",)),
         Matter("how the optimizer works", ("optimizer.implementation",), neutral=("fused", "foreach")),
@@ -147,19 +148,19 @@ TORCHTITAN: Final = Beside(
             given=f"{_P}expert_parallel_degree",
         ),
         Matter(
-            "stages on other layers",
+            "layers are split over stages in another way",
             (f"{_P}pipeline_parallel_first_stage_less_layers", f"{_P}pipeline_parallel_last_stage_less_layers"),
             neutral=(1,),
         ),
         Matter(
-            "stages on other layers",
+            "layers are split over stages in another way",
             (f"{_P}pipeline_parallel_split_points", f"{_P}pipeline_parallel_schedule_csv"),
             neutral=("[]",),
         ),
         Matter("replicas that leave and join", ("fault_tolerance.enable", "experimental.enable_ft")),
         Matter("replicas that leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"),
         Matter("how much is recomputed", ("activation_checkpoint.memory_budget",), neutral=(0.5,)),
-        Matter("kernels that give the same result every time", ("debug.deterministic", "training.deterministic")),
+        Matter("deterministic kernels", ("debug.deterministic", "training.deterministic")),
         Matter("only some weights are trained", ("lora.*", "peft.*")),
     ),
     listed("""
@@ -181,9 +182,13 @@ _F: Final = "fsdp_config.fsdp_"
 ACCELERATE: Final = Beside(
     (
         Matter("sequences are cut (Ulysses)", ("parallelism_config.parallelism_config_sp_size",), neutral=(1,)),
-        Matter("what is gathered at once", (f"{_F}auto_wrap_policy",), neutral=("TRANSFORMER_BASED_WRAP",)),
         Matter(
-            "what runs beside other work", (f"{_F}backward_prefetch", f"{_F}backward_prefetch_policy"), neutral=("BACKWARD_PRE",)
+            "another wrapping: more or less is gathered at once", (f"{_F}auto_wrap_policy",), neutral=("TRANSFORMER_BASED_WRAP",)
+        ),
+        Matter(
+            "communication overlaps in another way",
+            (f"{_F}backward_prefetch", f"{_F}backward_prefetch_policy"),
+            neutral=("BACKWARD_PRE",),
         ),
         Matter("weights and gradients of low precision", ("fp8_config.opt_level", "fp8_config.use_msamp")),
         Matter(

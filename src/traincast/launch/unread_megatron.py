@@ -11,9 +11,12 @@ from traincast.launch.unread import Beside, Matter, listed
 
 MATTER: Final = (
     # the model
-    Matter("layers of their own kind", ("spec", "model_spec", "heterogeneous_*", "num_unique_layers", "param_sharing_style")),
     Matter(
-        "attention of another kind",
+        "layers of a specification of their own",
+        ("spec", "model_spec", "heterogeneous_*", "num_unique_layers", "param_sharing_style"),
+    ),
+    Matter(
+        "another kind of attention",
         (
             *("experimental_attention_variant", "linear_attention_freq", "linear_*_dim", "linear_num_*", "dsa_*", "gdp_*"),
             *("attention_output_gate", "chunk_attention*", "sparse_attention*", "use_kitchen*", "kitchen_attention_backend"),
@@ -22,10 +25,10 @@ MATTER: Final = (
     Matter("residual streams", ("enable_mhc_connections", "mhc_*")),
     Matter("residuals in 32 bits", ("fp32_residual_connection",)),
     Matter("experts in a latent width", ("moe_latent_size",)),
-    Matter("prediction heads that share a layer", ("mtp_use_repeated_layer", "mtp_hybrid_override_pattern", "mtp_standalone")),
+    Matter("prediction heads that share a layer", ("mtp_use_repeated_layer", "mtp_standalone")),
     Matter("only some weights are trained", ("freeze_*", "lora_*", "peft*", "adapter_*", "use_lora")),
-    Matter("settings stand in another file", ("yaml_cfg",)),
-    Matter("settings stand in a checkpoint", ("use_checkpoint_args", "use_mp_args_from_checkpoint_args")),
+    Matter("settings in another file", ("yaml_cfg",)),
+    Matter("settings in a checkpoint", ("use_checkpoint_args", "use_mp_args_from_checkpoint_args")),
     Matter("another batch, of a rank in Megatron-LM of 2020", ("batch_size",)),
     Matter(
         "sequences of several lengths",
@@ -62,7 +65,11 @@ MATTER: Final = (
     Matter("replicas of the sharded state", ("outer_dp_sharding_strategy",), neutral=("no_shard",)),
     Matter("replicas of the sharded state", ("enable_full_sharding_in_hsdp",)),
     Matter("optimizer states of whole layers", ("use_layer_wise_distributed_optimizer",)),
-    Matter("stages on other layers", ("pp_partition_method",), neutral=("type:transformer", "uniform", "parameters")),
+    Matter(
+        "layers are split over stages in another way",
+        ("pp_partition_method",),
+        neutral=("type:transformer", "uniform", "parameters"),
+    ),
     Matter("stages of their own", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
     Matter(
         "order of micro-batches in the pipeline",
@@ -73,24 +80,24 @@ MATTER: Final = (
     Matter("the ZeRO stage and offloading stand in that file", ("deepspeed_config",), unless="zero_stage"),
     # overlap
     Matter(
-        "what runs beside other work",
+        "communication overlaps in another way",
         (
             *("no_overlap_p2p_communication", "overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush"),
             *("disable_tp_comm_*", "no_async_tensor_model_parallel_allreduce", "tp_comm_overlap_disable_*", "no_delay_grad_reduce"),
         ),
     ),
     Matter(
-        "what runs beside other work",
+        "communication overlaps in another way",
         ("tp_comm_overlap_ag", "tp_comm_overlap_rs", "overlap_p2p_comm"),
         at=(False,),
         given="tp_comm_overlap",
     ),
     Matter(
-        "kernels are not issued one by one",
+        "CUDA graphs",
         ("enable_cuda_graph", "external_cuda_graph", "optimizer_cuda_graph", "cuda_graph_scope", "cuda_graph_modules"),
     ),
-    Matter("kernels are not issued one by one", ("cuda_graph_impl", "megatron_fsdp_cuda_graph_mode"), neutral=("none",)),
-    Matter("kernels that give the same result every time", ("deterministic_mode", "batch_invariant_mode")),
+    Matter("CUDA graphs", ("cuda_graph_impl", "megatron_fsdp_cuda_graph_mode"), neutral=("none",)),
+    Matter("deterministic kernels", ("deterministic_mode", "batch_invariant_mode")),
     # precision and optimizer
     Matter(
         "precision of gradients or of the master copy",
@@ -156,23 +163,23 @@ MATTER: Final = (
     Matter("learning from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
     # memory
     Matter(
-        "what is kept in the host's memory",
+        "offloading to the host",
         ("fine_grained_activation_offloading", "offload_modules", "offload_optimizer_states", "activation_offload_fraction"),
     ),
-    Matter("what is kept in the host's memory", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"),
-    Matter("what is kept in the host's memory", ("cpu_offloading",), unless="cpu_offloading_num_layers"),
+    Matter("offloading to the host", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"),
+    Matter("offloading to the host", ("cpu_offloading",), unless="cpu_offloading_num_layers"),
     Matter(
-        "what is kept in the host's memory",
+        "offloading to the host",
         ("cpu_optimizer", "cpu_torch_adam", "checkpoint_in_cpu", "remote_device", "use_cpu_offload"),
         neutral=("none",),
     ),
     Matter(
-        "how activations are kept",
+        "activations are partitioned, or tiled",
         ("distribute_saved_activations", "distribute_checkpointed_activations", "partition_activations", "mhc_recompute_layer_num"),
     ),
-    Matter("how activations are kept", ("checkpoint_num_layers",), neutral=(1,)),
+    Matter("activations are partitioned, or tiled", ("checkpoint_num_layers",), neutral=(1,)),
     Matter(
-        "how activations are kept",
+        "activations are partitioned, or tiled",
         ("memory_centric_tiled_linear", "mlp_chunks_for_training", "tile_factor"),
         neutral=(1,),
         given="memory_centric_tiled_linear",
@@ -291,5 +298,6 @@ BRIDGE: Final = Beside(
         "profiling.*",
         "scheduler.*",
         "validation.*",
+        "recipe",
     ),
 )
