@@ -50,8 +50,23 @@ framework refuses beside other settings is not written either, and said in the s
 
 `traincast check` reads any of the formats below, told apart by what is in them, and launch scripts with Megatron-LM's arguments as
 people write them: behind variables, arrays, quotes and continued lines. Nothing is run. What the file does not say is given on the
-command line (the model, the number of GPUs, the batch, any knob), or taken for granted and said so; every setting that has no part
-in the prediction is listed.
+command line (the model, the number of GPUs, the batch, any knob), or taken for granted and said so.
+
+A file of a program that is recognised and not supported (gpt-neox, Hugging Face's Trainer, NeMo, verl and others), and a launch of
+another training than that of a decoder-only model (encoders, T5, multimodal, retrieval, Mamba and hybrid models, reinforcement
+learning), is refused with exit code 2 and its name. So is a value that the framework does not know.
+
+Every setting of a file is one of these:
+
+- *read*: in the tables below;
+- *not read, though it matters*: it changes time or memory in a way that is not predicted. The answer stops with exit code 2 and
+  names each with its value and why. So it does for a setting that is in no list and whose name speaks of the model, degrees, batch,
+  precision, optimizer, memory or overlap. With `--accept-unread` it is answered all the same, and the first lines name them;
+- *not understood*: in no list, with a name that speaks of something else. It is named;
+- *of small effect*: fusions of single kernels, sizes of buckets and the like. It is named;
+- *no part of the prediction*: logs, data, checkpoints, learning rates, seeds, or a value for which the prediction holds.
+
+`--json` has them under `read`, `unread`, `not_understood`, `small` and `ignored`.
 
 It predicts the launch with the software of its framework, searches what the framework can run on the same GPUs, batch and
 precision, and tries every change of one thing (a degree doubled or halved against data parallelism, another micro-batch, number of
@@ -89,7 +104,11 @@ tokenizer, learning rate and length of the run are the user's: what is written f
 
 def page() -> str:
     """The page."""
-    return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(_format(form) for form in FORMATS.values())
+    first: dict[str, Format] = {}  # of a framework; its others have the same settings
+    for form in FORMATS.values():
+        first.setdefault(str(form.framework), form)
+    formats = (_format(form, first[str(form.framework)]) for form in FORMATS.values())
+    return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(formats)
 
 
 def _refusals() -> str:
@@ -102,13 +121,28 @@ def _refusals() -> str:
     return "\n".join(("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows))
 
 
-def _format(form: Format) -> str:
-    """The table of a format, and what it cannot say."""
+def _format(form: Format, first: Format) -> str:
+    """The table of a format, what it cannot say, and what of it is not read."""
     rows = (_cells(form, row) for several in form.rows.values() for row in several)
     lines = ["| fact | setting |", "| --- | --- |", *(f"| {facts} | {settings} |" for facts, settings in rows)]
     without = [f"| {_facts((name,))} | {why} |" for name, why in form.why.items()]
     cannot = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
-    return "\n".join((f"## {form.title} (`--to {form.name}`)", "", f"Names: {form.source}.", "", *lines, *cannot)) + "\n"
+    unread = ["", "Not read, though it matters:", "", *_unread(form)] if form is first else ["", f"Not read: as of {first.title}."]
+    return "\n".join((f"## {form.title} (`--to {form.name}`)", "", f"Names: {form.source}.", "", *lines, *cannot, *unread)) + "\n"
+
+
+def _unread(form: Format) -> Iterable[str]:
+    """The table of settings that matter and are not read."""
+    yield from ("| setting | when | what it does |", "| --- | --- | --- |")
+    for row in form.beside.matter:
+        when = [
+            f"is {' or '.join(map(str, row.at))}" if row.at else "",
+            f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
+            f"`{form.spelled(row.given)}` is set" if row.given else "",
+            f"`{form.spelled(row.unless)}` is not set" if row.unless else "",
+            f"`{form.spelled(row.unlike)}` has another value" if row.unlike else "",
+        ]
+        yield f"| {_names(form, row.names)} | {', '.join(filter(None, when))} | {row.why} |"
 
 
 def _cells(form: Format, row: Row) -> tuple[str, str]:

@@ -5,9 +5,11 @@ A new command needs nothing here if its example runs quickly and shows every key
 
 import re
 from importlib.util import find_spec
+from pathlib import Path
 
 from traincast.cli import app
 
+SCRIPTS = Path(__file__).parent / "launch" / "scripts"
 NAMES = sorted(name for name in app if not name.startswith("-"))
 ENDLESS = {"serve"}  # commands that go on until interrupted
 LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that need what is not installed
@@ -53,6 +55,7 @@ FURTHER = {
     ],
     "check": [
         "check examples/my_cluster/pretrain.sh --system dgx-h100 --pp 1 --tp 1 --recompute none",
+        f"check {SCRIPTS / 'unread.sh'} --system dgx-h100 --accept-unread",
     ],
     "catalog": [
         "catalog",

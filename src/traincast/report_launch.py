@@ -20,14 +20,23 @@ def print_checked(found: Checked, out: Console) -> None:
     est, reading = found.est, found.reading
     header(est, out)
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
-    if reading.ignored:
-        more = f" and {len(reading.ignored) - NAMED} more" if len(reading.ignored) > NAMED else ""
-        paragraphs([f"no part of the prediction: {', '.join(reading.ignored[:NAMED])}{more}"], out)
+    unread = [f"{name}{f' {value}' if value != 'on' else ''} ({why})" for name, value, why in reading.unread]
+    _print_names("not read though it matters", unread, out, len(unread))
+    _print_names("not understood", reading.not_understood, out, len(reading.not_understood))
+    _print_names("of small effect, not predicted", reading.small, out)
+    _print_names("no part of the prediction", reading.ignored, out)
     paragraphs([f"assumed: {line}" for line in reading.assumed], out)
     out.print()
     print_breakdowns(est, out)
     _print_best(found, out)
     _print_changes(found, out)
+
+
+def _print_names(title: str, names: Sequence[str], out: Console, most: int = NAMED) -> None:
+    """Settings that have something in common, the first of them by name."""
+    if names:
+        more = f" and {len(names) - most} more" if len(names) > most else ""
+        paragraphs([f"{title}: {', '.join(names[:most])}{more}"], out)
 
 
 def _print_best(found: Checked, out: Console) -> None:

@@ -247,6 +247,29 @@ def test_what_is_computed_again_of_some_layers_only(tmp_path):
     assert of_megatron(tmp_path, some, recompute="full")["recompute"] == "full"
 
 
+def test_recomputation_by_its_name_of_2021(tmp_path):
+    """Megatron-LM v2.4 to v3.0, megatron/arguments.py: --activations-checkpoint-method without a granularity is of whole layers."""
+    old = megatron(recompute_granularity=None, activations_checkpoint_method="uniform", activations_checkpoint_num_layers=1)
+    assert of_megatron(tmp_path, old)["recompute"] == "full"
+    assert of_megatron(tmp_path, megatron(recompute_granularity=None, activations_checkpoint_method=None))["recompute"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("changed", "title"),
+    [
+        ({"encoder_num_layers": 24, "decoder_num_layers": 24, "decoder_seq_length": 128}, "an encoder-decoder model"),
+        ({"hybrid_override_pattern": "M-M*"}, "a model with Mamba or hybrid layers"),
+        ({"retro_add_retriever": True}, "a model with retrieval"),
+    ],
+)
+def test_runs_of_other_models_are_refused(changed, title, tmp_path):
+    with pytest.raises(tc.InputError, match=f"is a launch of {title}"):
+        of_megatron(tmp_path, megatron(**changed))
+    defaults = {"encoder_num_layers": 24, "decoder_num_layers": None, "decoder_seq_length": None, "hybrid_override_pattern": None}
+    more = {"retro_add_retriever": False, "mask_prob": 0.15, "mamba_state_dim": 128, "img_h": 224, "retro_encoder_layers": 2}
+    assert of_megatron(tmp_path, megatron(**defaults, **more))["layers"] == "24"
+
+
 def test_software_of_a_log(tmp_path):
     """As `traincast.accuracy.measurements` reads the framework; a log of Megatron-LM from before its core has an older one."""
     assert measurements.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"

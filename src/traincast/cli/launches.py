@@ -109,6 +109,9 @@ def check(
         Parameter(group=QUESTION, name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say."),
     ] = None,
     framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
+    accept_unread: Annotated[
+        bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
+    ] = False,
     locks: Held = UNLOCKED,
     assumptions: Assumed = None,
     json: Json = False,
@@ -123,7 +126,7 @@ def check(
 
     held = {name: value for name, value in vars(locks).items() if value is not None}
     with progress("check") as told:
-        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told)
+        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told, accept_unread)
         answer = found.to_dict()
     if json:
         print_json(case_of(found.est) | answer)

@@ -31,7 +31,7 @@ SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_S
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
     """A whole number of the settings."""
-    return usual if is_off(settings.get(name)) else int(number(name, settings[name]))
+    return usual if is_off(settings.get(name)) else int(number(name, settings[name], 1))
 
 
 def _write_data(told: Facts) -> Settings:
@@ -87,6 +87,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "precision",
             tuple((word, {"mixed_precision": name}) for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))),
             (("fp8-current", {"mixed_precision": "fp8"}), ("fp32", {})),
+            others=(),
         ),
     ),
     "parallelism": (
@@ -106,6 +107,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "cp_kind",
             (("all-gather", {f"{P}cp_comm_strategy": "allgather"}), ("ring", {f"{P}cp_comm_strategy": "alltoall"})),
             (("all-gather", {f"{P}cp_size": ANY}),),
+            others=(),
         ),
         fixed(pp=1, vp=1, order="tp-cp-dp-pp", tp_kind="1d"),
     ),

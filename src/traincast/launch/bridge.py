@@ -58,12 +58,18 @@ ACTIVATIONS: Final[Mapping[str, Settings]] = {
 }
 
 
+def granted(settings: Settings) -> tuple[str, ...]:
+    """What is taken for granted: nothing of a recipe is known but what overrides say."""
+    recipe = settings.get("recipe")
+    return (f"what the recipe {recipe} sets beside the overrides is not read",) if recipe else ()
+
+
 PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
 
 
 def spelled(name: str) -> str:
     """A setting of Megatron-LM as Bridge calls it."""
-    if "." in name:
+    if "." in name or name == "recipe":
         return name
     if name in ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format"):
         return "mixed_precision"

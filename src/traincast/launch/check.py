@@ -14,7 +14,7 @@ from traincast.frameworks import framework as known_framework
 from traincast.hardware import System
 from traincast.launch.changes import Bench, Tried, single
 from traincast.launch.facts import facts
-from traincast.launch.reading import Reading, launch_of, read
+from traincast.launch.reading import Reading, launch_of, read, said
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
 from traincast.load import as_model, as_system
@@ -95,6 +95,9 @@ class Checked:
             "file": self.reading.path,
             "format": self.reading.form.name,
             "read": list(self.reading.used),
+            "unread": [dict(zip(("setting", "value", "why"), one, strict=True)) for one in self.reading.unread],
+            "small": list(self.reading.small),
+            "not_understood": list(self.reading.not_understood),
             "ignored": list(self.reading.ignored),
             "assumed": list(self.reading.assumed),
             "estimate": self.est.summary(),
@@ -109,7 +112,14 @@ class Checked:
         """Settings that differ, as the framework spells them."""
         names = ("setting", "from", "to")
         return [
-            dict(zip(names, (self.reading.form.spelled(name), _said(old), _said(new)), strict=True)) for name, old, new in settings
+            dict(
+                zip(
+                    names,
+                    (self.reading.form.spelled(name), *(None if one is None else said(one) for one in (old, new))),
+                    strict=True,
+                )
+            )
+            for name, old, new in settings
         ]
 
     def _change(self, one: Tried) -> dict[str, Any]:
@@ -122,15 +132,6 @@ class Checked:
         }
 
 
-def _said(value: Any) -> str | None:
-    """A setting's value for people: nothing where it is not set."""
-    if value is None:
-        return None
-    if isinstance(value, tuple | list):
-        return " ".join(map(str, value))
-    return {True: "on", False: "off"}.get(value, str(value)) if isinstance(value, bool) else str(value)
-
-
 def check(
     path: str | Path,
     system: str | Path | System,
@@ -141,6 +142,7 @@ def check(
     assumptions: str | Assumptions | None = None,
     knobs: Mapping[str, Any] | None = None,
     told: Told | None = None,
+    accept_unread: bool = False,
 ) -> Checked:
     """What a launch script or configuration will take, and what to change about it.
 
@@ -162,6 +164,8 @@ def check(
         Knobs and choices of the plan that the file does not say, such as ``{"recompute": "full"}``.
     told : callable, optional
         Hears of the search, as for `search`.
+    accept_unread : bool
+        Whether to answer although settings that matter are not read; `Reading.unread` names them.
 
     Returns
     -------
@@ -171,7 +175,8 @@ def check(
     Raises
     ------
     InputError
-        If the file cannot be read, says nothing of how many GPUs there are, or what it says cannot be; all mistakes at once.
+        If the file cannot be read, is of a program or a training that is not supported, says nothing of how many GPUs there are,
+        has settings that matter and are not read, or what it says cannot be; all mistakes at once.
     """
     mistakes = Mistakes(str(path))
     machine = mistakes.of(as_system, system)
@@ -181,6 +186,8 @@ def check(
     assumed = mistakes.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
     if reading is not None and given is not None and "seq" in reading.told and given.seq != reading.told["seq"]:
         given = mistakes.of(_with_seq, given, reading.told["seq"])
+    if reading is not None and not accept_unread:
+        mistakes.of(reading.check_unread)
     whole = None if reading is None else mistakes.of(launch_of, reading, given, gpus, gbs, knobs or {})
     if whole is not None:
         mistakes.of(check_size, machine, whole[2].gpus)

@@ -16,9 +16,9 @@ OPTIMIZERS: Final = {"adam": "AdamW", "sgd": "SGD", "lion": "Lion", "muon": "Muo
 
 
 def _size(settings: Settings, name: str) -> int | None:
-    """A whole number of the settings; nothing where another program fills it in (``"auto"``)."""
+    """A whole number of the settings; nothing where another program fills it in (``"auto"``), or it is off (-1)."""
     value = settings.get(name)
-    return None if is_off(value) or value == "auto" else int(number(name, value))
+    return None if is_off(value) or str(value) == "-1" else int(number(name, value, 1))
 
 
 def _write_batch(told: Facts) -> Settings:
@@ -107,7 +107,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "parallelism": (
-        Words("zero", tuple((stage, {f"{Z}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),)),
+        Words("zero", tuple((stage, {f"{Z}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),), others=()),
         Made(("replicas",), (f"{Z}mics_shard_size",), _write_groups, _read_groups, "ranks that share a copy (MiCS, with ZeRO-3)"),
         Same("tp", "tensor_parallel.autotp_size", usual=1),
         Made(("cp", "cp_kind"), ("sequence_parallel_size", "data_parallel_size"), _write_sequence, _read_sequence, "Ulysses"),
@@ -137,5 +137,12 @@ WHY: Final[Mapping[str, str]] = {
     "cp_kind": "sequence parallelism is Ulysses",
     "precision": "bf16, fp16 or fp32",
 }
+
+
+def granted(settings: Settings) -> tuple[str, ...]:
+    """What is taken for granted of a precision that another program fills in (``"auto"``)."""
+    left = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]
+    return (f"{left[0]} = true: another program fills in {' and '.join(left)}",) if left else ()
+
 
 BESIDE: Final[Settings] = {"gradient_clipping": 1.0, f"{Z}overlap_comm": True}  # what training asks for as well

@@ -1,19 +1,22 @@
 """The formats that are written and read: each a table, and what turns settings into text and back."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from traincast.errors import InputError, Mistakes
+from traincast.errors import WHOLE, InputError, Mistakes
 from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
 from traincast.launch.facts import Facts, as_model, as_plan, facts, model_facts
 from traincast.launch.table import Row, Settings, understood, written
+from traincast.launch.unread import Beside
 from traincast.model import Model
 from traincast.plan import Plan
 from traincast.refusals import Refusal, accepted, refused
 
 BESIDE: Final = ("per_node", "stack")  # facts that are of neither model nor plan
+
+COUNTED: Final = ("gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards")  # at least 1 of each
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class Format:
         Whether its text can hold comments.
     stack : callable, optional
         The software stack of settings, where it is not that of the framework.
+    beside : Beside
+        What settings mean that the table does not read.
+    granted : callable
+        What is taken for granted with settings, in words.
     """
 
     name: str
@@ -86,6 +93,8 @@ class Format:
     model: bool = True
     comments: bool = True
     stack: Callable[[Settings], str] | None = None
+    beside: Beside = field(default_factory=Beside)
+    granted: Callable[[Settings], tuple[str, ...]] = lambda _: ()
 
     @property
     def known(self) -> frozenset[str]:
@@ -116,9 +125,12 @@ def completed(told: Facts) -> Facts:
     Raises
     ------
     InputError
-        If degrees do not divide the accelerators.
+        If a degree is 0, or degrees do not divide the accelerators.
     """
     found = dict(told)
+    none = [name for name in COUNTED if found.get(name, 1) < 1]
+    if none:
+        raise InputError("launch", [f"{name} = {found[name]}: {WHOLE}" for name in none])
     of_replica = 1
     for axis in ("tp", "tp2", "cp", "pp"):
         of_replica *= found.get(axis, 1)

@@ -17,6 +17,8 @@ from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed
 SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
 ROUTER: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
 
+FLEX: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # beside --moe-token-dispatcher-type flex
+
 
 def _write_chunks(told: Facts) -> Settings:
     """Model chunks: their number where all hold the same layers, else a layout."""
@@ -47,6 +49,15 @@ def _read_chunks(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "launch": (Made(("gpus",), forms.LAUNCHED, forms.write_gpus, forms.read_gpus, "of torchrun or Slurm; dp follows"),),
+    "software": (
+        Made(
+            (),
+            ("deepspeed", "moe_token_dispatcher_type", *FLEX),
+            lambda _: {},
+            lambda _: {},
+            "stack that predicts it: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
+        ),
+    ),
     "model": (
         Same("layers", "num_layers", ("encoder_num_layers",)),
         Same("hidden", "hidden_size"),
@@ -63,14 +74,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model.read_positions,
             "the sequence length where positions are not learned",
         ),
-        Same("vocab", "vocab_size", ("padded_vocab_size",)),
+        Same("vocab", "vocab_size", ("padded_vocab_size", "pad_vocab_size_to")),
         Words("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
         Words(
             "mlp",
             (("swiglu", {"swiglu": True}), ("relu2", {"squared_relu": True}), ("gelu", {})),
             (("geglu", {"quick_geglu": True}),),
         ),
-        Words("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {}))),
+        Words("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {})), others=("LayerNorm",)),
         Words("qk_norm", (("head", {"qk_layernorm": True}), ("plain", {"qk_l2_norm": True}))),
         Made(
             ("biases", "experts.router_bias"),
@@ -79,7 +90,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model.read_bias,
             "of all linear layers (the router's too), of queries, keys and values, or none",
         ),
-        Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {}))),
+        Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
         Made(
             ("dropout",),
             ("attention_dropout", "hidden_dropout"),
@@ -99,7 +110,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
                 ("rotary", {"position_embedding_type": "mrope"}),
                 ("rotary", {"position_embedding_type": "yarn"}),
                 ("none", {"position_embedding_type": "relative"}),
+                ("none", {"position_embedding_type": "alibi"}),
             ),
+            others=("learned_absolute",),
         ),
         Made(
             ("local.window", "local_layers"),
@@ -108,7 +121,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model.read_local,
             "tokens before and after a query's own; layers that have it",
         ),
-        Same("mtp", "mtp_num_layers", usual=0),
+        Same("mtp", "mtp_num_layers", usual=0, least=0),
         fixed(causal=True, inner_dropout=False, norms=2),
     ),
     "latent attention": (
@@ -119,7 +132,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             lambda _: {},
             "with the widths below",
         ),
-        Same("latent.q_rank", "q_lora_rank"),
+        Same("latent.q_rank", "q_lora_rank", least=0),
         Same("latent.kv_rank", "kv_lora_rank", usual=32, given="multi_latent_attention", always=True),
         Same("latent.nope_dim", "qk_head_dim", usual=128, given="multi_latent_attention", always=True),
         Same("latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True),
@@ -135,7 +148,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model.read_expert_width,
             "that of the MLP where nothing is said",
         ),
-        Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts"),
+        Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
         Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=ROUTER),
         Made(
             ("moe_layers",),
@@ -150,7 +163,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Same("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
         Same("pp", "pipeline_model_parallel_size", usual=1, always=True),
         Same("cp", "context_parallel_size", usual=1),
-        Same("ep", "expert_model_parallel_size", usual=1, given="num_experts"),
+        Same("ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"),
         Made(("etp",), ("expert_tensor_parallel_size",), forms.write_expert_tp, forms.read_expert_tp, "tp where nothing is said"),
         Made(
             ("vp", "chunks"),
@@ -171,7 +184,11 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Words("ep_overlap", ((True, {"overlap_moe_expert_parallel_comm": True}), (False, {}))),
         Words("order", (("tp-cp-pp-dp", {"use_tp_pp_dp_mapping": True}), ("tp-cp-dp-pp", {}))),
         Made(
-            ("zero", "replicas"), forms.ZERO, forms.write_zero, forms.read_zero, "distributed optimizer (1), Megatron-FSDP (2, 3)"
+            ("zero", "replicas"),
+            forms.ZERO,
+            forms.write_zero,
+            forms.read_zero,
+            "distributed optimizer (1), Megatron-FSDP (2, 3), stage of Megatron-DeepSpeed",
         ),
         fixed(schedule="1f1b", tp_kind="1d"),
     ),
@@ -207,6 +224,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
                 ("fp32", {"accumulate_allreduce_grads_in_fp32": True}),
                 ("usual", {}),
             ),
+            (("16-bit", {"bf16": True, "main_grads_dtype": "bf16"}),),
         ),
         Words(
             "optimizer_kind",
@@ -258,3 +276,25 @@ WHY: Final[Mapping[str, str]] = {  # what cannot be said
     "offload": "weights stay on the device, and so do activations of a pipeline",
     "recompute_every": "--recompute-num-layers is a number of layers of every chunk, and chunks differ",
 }
+
+
+def granted(settings: Settings) -> tuple[str, ...]:
+    """What is taken for granted: flags of a fork that has others, and what the software does where no flag says so."""
+    found = []
+    if stack(settings) == "megatron-deepspeed-2022":
+        found.append("changes are named by the flags of Megatron-LM, of which Megatron-DeepSpeed has not all")
+    if forms.asked(settings, "deepspeed_config"):
+        found.append("what the file of --deepspeed-config sets beside the ZeRO stage is not read")
+    if forms.asked(settings, "fp8_format") and not forms.asked(settings, "fp8_param_gather"):
+        found.append(
+            "whether weights in 8 bits stay in 16 bits as well is as the assumptions say; the file does not set fp8_param_gather"
+        )
+    return tuple(found)
+
+
+def stack(settings: Settings) -> str:
+    """The software that predicts it: Megatron-DeepSpeed, fused dispatchers of tokens (DeepEP, HybridEP), or Megatron-Core."""
+    if forms.asked(settings, "deepspeed") or forms.asked(settings, "zero_stage"):
+        return "megatron-deepspeed-2022"
+    flex = settings.get("moe_token_dispatcher_type") == "flex" or any(forms.asked(settings, name) for name in FLEX)
+    return "megatron-core-deepep" if flex and forms.asked(settings, "num_experts") else "megatron-core-2025"

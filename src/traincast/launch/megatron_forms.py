@@ -28,7 +28,7 @@ def read_expert_tp(settings: Settings) -> Facts:
     """Degree inside an expert."""
     if not size(settings, "num_experts"):
         return {}
-    return {"etp": size(settings, "expert_tensor_parallel_size") or size(settings, "tensor_model_parallel_size") or 1}
+    return {"etp": size(settings, "expert_tensor_parallel_size", least=1) or size(settings, "tensor_model_parallel_size") or 1}
 
 
 def write_context(told: Facts) -> Settings:
@@ -66,7 +66,12 @@ def write_zero(told: Facts) -> Settings:
 
 
 def read_zero(settings: Settings) -> Facts:
-    """What data-parallel ranks share."""
+    """What data-parallel ranks share; --zero-stage is that of Megatron-DeepSpeed (its megatron/arguments.py, 4efb479)."""
+    if not is_off(settings.get("zero_stage")):
+        told = str(settings["zero_stage"]).removesuffix(".0")
+        if told not in map(str, SHARDING):
+            raise InputError("zero_stage", [f"zero_stage = {told[:60]!r}: must be one of {', '.join(map(str, SHARDING))}"])
+        return {"zero": int(told)}
     on = {name for name in ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2") if not is_off(settings.get(name))}
     told = str(settings.get("data_parallel_sharding_strategy", "no_shard"))
     if told not in SHARDING.values():
@@ -79,7 +84,7 @@ def read_zero(settings: Settings) -> Facts:
         zero = 2 if not is_off(settings.get("torch_fsdp2_no_reshard_after_forward")) else 3
     elif not on:
         zero = 0 if is_off(settings.get("use_distributed_optimizer")) else 1
-    copies = size(settings, "num_distributed_optimizer_instances") or 1
+    copies = size(settings, "num_distributed_optimizer_instances", least=1) or 1
     return {"zero": zero, **({"replicas": copies} if copies > 1 else {})}
 
 
@@ -107,7 +112,7 @@ def layers_recomputed(told: Facts, every: int) -> Settings:
 def read_recompute(settings: Settings) -> Facts:
     """What is recomputed."""
     told = settings.get("recompute_granularity")
-    old = ("checkpoint_activations", "full"), ("recompute_activations", "selective")
+    old = ("checkpoint_activations", "full"), ("activations_checkpoint_method", "full"), ("recompute_activations", "selective")
     told = next((kind for name, kind in old if not is_off(settings.get(name))), None) if is_off(told) else told
     if told is None:
         return {"recompute": "none"}
@@ -126,8 +131,9 @@ def read_recompute(settings: Settings) -> Facts:
 
 def read_layers_recomputed(settings: Settings) -> Facts:
     """Every how many layers one is recomputed: with `block` so many of each chunk."""
-    some, layers = size(settings, "recompute_num_layers"), size(settings, "num_layers", "encoder_num_layers")
-    if settings.get("recompute_method") != "block" or not some or layers is None:
+    some = size(settings, "recompute_num_layers", "activations_checkpoint_num_layers")
+    layers, method = size(settings, "num_layers", "encoder_num_layers"), settings.get("activations_checkpoint_method")
+    if settings.get("recompute_method", method) != "block" or not some or layers is None:
         return {}
     pp, vp = size(settings, "pipeline_model_parallel_size") or 1, size(settings, "num_virtual_stages_per_pipeline_rank") or 1
     per = size(settings, "num_layers_per_virtual_pipeline_stage")
@@ -166,15 +172,15 @@ def write_gpus(told: Facts) -> Settings:
 
 def read_gpus(settings: Settings) -> Facts:
     """Accelerators of the job, as its launcher is told."""
-    nodes = size(settings, "nnodes", "num_nodes", "nodes")
-    each = size(settings, "nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node")
-    world = size(settings, "world_size")
+    nodes = size(settings, "nnodes", "num_nodes", "nodes", least=1)
+    each = size(settings, "nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node", least=1)
+    world = size(settings, "world_size", least=1)
     return {"gpus": world} if world else {"gpus": nodes * each} if nodes and each else {}
 
 
 def read_batch(settings: Settings) -> Facts:
     """Sequences of a step; without it one micro-batch of every replica."""
-    given = size(settings, "global_batch_size")
+    given = size(settings, "global_batch_size", least=1)
     return {"gbs": given} if given else {}
 
 
@@ -198,6 +204,7 @@ ZERO: Final = (
     "data_parallel_sharding_strategy",
     "num_distributed_optimizer_instances",
     "ckpt_format",
+    "zero_stage",
 )
 RECOMPUTE: Final = (
     "recompute_granularity",
@@ -206,6 +213,8 @@ RECOMPUTE: Final = (
     "recompute_modules",
     "recompute_activations",
     "checkpoint_activations",
+    "activations_checkpoint_method",
+    "activations_checkpoint_num_layers",
 )
 
 

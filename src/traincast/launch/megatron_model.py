@@ -8,12 +8,12 @@ from traincast.launch.facts import Facts
 from traincast.launch.layers import marked, marks
 from traincast.launch.table import Settings, is_off, number
 
-HEADS: Final = ("group_query_attention", "num_query_groups", "kv_channels")
+HEADS: Final = ("group_query_attention", "num_query_groups", "num_key_value_heads", "kv_channels")
 
 
-def size(settings: Settings, *names: str) -> int | None:
+def size(settings: Settings, *names: str, least: int = 0) -> int | None:
     """A whole number among settings, the first that is there."""
-    value = next((number(name, settings[name]) for name in names if not is_off(settings.get(name))), None)
+    value = next((number(name, settings[name], least) for name in names if not is_off(settings.get(name))), None)
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -41,7 +41,8 @@ def read_heads(settings: Settings) -> Facts:
     if heads is None or not is_off(settings.get("multi_latent_attention")):
         return {}
     grouped = not is_off(settings.get("group_query_attention"))
-    found: Facts = {"kv_heads": size(settings, "num_query_groups") or 1 if grouped else heads}
+    groups = size(settings, "num_query_groups", least=1) or 1 if grouped else size(settings, "num_key_value_heads", least=1)
+    found: Facts = {"kv_heads": groups or heads}
     return found | ({"head_dim": width} if width else {})
 
 

@@ -28,7 +28,7 @@ E: Final = f"{M}moe_config."
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
     """A whole number of the settings."""
-    return usual if is_off(settings.get(name)) else int(number(name, settings[name]))
+    return usual if is_off(settings.get(name)) else int(number(name, settings[name], 1))
 
 
 def _write_data(told: Facts) -> Settings:
@@ -114,21 +114,21 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Same("pp", f"{P}pp", usual=1, always=True),
         Same("tp", f"{P}tp", usual=1, always=True),
         Same("cp", f"{P}context_parallel_size", usual=1),
-        Words("schedule", (("1f1b", {f"{P}pp_engine": "1f1b"}), ("gpipe", {f"{P}pp_engine": "afab"})), (("gpipe", {}),)),
-        Words("sp", ((True, {f"{P}tp_mode": "REDUCE_SCATTER"}), (False, {f"{P}tp_mode": "ALL_REDUCE"})), ((False, {}),)),
+        Words("schedule", (("1f1b", {f"{P}pp_engine": "1f1b"}), ("gpipe", {f"{P}pp_engine": "afab"})), (("gpipe", {}),), others=()),
+        Words("sp", ((True, {f"{P}tp_mode": "REDUCE_SCATTER"}), (False, {f"{P}tp_mode": "ALL_REDUCE"})), ((False, {}),), others=()),
         Words("tp_overlap", ((True, {f"{P}tp_linear_async_communication": True}), (False, {}))),
         Made(("recompute",), (f"{P}recompute_layer", f"{P}moe_layer_recompute"), _write_again, _read_again, "layers, or experts"),
         fixed(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
     ),
     "model": (
-        Words("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),)),
+        Words("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),), others=()),
         Same("hidden", f"{M}hidden_size"),
         Same("ffn", f"{M}intermediate_size"),
         Same("layers", f"{M}num_hidden_layers"),
         Same("heads", f"{M}num_attention_heads"),
         Same("kv_heads", f"{M}num_key_value_heads"),
         Same("vocab", f"{M}vocab_size"),
-        Words("mlp", (("swiglu", {f"{M}hidden_act": "silu"}), ("geglu", {f"{M}hidden_act": "gelu"})), (("swiglu", {}),)),
+        Words("mlp", (("swiglu", {f"{M}hidden_act": "silu"}), ("geglu", {f"{M}hidden_act": "gelu"})), (("swiglu", {}),), others=()),
         Words("tied", ((True, {f"{M}tie_word_embeddings": True}), (False, {f"{M}tie_word_embeddings": False}))),
         Words("biases", ((("qkv",), {f"{M}attention_bias": True}), ((), {f"{M}attention_bias": False}))),
         Made(
@@ -150,7 +150,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "optimizer": (
-        Words("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),)),
+        Words("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),), others=()),
         Words(
             "grad_dtype",
             (("usual", {"optimizer.accumulate_grad_in_fp32": True}), ("16-bit", {"optimizer.accumulate_grad_in_fp32": False})),
@@ -158,6 +158,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Words(
             "optimizer_kind",
             (("adam", {"optimizer.optimizer_factory.name": "adamW"}), ("sgd", {"optimizer.optimizer_factory.name": "sgd"})),
+            others=(),
         ),
         fixed(offload="none"),
     ),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,13 +11,17 @@ from traincast.documents import catalogue, raw
 from traincast.errors import InputError, Mistakes, unknown
 from traincast.launch.facts import Facts, as_model, as_plan, model_facts
 from traincast.launch.formats import Format, completed
+from traincast.launch.others import check_kind, check_program
+from traincast.launch.shell import read as commands_read
 from traincast.launch.shell import unsure
 from traincast.launch.table import Settings
+from traincast.launch.unread import Sorted
 from traincast.load import load_model
 from traincast.model import Model
 from traincast.plan import Plan
 
 LARGEST: Final = 4 << 20  # bytes of a file that is read
+LONGEST: Final = 80  # characters of a value that is shown
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that say how many replicas of the data there are
 SILENT: Final = ("mbs", "recompute", "pp")  # what matters most
 TOKENIZERS: Final[Mapping[str, int]] = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}  # vocabularies that are known by name
@@ -51,10 +56,54 @@ class Reading:
         """Settings that say something of the prediction, as they are spelled."""
         return tuple(self.form.spelled(name) for name in self.settings if name in self.form.known)
 
+    @cached_property
+    def beside(self) -> Sorted:
+        """Settings that no row of the table reads, by what is to be said of them."""
+        return self.form.beside.sorted(self.settings, self.form.known)
+
+    @property
+    def unread(self) -> tuple[tuple[str, str, str], ...]:
+        """Settings that matter and are not predicted: how they are spelled, their values, and why they matter."""
+        return tuple(
+            (self.form.spelled(name), said(self.settings[name])[:LONGEST], why) for name, why in self.beside.matter.items()
+        )
+
+    @property
+    def small(self) -> tuple[str, ...]:
+        """Settings of small effect, which is not predicted, as they are spelled."""
+        return tuple(map(self.form.spelled, self.beside.small))
+
+    @property
+    def not_understood(self) -> tuple[str, ...]:
+        """Settings that nothing is known of, as they are spelled; none is about what is predicted, by its name."""
+        return tuple(map(self.form.spelled, self.beside.unknown))
+
     @property
     def ignored(self) -> tuple[str, ...]:
-        """All others."""
-        return tuple(self.form.spelled(name) for name in self.settings if name not in self.form.known)
+        """Settings that change neither time nor memory of a step, or have a value for which the prediction holds."""
+        return tuple(map(self.form.spelled, self.beside.harmless))
+
+    def check_unread(self) -> None:
+        """Refuse settings that matter and are not read.
+
+        Raises
+        ------
+        InputError
+            With each of them, its value and why it matters.
+        """
+        if self.unread:
+            told = [
+                f"{name}{f' = {value}' if value != 'on' else ''}: not read, though it matters: {why}"
+                for name, value, why in self.unread
+            ]
+            raise InputError(self.path, [*told[:-1], f"{told[-1]}; --accept-unread answers all the same"])
+
+
+def said(value: Any) -> str:
+    """A setting's value for people."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def read(path: str | Path, formats: Mapping[str, Format], form: str | None = None) -> Reading:
@@ -72,14 +121,18 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     Raises
     ------
     InputError
-        If it cannot be read, is none of what is known, or with every value that cannot be.
+        If it cannot be read, is none of what is known, trains something else than a decoder, or with every value that cannot be.
     """
     if form is not None and form not in formats:
         raise unknown("format", form, formats)
     text = content(Path(path))
+    if form is None:
+        check_program(text, str(path))
     known = formats[form] if form else recognised(text, str(path), formats)
     mistakes = Mistakes(str(path))
     settings = mistakes.settled(mistakes.of(known.settings, text))
+    commands = [word for words in commands_read(text).commands for word in words] if known.ending == ".sh" else []
+    check_kind(commands, settings, str(path), known.spelled)
     told = known.facts(settings, mistakes)
     if mistakes.errors:
         raise InputError(
@@ -87,7 +140,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         )
     if not told or not set(settings) & known.known:
         raise InputError(str(path), [f"holds no setting of {known.title}"])
-    return Reading(str(path), known, settings, told, _unsure(known, text))
+    return Reading(str(path), known, settings, told, (*_unsure(known, text), *known.granted(settings)))
 
 
 def _unsure(form: Format, text: str) -> tuple[str, ...]:
@@ -132,18 +185,20 @@ def recognised(text: str, path: str, formats: Mapping[str, Format]) -> Format:
         If none has any.
     """
     best, most = None, 0
+    malformed: dict[str, None] = {}
     for form in formats.values():
         if not re.search(form.sign, text):
             continue
         try:
             found = len(set(form.settings(text)) & form.known)
-        except InputError:
+        except InputError as error:
             found = 0
+            malformed |= dict.fromkeys(f"as {form.title}: {problem}" for problem in error.problems)
         if found > most:
             best, most = form, found
     if best is None:
         known = ", ".join(form.title for form in formats.values())
-        raise InputError(path, [f"cannot tell what this is; known are launches of {known} (--framework says which)"])
+        raise InputError(path, [f"cannot tell what this is; known are launches of {known} (--framework says which)", *malformed])
     return best
 
 

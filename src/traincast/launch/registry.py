@@ -6,6 +6,8 @@ from typing import Final
 from traincast.launch import accelerate, bridge, deepspeed, megatron, nanotron, pythonic, scripts, shell, texts, torchtitan
 from traincast.launch.formats import Format, Writing
 from traincast.launch.table import Settings
+from traincast.launch.unread_configs import ACCELERATE, DEEPSPEED, NANOTRON, TORCHTITAN
+from traincast.launch.unread_megatron import BRIDGE, MEGATRON
 
 
 def _with(writing: Writing, beside: Settings) -> Settings:
@@ -14,8 +16,15 @@ def _with(writing: Writing, beside: Settings) -> Settings:
     return found | {name: value for name, value in beside.items() if name not in found}
 
 
-_MEGATRON: Final = {"framework": "megatron", "rows": megatron.ROWS, "why": megatron.WHY, "ending": ".sh"}
-_TITAN: Final = {"framework": "torchtitan", "stack": torchtitan.stack}
+_MEGATRON: Final = {
+    "framework": "megatron",
+    "rows": megatron.ROWS,
+    "why": megatron.WHY,
+    "ending": ".sh",
+    "stack": megatron.stack,
+    "granted": megatron.granted,
+}
+_TITAN: Final = {"framework": "torchtitan", "stack": torchtitan.stack, "beside": TORCHTITAN}
 FORMATS: Final[Mapping[str, Format]] = {
     one.name: one
     for one in (
@@ -27,6 +36,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             settings=shell.settings_of,
             sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
             spelled=scripts.flag,
+            beside=MEGATRON,
             **_MEGATRON,  # type: ignore[arg-type]
         ),
         Format(
@@ -37,6 +47,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             settings=shell.settings_of,
             sign=r"--[a-z]",
             spelled=scripts.flag,
+            beside=MEGATRON,
             **_MEGATRON,  # type: ignore[arg-type]
         ),
         Format(
@@ -47,7 +58,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             settings=bridge.settings_of,
             sign=r"\b(?:model|train|ddp)\.\w+=",
             spelled=bridge.spelled,
-            **_MEGATRON,  # type: ignore[arg-type]
+            beside=BRIDGE,
+            **{**_MEGATRON, "granted": lambda settings: (*megatron.granted(settings), *bridge.granted(settings))},  # type: ignore[arg-type]
         ),
         Format(
             "torchtitan",
@@ -89,6 +101,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             r"^\s*\{",
             model=False,
             comments=False,
+            beside=DEEPSPEED,
+            granted=deepspeed.granted,
         ),
         Format(
             "nanotron",
@@ -101,6 +115,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             lambda writing: texts.yaml(_with(writing, nanotron.BESIDE), writing.head),
             texts.of_yaml,
             r"(?m)^parallelism:",
+            beside=NANOTRON,
         ),
         Format(
             "accelerate",
@@ -114,6 +129,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             texts.of_yaml,
             r"parallelism_config|fsdp_config|distributed_type",
             model=False,
+            beside=ACCELERATE,
         ),
     )
 }

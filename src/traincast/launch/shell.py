@@ -81,11 +81,12 @@ def settings_of(text: str, once: str = "") -> Settings:
 
 
 def words_of(text: str, launch: Settings) -> list[str]:
-    """Words of all commands of a script; what a launcher is told of nodes is put into `launch`."""
+    """Words of all commands of a script; what a launcher is told of nodes and of a recipe is put into `launch`."""
     script = read(text)
     launch |= _directives(text)
     for words in script.commands:
-        launch |= {name: value for name, value in arguments(words).items() if name in ("nnodes", "nproc_per_node")}
+        told = {name: value for name, value in arguments(words).items() if name in ("nnodes", "nproc_per_node", "recipe")}
+        launch |= {name: value[0] if isinstance(value, tuple) else value for name, value in told.items()}  # overrides may follow
     return [word for words in script.commands for word in words]
 
 

@@ -28,6 +28,8 @@ class Same:
         Whether it is written even where it is what the framework takes anyway.
     given : str
         A setting without which it says nothing.
+    least : int
+        The smallest number that can be.
     """
 
     fact: str
@@ -36,6 +38,7 @@ class Same:
     usual: Any = None
     always: bool = False
     given: str = ""
+    least: int = 1
     source: str = ""
 
     @property
@@ -59,7 +62,7 @@ class Same:
             return {}
         for name in self.names:
             if not is_off(settings.get(name)):
-                return {self.fact: number(name, settings[name])}
+                return {self.fact: number(name, settings[name], self.least)}
         return {} if self.usual is None else {self.fact: self.usual}
 
 
@@ -77,12 +80,16 @@ class Words:
         Further ways to say a value, which are read before those written. `ANY` stands for any value that is not off.
     needs : str
         A fact without which nothing is written.
+    others : tuple, optional
+        Values that mean what is so where nothing is said. With it a value that is neither among these nor in any way is refused;
+        without it (None) such a value says nothing.
     """
 
     fact: str
     written: tuple[tuple[Any, Mapping[str, Any]], ...]
     understood: tuple[tuple[Any, Mapping[str, Any]], ...] = ()
     needs: str = ""
+    others: tuple[Any, ...] | None = None
     source: str = ""
 
     @property
@@ -102,9 +109,25 @@ class Words:
         return next((dict(settings) for value, settings in self.written if value == told[self.fact]), {})
 
     def read(self, settings: Settings) -> Facts:
-        """The first value all of whose settings are there, those with most settings first."""
+        """The first value all of whose settings are there, those with most settings first.
+
+        Raises
+        ------
+        InputError
+            If a setting has a value that nothing is known by.
+        """
+        if self.others is not None:
+            for name in self.names:
+                self._check(name, settings.get(name))
         ways = sorted((*self.understood, *self.written), key=lambda way: -len(way[1]))
         return next(({self.fact: value} for value, wanted in ways if _holds(settings, wanted)), {})
+
+    def _check(self, name: str, told: Any) -> None:
+        """Refuse a value of a setting that no way has."""
+        ways = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
+        allowed = tuple(dict.fromkeys((*ways, *(self.others or ()))))
+        if not (is_off(told) and told != "auto") and not any(_same(told, one) for one in allowed):
+            raise InputError(name, [f"{name} = {str(told)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
 
 
 @dataclass(frozen=True)
@@ -153,8 +176,8 @@ def _same(told: Any, wanted: Any) -> bool:
     return told is not None and str(told).lower() == str(wanted).lower()
 
 
-def number(name: str, value: Any) -> Any:
-    """A whole number of at least 0; a list as a tuple of them.
+def number(name: str, value: Any, least: int = 0) -> Any:
+    """A whole number of at least 0, or of at least as much as asked for; a list as a tuple of them.
 
     Raises
     ------
@@ -162,11 +185,12 @@ def number(name: str, value: Any) -> Any:
         If it is none.
     """
     if isinstance(value, list | tuple):
-        return tuple(number(name, one) for one in value)
+        return tuple(number(name, one, least) for one in value)
     text = str(value).strip().replace("_", "")
-    if isinstance(value, bool) or not re.fullmatch(r"\d{1,15}(?:\.0*)?", text):
+    whole = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
+    if whole < least:
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
-    return int(text.partition(".")[0])
+    return whole
 
 
 def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:

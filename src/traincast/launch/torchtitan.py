@@ -71,6 +71,13 @@ def pipeline(head: str) -> Made:
     )
 
 
+COMPILED: Final = Made(
+    (),
+    ("compile.enable", "compile.components", "training.compile"),
+    lambda _: {},
+    lambda _: {},
+    "stack that predicts it: compiled or not",
+)
 OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
 AGAIN: Final = Made(
     ("recompute", "recompute_every"),
@@ -85,6 +92,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         BATCH,
         PRECISION,
         OFFLOAD,
+        COMPILED,
         Words("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
     ),
     "parallelism": (
@@ -94,6 +102,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "cp_kind",
             (("all-gather", {forms.ROTATED: "allgather"}), ("ring", {forms.ROTATED: "alltoall"})),
             (("all-gather", {f"{forms.P}context_parallel_degree": ANY}),),
+            others=(),
         ),
         Words("tp_overlap", ((True, {f"{forms.P}enable_async_tensor_parallel": True}), (False, {}))),
         fixed(sp=True),
@@ -124,6 +133,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             lambda _: {},
             "with a pipeline or expert parallelism, for which torchtitan has no CUDA graphs",
         ),
+        COMPILED,
     ),
     "parallelism": (
         *DEGREES_OF,
@@ -182,4 +192,5 @@ def beside(told: Facts) -> Settings:
 def stack(settings: Settings) -> str:
     """The software that predicts it: with the model compiled or not."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
-    return "torchtitan-2025" if compiled and "model" in settings.get("compile.components", ("model",)) else EAGER
+    compiled = compiled and "model" in str(settings.get("compile.components", "model"))
+    return "torchtitan-2025" if compiled else EAGER

@@ -75,7 +75,7 @@ def refused(name: str, value: str, wanted: str) -> InputError:
 def size(settings: Settings, name: str, usual: int = 1) -> int:
     """A whole number of the settings."""
     value = settings.get(name)
-    return usual if is_off(value) or str(value) == "-1" else int(number(name, value))
+    return usual if is_off(value) or str(value) == "-1" else int(number(name, value, 1))
 
 
 def write_data(told: Facts) -> Settings:

@@ -39,7 +39,20 @@ CHECK = record(
         "file": text("the file"),
         "format": text("what it is"),
         "read": listed("settings that the prediction makes use of", text("a setting")),
-        "ignored": listed("all others", text("a setting")),
+        "unread": listed(
+            "settings that matter and are not read; there are none without `--accept-unread`",
+            record(
+                "a setting that is not read",
+                {
+                    "setting": text("its name, as the framework spells it"),
+                    "value": text("its value; on where it has none"),
+                    "why": text("why it matters"),
+                },
+            ),
+        ),
+        "small": listed("settings of small effect, which is not predicted", text("a setting")),
+        "not_understood": listed("settings that nothing is known of", text("a setting")),
+        "ignored": listed("settings that change no step: logs, data, checkpoints, learning rates", text("a setting")),
         "assumed": listed("what had to be taken for granted", text("in words")),
         "estimate": said(ESTIMATE, "what is predicted of it"),
         "best": or_null(said(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")),

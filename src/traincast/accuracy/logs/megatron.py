@@ -10,6 +10,7 @@ from traincast.accuracy.logs.megatron_settings import cells
 from traincast.accuracy.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
 from traincast.accuracy.logs.tables import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
+from traincast.launch.others import DUMPED, check_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
 ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
@@ -43,13 +44,14 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     Raises
     ------
     InputError
-        If something is missing.
+        If something is missing, or the run is not that of a decoder-only model.
     """
     run = last_run(lines(text), _step(text), STARTS)
     said = run.said()
     told = settings.flat(config) | settings.listed(_arguments(said))
     if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
         told["use_distributed_optimizer"] = True  # NeMo's name of it
+    check_kind((), {name: told[name] for name in DUMPED if name in told}, file)
     found = {name: value for name, value in cells(told).items() if value is not None} | _stated(said)
     gbs = run.steps[-1].gbs if run.steps else None
     found |= {"stack": _stack(text, told), "gbs": gbs or found.get("gbs"), "memory_gb_published": _memory(run)}

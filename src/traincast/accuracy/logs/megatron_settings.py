@@ -7,10 +7,10 @@ from typing import Any, Final
 from traincast.accuracy.logs.text import number, truth, whole
 from traincast.launch.megatron import ROWS
 from traincast.launch.megatron_forms import SHARDING as STAGES
-from traincast.launch.table import names_of
+from traincast.launch.table import is_off, names_of
 
 FACTS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
-ELSEWHERE: Final = {"seq": ("sequence_length",), "ep": ("moe_expert_parallel_size",)}  # names of NeMo
+ELSEWHERE: Final = {"seq": ("sequence_length",)}  # names of NeMo
 WHOLE: Final = {  # column -> names it has had; the first that is set
     **{column: (*names_of(ROWS, column), *ELSEWHERE.get(column, ())) for column in FACTS},
     "vocab": ("padded_vocab_size", "vocab_size"),  # a log says both
@@ -141,7 +141,8 @@ def _recomputed(settings: Mapping[str, Any], found: Mapping[str, Any]) -> dict[s
     told = settings.get("recompute_granularity", settings.get("activations_checkpoint_granularity"))
     if told is None and truth(settings.get("recompute_activations")):
         told = "selective"
-    if told is None and truth(settings.get("checkpoint_activations")):
+    older = settings.get("activations_checkpoint_method") if "activations_checkpoint_granularity" not in settings else None
+    if told is None and (truth(settings.get("checkpoint_activations")) or not is_off(older)):
         told = "full"
     if told not in ("selective", "full"):
         return {"recompute": "none"}

@@ -1,0 +1,261 @@
+"""Launches that are recognised and not supported: files of other programs, and training of other than decoder-only models.
+
+A file of another program is told by keys that only this program has, since it may share many with a format that is read.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from traincast.errors import InputError
+from traincast.launch.table import Settings, is_off
+from traincast.launch.unread import listed
+
+KEY: Final = re.compile(
+    r"(?m)(?:^[ \t]*(?:export |- )?|[{,\s])(?:--([A-Za-z_][\w.-]*)|[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*[:=])"
+)  # of YAML, JSON and Python, a variable, or an argument
+COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
+
+
+@dataclass(frozen=True)
+class Other:
+    """A program whose files are not read.
+
+    Parameters
+    ----------
+    title : str
+        What it is called.
+    keys : tuple of str
+        Keys that only its files have, dashes as underscores; ``*`` stands for anything.
+    least : int
+        How many of them tell it.
+    """
+
+    title: str
+    keys: tuple[str, ...]
+    least: int = 2
+
+    def fits(self, keys: Iterable[str]) -> bool:
+        """Whether a file's keys are those of this program."""
+        names = set(keys)
+        return sum(any(fnmatchcase(name, key) for name in names) for key in self.keys) >= self.least
+
+
+OTHERS: Final = (
+    Other(
+        "gpt-neox",
+        listed("""
+        pipe_parallel_size no_weight_tying gpt_j_residual gpt_j_tied pos_emb output_layer_parallelism rotary_pct
+        checkpoint_factor output_layer_init_method scaled_upper_triang_masked_softmax_fusion attention_config
+        use_bias_in_attn_linear use_bias_in_norms train_data_paths user_script is_pipe_parallel
+    """),
+    ),
+    Other(
+        "verl (reinforcement learning)",
+        listed("""
+        actor_rollout_ref.* algorithm.adv_estimator trainer.critic_warmup actor_rollout_ref
+    """),
+    ),
+    Other(
+        "OpenRLHF (reinforcement learning)",
+        listed("""
+        actor_num_gpus_per_node vllm_num_engines ref_num_gpus_per_node micro_rollout_batch_size
+    """),
+    ),
+    Other("NeMo-RL (reinforcement learning)", listed("grpo num_prompts_per_step num_generations_per_prompt policy")),
+    Other(
+        "axolotl",
+        listed("""
+        base_model sequence_len sample_packing gradient_checkpointing micro_batch_size val_set_size adapter
+    """),
+        3,
+    ),
+    Other("LLaMA-Factory", listed("finetuning_type cutoff_len dataset_dir template stage"), 3),
+    Other(
+        "Hugging Face's Trainer",
+        listed("""
+        per_device_train_batch_size per_device_eval_batch_size model_name_or_path num_train_epochs max_seq_length
+        lr_scheduler_type dataloader_num_workers gradient_checkpointing
+    """),
+    ),
+    Other(
+        "OLMo",
+        listed("""
+        softmax_auxiliary_loss remote_save_folder sharded_checkpointer save_num_unsharded_checkpoints_to_keep reset_trainer_state
+    """),
+    ),
+    Other(
+        "llm-foundry (Composer)",
+        listed("""
+        device_train_microbatch_size global_train_batch_size max_duration train_loader device_eval_batch_size
+    """),
+    ),
+    Other(
+        "MaxText",
+        listed("""
+        per_device_batch_size ici_fsdp_parallelism ici_tensor_parallelism dcn_data_parallelism remat_policy base_emb_dim
+    """),
+    ),
+    Other(
+        "NeMo",
+        listed("""
+        exp_manager megatron_amp_O2 transformer_block_type activations_checkpoint_granularity nsys_profile trainer
+    """),
+    ),
+    Other("Primus", listed("work_group pre_trainer overrides modules exp_name")),
+    Other("MLPerf Training", listed("DGXNNODES DGXSYSTEM MINIBS DGXNGPU MLPERF_* TARGET_LOG_PPL")),
+    Other("torchtune", listed("_component_ tokenizer._component_ checkpointer max_steps_per_epoch")),
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Training other than pre-training of decoder-only models.
+
+    Parameters
+    ----------
+    title : str
+        What is trained.
+    programs : str
+        Pattern of the programs that train it.
+    settings : tuple of str
+        Names of settings that only it has; ``*`` stands for anything.
+    values : mapping of str to str
+        Patterns of values that only it has, by setting.
+    """
+
+    title: str
+    programs: str = r"(?!)"
+    settings: tuple[str, ...] = ()
+    values: Mapping[str, str] | None = None
+
+    def signs(self, words: Iterable[str], settings: Settings) -> Iterator[str]:
+        """What tells it: programs, settings, values."""
+        for word in words:
+            if found := re.search(self.programs, word):
+                yield found[0]
+        for name, value in settings.items():
+            if not is_off(value) and any(fnmatchcase(name, one) for one in self.settings):
+                yield name
+            if (pattern := (self.values or {}).get(name)) and re.search(pattern, _text(value), re.IGNORECASE):
+                yield f"{name} {_text(value)[:60]}"
+
+
+KINDS: Final = (
+    Kind(
+        "reinforcement learning",
+        r"\b(?:train_rl|main_ppo|train_ppo\w*|train_grpo\w*)(?:\.py)?\b|verl\.trainer\.\w+|openrlhf\.cli\.\w+",
+        listed("""
+            rollout_* num_rollout actor_num_* critic_num_* advantage_estimator n_samples_per_prompt kl_loss_coef perform_rl_step
+            grpo_* ppo_* rl_* langrl_* hybrid_engine.enabled colocate sglang_* vllm_num_engines
+        """),
+    ),
+    Kind(
+        "a multimodal, vision or diffusion model",
+        r"\b(?:pretrain_(?:vlm|vision\w*|multimodal\w*|mimo\w*)|train_(?:vlm|vision|llava)\w*)\.py\b|examples/multimodal/\S*\.py",
+        listed("""
+            img_h img_w patch_dim vision_* *_vision_* freeze_ViT freeze_vit freeze_vision* num_image_* use_tiling use_tile_tags
+            max_num_tiles pixel_shuffle* language_model_type img_embedding_idx image_token* num_frames dino_* model.vision_*
+            model.*_vision_* swin_backbone_type allow_missing_vision_projection_checkpoint audio_* encoder.* training.img_size
+            training.classifier_free_guidance_prob
+        """),
+        {"model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$", "recipe": r"(?:^|_)(?:vlm?|flux|wan)(?:_|$)"},
+    ),
+    Kind(
+        "a model with retrieval (RETRO, ICT)",
+        r"\bpretrain_(?:retro|ict|realm)\.py\b",
+        listed("retro_* ict_* biencoder_* block_data_path retriever_* titles_data_path"),
+    ),
+    Kind(
+        "an encoder-decoder model (T5)",
+        r"\bpretrain_(?:t5|bart|ul2)\w*\.py\b",
+        listed("decoder_num_layers decoder_seq_length"),
+        {"recipe": r"(?:^|_)t5(?:_|$)"},
+    ),
+    Kind(
+        "an encoder model (BERT)",
+        r"\bpretrain_bert\w*\.py\b",
+        listed("bert_* mask_prob short_seq_prob"),
+        {"tokenizer_type": r"^BertWordPiece"},
+    ),
+    Kind(
+        "a model with Mamba or hybrid layers",
+        r"\bpretrain_(?:mamba|hybrid)\w*\.py\b",
+        listed("""
+            hybrid_layer_pattern hybrid_override_pattern hybrid_attention_ratio hybrid_mlp_ratio is_hybrid_model mamba_*
+            model.model_config.is_mamba_config model.model_config.ssm_cfg* mtp_hybrid_override_pattern
+        """),
+        dict.fromkeys(("spec", "model_spec", "recipe"), r"(?:\b|_)(?:mamba|hybrid|ssm|nemotronh)"),
+    ),
+)
+
+
+DUMPED: Final = listed("""
+    decoder_num_layers decoder_seq_length hybrid_layer_pattern hybrid_override_pattern is_hybrid_model retro_add_retriever
+    perform_rl_step vision_pretraining
+""")  # off in every other training, so that they tell it even where all settings are listed with their defaults
+
+
+def keys_of(text: str) -> set[str]:
+    """Keys and arguments of a text, dashes as underscores; comments are left out.
+
+    Examples
+    --------
+    >>> sorted(keys_of('{"pipe-parallel-size": 1,  # stages' + chr(10) + ' "pos_emb": "rotary"}'))
+    ['pipe_parallel_size', 'pos_emb']
+    """
+    return {(flag or key).replace("-", "_") for flag, key in KEY.findall(COMMENT.sub("", text))}
+
+
+def check_program(text: str, path: str) -> None:
+    """Refuse a file of a program that is not read.
+
+    Raises
+    ------
+    InputError
+        If it is one.
+    """
+    keys = keys_of(text)
+    for one in OTHERS:
+        if one.fits(keys):
+            raise InputError(path, [f"is a launch of {one.title}, which is not supported yet"])
+
+
+def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
+    """Refuse training other than pre-training of decoder-only models.
+
+    Parameters
+    ----------
+    words : iterable of str
+        Words of the commands.
+    settings : Settings
+        All settings.
+    path : str
+        The file, for the message.
+    spelled : callable
+        A setting's name as the framework spells it.
+
+    Raises
+    ------
+    InputError
+        If it is such a training.
+    """
+    held = list(words)
+    for kind in KINDS:
+        signs = list(dict.fromkeys(kind.signs(held, settings)))
+        if signs:
+            said = ", ".join(_spelled(one, settings, spelled) for one in signs[:3])
+            raise InputError(path, [f"is a launch of {kind.title}, which is not supported: {said}"])
+
+
+def _spelled(sign: str, settings: Settings, spelled: Callable[[str], str]) -> str:
+    """A sign with its setting as the framework spells it."""
+    name, blank, value = sign.partition(" ")
+    return (spelled(name) if name in settings else name) + blank + value
+
+
+def _text(value: Any) -> str:
+    """A value as text."""
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

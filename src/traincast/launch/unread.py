@@ -1,0 +1,172 @@
+"""Settings of a launch that no row of its table reads: which of them matter for time or memory, and which do not."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from traincast.launch.table import Settings, is_off
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Names of a text, parted by blanks."""
+    return tuple(text.split())
+
+
+# Words in the name of a setting of the model, degrees, batch, precision, optimizer, memory or overlap.
+SUSPECT: Final = frozenset(
+    listed("""
+    accumulation activation activations adapter allgather async attention attn batch bf16 bucket compile compression cp dtype ep
+    expert experts fp16 fp32 fp4 fp8 fsdp fused fusion graph graphs group groups head heads hidden int8 layer layers lora mbs
+    micro mlp moe offload offloading optimizer overlap parallel parallelism pipeline pp precision quantization quantize
+    quantized recompute rematerialization remat seq seqlen sequence shard sharding sparse sparsity stage stages tp vocab window
+    zero
+""")
+)
+NAME: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # what parts the words of a name
+
+
+@dataclass(frozen=True)
+class Matter:
+    """Settings that change time or memory in a way that is not predicted.
+
+    Parameters
+    ----------
+    why : str
+        What they do.
+    names : tuple of str
+        Their names; ``*`` stands for anything.
+    neutral : tuple
+        Values beside off for which the prediction holds.
+    at : tuple, optional
+        The only values that matter; all that are neither off nor neutral where there are none.
+    given : str
+        A setting without which they do nothing.
+    unless : str
+        A setting with which nothing is left unread.
+    unlike : str
+        A setting that has another value where they matter.
+    """
+
+    why: str
+    names: tuple[str, ...]
+    neutral: tuple[Any, ...] = ()
+    at: tuple[Any, ...] = ()
+    given: str = ""
+    unless: str = ""
+    unlike: str = ""
+
+    def applies(self, value: Any, settings: Settings) -> bool:
+        """Whether a value of one of them changes the prediction."""
+        if (self.given and is_off(settings.get(self.given))) or (self.unless and not is_off(settings.get(self.unless))):
+            return False
+        if self.unlike and _equal(value, settings.get(self.unlike)):
+            return False
+        if self.at:
+            return any(_equal(value, one) for one in self.at)
+        return not is_off(value) and not any(_equal(value, one) for one in self.neutral)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the settings of a format mean that its table does not read.
+
+    Parameters
+    ----------
+    matter : tuple of Matter
+        Those that stop an answer.
+    small : tuple of str
+        Names of those whose effect is small: the prediction holds about as well, and they are named.
+    harmless : tuple of str
+        Names of those that change neither time nor memory of a step, or say what the prediction takes for granted.
+    suspect : tuple of str
+        Names of which any that stands in no list is taken to matter, beside those with a word of `SUSPECT`.
+    """
+
+    matter: tuple[Matter, ...] = ()
+    small: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
+    suspect: tuple[str, ...] = ()
+
+    def sorted(self, settings: Settings, known: frozenset[str]) -> "Sorted":
+        """Settings by what is to be said of them.
+
+        Parameters
+        ----------
+        settings : Settings
+            All settings of a file.
+        known : frozenset of str
+            Those that the table reads.
+        """
+        found = Sorted({}, [], [], [])
+        for name, value in settings.items():
+            reason = self._reason(name, value, settings, name in known)
+            if reason:
+                found.matter[name] = reason
+            elif name in known:
+                continue
+            elif any(True for _ in self._rows(name)):  # at a value for which the prediction holds
+                found.harmless.append(name)
+            elif self._listed(name, self.small):
+                found.small.append(name)
+            elif self._listed(name, self.harmless):
+                found.harmless.append(name)
+            else:
+                found.unknown.append(name)
+        return found
+
+    def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
+        """Why a setting matters; empty where it does not, or is not known to."""
+        rows = [one for one in self._rows(name) if not known or name in one.names]
+        if rows or known:
+            return next((one.why for one in rows if one.applies(value, settings)), "")
+        if self._listed(name, (*self.small, *self.harmless)) or is_off(value):
+            return ""
+        words = {word.lower() for word in NAME.split(name)}
+        suspect = bool(words & SUSPECT) or any(fnmatchcase(name, one) for one in self.suspect)
+        return "not understood, may matter" if suspect else ""
+
+    def _rows(self, name: str) -> Iterator[Matter]:
+        """Rows of a setting: those that name it, else those whose pattern fits where no list names it."""
+        named = [one for one in self.matter if name in one.names]
+        if named or name in (*self.small, *self.harmless):
+            yield from named
+            return
+        yield from (one for one in self.matter if any(fnmatchcase(name, pattern) for pattern in one.names))
+
+    @staticmethod
+    def _listed(name: str, patterns: tuple[str, ...]) -> bool:
+        """Whether a name fits one of the patterns."""
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class Sorted:
+    """Settings beside the table, by what is to be said of them.
+
+    Parameters
+    ----------
+    matter : dict of str to str
+        Those that matter, and why.
+    small : list of str
+        Those whose effect is small.
+    harmless : list of str
+        Those without effect on a step.
+    unknown : list of str
+        Those that nothing is known of.
+    """
+
+    matter: dict[str, str]
+    small: list[str]
+    harmless: list[str]
+    unknown: list[str]
+
+
+def _equal(told: Any, wanted: Any) -> bool:
+    """Whether a setting has a value, however it is spelled."""
+    left, right = str(told).strip().lower(), str(wanted).lower()
+    try:
+        return left == right or float(left.replace("_", "")) == float(right)
+    except ValueError:
+        return False

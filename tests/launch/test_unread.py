@@ -1,0 +1,479 @@
+"""Launches that cannot be predicted, and settings that matter and are not read: nothing of them passes without a word."""
+
+import json
+import re
+
+import pytest
+
+import traincast as tc
+from traincast.cli import main
+from traincast.launch.others import keys_of
+from traincast.launch.reading import read
+from traincast.launch.registry import FORMATS
+
+MEGATRON = (
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32"
+    " --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --tensor-model-parallel-size 2 --sequence-parallel"
+    " --micro-batch-size 1 --global-batch-size 64 --bf16"
+)
+MOE = MEGATRON + " --num-experts 8 --expert-model-parallel-size 8"
+DEEPSPEED = '{{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "bf16": {{"enabled": true}}, {}}}'
+NANOTRON = """parallelism:
+  dp: 8
+  tp: 2
+{parallelism}model:
+  dtype: bfloat16
+  model_config:
+    hidden_size: 2048
+    intermediate_size: 8192
+    num_hidden_layers: 24
+    num_attention_heads: 32
+    num_key_value_heads: 32
+    vocab_size: 49152
+{model}tokens:
+  sequence_length: 2048
+  micro_batch_size: 2
+  batch_accumulation_per_replica: 4
+optimizer:
+{optimizer}  optimizer_factory:
+    name: adamW
+"""
+TITAN = (
+    "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n{}\n[parallelism]\n{}\n"
+    "tensor_parallel_degree = 2\n"
+)
+ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\n{}fsdp_config:\n  fsdp_version: 2\n{}"
+GIVEN = {"deepspeed": "--model llama-3-8b --gpus 16", "accelerate": "--model llama-3-8b --gbs 64", "torchtitan-toml": "--gpus 16"}
+
+
+@pytest.fixture
+def check(capsys, tmp_path):
+    """Check a text: exit code, answer or nothing, standard error."""
+
+    def check(text, form=None, *more):
+        path = tmp_path / "file"
+        path.write_text(text, encoding="utf-8")
+        code = 0
+        chosen = ["--framework", form] if form else []
+        try:
+            main(["check", str(path), "--system", "dgx-h100", "--json", *chosen, *GIVEN.get(form, "").split(), *more])
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        told = json.loads(out)
+        return code, None if "error" in told else told, err
+
+    return check
+
+
+@pytest.fixture
+def reading(tmp_path):
+    """Read a text."""
+
+    def reading(text, form=None):
+        path = tmp_path / "file"
+        path.write_text(text, encoding="utf-8")
+        return read(path, FORMATS, form)
+
+    return reading
+
+
+NEOX = """# stages and tensor parallelism
+{
+  "pipe-parallel-size": 2, "model-parallel-size": 4,
+  "num-layers": 36, "hidden-size": 5120, "pos-emb": "rotary", "gpt-j-residual": true,
+  "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2,
+  "zero_optimization": {"stage": 1}, "fp16": {"enabled": true}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (NEOX, "gpt-neox"),
+        ("base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\nfsdp_config:\n  fsdp_offload_params: true\n", "axolotl"),
+        (
+            "deepspeed --num_nodes 2 main.py --per_device_train_batch_size 4 --model_name_or_path m --zero_stage 3",
+            "Hugging Face's Trainer",
+        ),
+        (
+            "torchrun --nnodes 2 --nproc-per-node 8 run.py --per_device_train_batch_size 4 --num_train_epochs 1",
+            "Hugging Face's Trainer",
+        ),
+        (
+            "max_duration: 10ba\nglobal_train_batch_size: 64\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
+            "llm-foundry (Composer)",
+        ),
+        (
+            "python3 -m verl.trainer.main_ppo trainer.critic_warmup=0 actor_rollout_ref.model.path=m",
+            "verl (reinforcement learning)",
+        ),
+        ("exp_manager:\n  name: x\ntrainer:\n  num_nodes: 2\nmodel:\n  megatron_amp_O2: true\n", "NeMo"),
+    ],
+)
+def test_files_of_other_programs_are_refused_by_name(text, title, check):
+    code, _, err = check(text, None, "--model", "llama-3-8b", "--gpus", "64", "--gbs", "64")
+    assert code == 2
+    assert f"is a launch of {title}, which is not supported yet" in err
+
+
+def test_a_key_stands_before_a_colon_an_equals_sign_or_a_value():
+    text = 'a-b: 1  # c: 2\n"d": {"e": 3}\nexport F=4\n--g-h 5\n// i: 6\n  - j: 7\n'
+    assert keys_of(text) == {"a_b", "d", "e", "F", "g_h", "j"}
+
+
+GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "title", "sign"),
+    [
+        (GPT.format("pretrain_t5.py"), None, "an encoder-decoder model (T5)", "pretrain_t5.py"),
+        ("RUN=pretrain_t5.py\n" + GPT.format("$RUN"), None, "an encoder-decoder model (T5)", "pretrain_t5.py"),
+        (
+            MEGATRON + " --encoder-seq-length 512 --decoder-seq-length 128",
+            None,
+            "an encoder-decoder model (T5)",
+            "--decoder-seq-length",
+        ),
+        (
+            MEGATRON + " --encoder-num-layers 12 --decoder-num-layers 12",
+            None,
+            "an encoder-decoder model (T5)",
+            "--decoder-num-layers",
+        ),
+        (GPT.format("pretrain_bert.py"), None, "an encoder model (BERT)", "pretrain_bert.py"),
+        (
+            MEGATRON + " --tokenizer-type BertWordPieceLowerCase",
+            None,
+            "an encoder model (BERT)",
+            "--tokenizer-type BertWordPieceLowerCase",
+        ),
+        (
+            GPT.format("examples/multimodal/train.py") + " --decoder-seq-length 512 --img-h 448 --vision-model-type radio",
+            None,
+            "a multimodal, vision or diffusion model",
+            "--img-h",
+        ),
+        (GPT.format("pretrain_vlm.py"), None, "a multimodal, vision or diffusion model", "pretrain_vlm.py"),
+        (TITAN.format("img_size = 256", ""), "torchtitan-toml", "a multimodal, vision or diffusion model", "training.img_size"),
+        (
+            TITAN.replace("llama3", "flux").format("", ""),
+            "torchtitan-toml",
+            "a multimodal, vision or diffusion model",
+            "model.name flux",
+        ),
+        (
+            MEGATRON + " --retro-project-dir x --retro-add-retriever",
+            None,
+            "a model with retrieval (RETRO, ICT)",
+            "--retro-project-dir",
+        ),
+        (
+            GPT.format("train.py") + " --rollout-num-gpus 4 --advantage-estimator grpo",
+            None,
+            "reinforcement learning",
+            "--rollout-num-gpus",
+        ),
+        (GPT.format("train_rl.py"), None, "reinforcement learning", "train_rl.py"),
+        (DEEPSPEED.format('"hybrid_engine": {"enabled": true}'), "deepspeed", "reinforcement learning", "hybrid_engine.enabled"),
+        (MEGATRON + " --is-hybrid-model", None, "a model with Mamba or hybrid layers", "--is-hybrid-model"),
+        (MEGATRON + " --hybrid-override-pattern M-M*", None, "a model with Mamba or hybrid layers", "--hybrid-override-pattern"),
+        (
+            MEGATRON + " --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec",
+            None,
+            "a model with Mamba or hybrid layers",
+            "--spec",
+        ),
+        (
+            NANOTRON.format(parallelism="", model="    is_mamba_config: true\n", optimizer=""),
+            "nanotron",
+            "a model with Mamba or hybrid layers",
+            "is_mamba_config",
+        ),
+    ],
+)
+def test_training_of_other_models_is_refused_in_one_sentence(text, form, title, sign, check):
+    code, _, err = check(text, form, "--accept-unread")
+    assert code == 2
+    assert f"is a launch of {title}, which is not supported: " in err
+    assert sign in err
+    assert "problems" not in err
+
+
+def test_what_a_comment_names_is_not_what_is_run(reading):
+    assert reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).told["tp"] == 2
+
+
+UNREAD = [
+    (MEGATRON + " --deepspeed --deepspeed_config ds.json", None, "--deepspeed-config", "ds.json"),
+    (MEGATRON + " --ds-sequence-parallel-size 2", None, "--ds-sequence-parallel-size", "2"),
+    (MEGATRON + " --heterogeneous-layers-config-path a.json", None, "--heterogeneous-layers-config-path", "a.json"),
+    (MEGATRON + " --spec my.module layers", None, "--spec", "my.module layers"),
+    (MEGATRON + " --fine-grained-activation-offloading", None, "--fine-grained-activation-offloading", "on"),
+    (MEGATRON + " --enable-cuda-graph", None, "--enable-cuda-graph", "on"),
+    (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
+    (MEGATRON + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5", None, "--optimizer-offload-fraction", "0.5"),
+    (MEGATRON + " --optimizer lamb", None, "--optimizer", "lamb"),
+    (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16", None, "--exp-avg-dtype", "bf16"),
+    (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
+    (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
+    (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
+    (MOE + " --moe-token-dispatcher-type allgather", None, "--moe-token-dispatcher-type", "allgather"),
+    (MOE + " --moe-shared-expert-overlap", None, "--moe-shared-expert-overlap", "on"),
+    (DEEPSPEED.format('"optimizer": {"type": "OneBitAdam"}'), "deepspeed", "optimizer.type", "OneBitAdam"),
+    (DEEPSPEED.format('"optimizer": {"type": "ZeroOneAdam"}'), "deepspeed", "optimizer.type", "ZeroOneAdam"),
+    (
+        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_optimizer_states": true').format('"seed": 1'),
+        "deepspeed",
+        "bf16.bf16_optimizer_states",
+        "on",
+    ),
+    (
+        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_master_weights_and_grads": true').format('"seed": 1'),
+        "deepspeed",
+        "bf16.bf16_master_weights_and_grads",
+        "on",
+    ),
+    (DEEPSPEED.format('"sparse_attention": {"mode": "fixed"}'), "deepspeed", "sparse_attention.mode", "fixed"),
+    (DEEPSPEED.format('"curriculum_learning": {"enabled": true}'), "deepspeed", "curriculum_learning.enabled", "on"),
+    *(
+        (DEEPSPEED.format(f'"zero_optimization": {{"stage": 3, {more}}}'), "deepspeed", f"zero_optimization.{name}", value)
+        for more, name, value in (
+            ('"zenflow": {"topk_ratio": 0.1}', "zenflow.topk_ratio", "0.1"),
+            ('"zero_hpz_partition_size": 8', "zero_hpz_partition_size", "8"),
+            ('"zero_quantized_weights": true', "zero_quantized_weights", "on"),
+            ('"overlap_comm": false', "overlap_comm", "off"),
+            ('"some_new_stage": 2', "some_new_stage", "2"),
+        )
+    ),
+    (
+        NANOTRON.format(parallelism="", model="    moe_num_experts: 4\n", optimizer=""),
+        "nanotron",
+        "model.model_config.moe_num_experts",
+        "4",
+    ),
+    (
+        NANOTRON.format(parallelism="", model="    num_experts_per_tok: 1\n", optimizer=""),
+        "nanotron",
+        "model.model_config.num_experts_per_tok",
+        "1",
+    ),
+    (
+        NANOTRON.format(parallelism="  tp_recompute_allgather: false\n", model="", optimizer=""),
+        "nanotron",
+        "parallelism.tp_recompute_allgather",
+        "off",
+    ),
+    (TITAN.format("", "disable_loss_parallel = true"), "torchtitan-toml", "parallelism.disable_loss_parallel", "on"),
+    (TITAN.format("", "expert_tensor_parallel_degree = 2"), "torchtitan-toml", "parallelism.expert_tensor_parallel_degree", "2"),
+    (TITAN.format("mixed_precision_reduce = 'bfloat16'", ""), "torchtitan-toml", "training.mixed_precision_reduce", "bfloat16"),
+    (TITAN.format("new_switch = 3", ""), "torchtitan-toml", "training.new_switch", "3"),
+    (
+        ACCELERATE.format("", "  fsdp_backward_prefetch: NO_PREFETCH\n"),
+        "accelerate",
+        "fsdp_config.fsdp_backward_prefetch",
+        "NO_PREFETCH",
+    ),
+    (
+        ACCELERATE.format("", "parallelism_config:\n  parallelism_config_dp_shard_size: 16\n  parallelism_config_sp_size: 2\n"),
+        "accelerate",
+        "parallelism_config.parallelism_config_sp_size",
+        "2",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "form", "setting", "value"), UNREAD)
+def test_a_setting_that_matters_and_is_not_read_stops_the_answer(text, form, setting, value, check):
+    code, _, err = check(text, form)
+    assert code == 2
+    said = f"{setting}{f' = {value}' if value != 'on' else ''}: "
+    assert said in err
+    assert "--accept-unread" in err
+
+
+@pytest.mark.parametrize(("text", "form", "setting", "value"), [UNREAD[5], UNREAD[14]])
+def test_accepted_it_is_answered_and_named(text, form, setting, value, check):
+    code, told, _ = check(text, form, "--accept-unread")
+    assert code in (0, 1)
+    assert [(one["setting"], one["value"]) for one in told["unread"]] == [(setting, value)]
+    assert setting not in told["ignored"]
+
+
+def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(MEGATRON + " --enable-cuda-graph --strange-flag 3 --use-nccl-ub --log-interval 1")
+    main(["check", str(path), "--system", "dgx-h100", "--accept-unread"])
+    first = " ".join(capsys.readouterr().out.split("settings read")[1].split())
+    assert re.match(
+        r"not read though it matters: --enable-cuda-graph \(.*\) not understood: --strange-flag "
+        r"of small effect, not predicted: --use-nccl-ub no part of the prediction: --log-interval\b",
+        first,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (MEGATRON + " --zero-stage 0 --optimizer adam --main-grads-dtype fp32 --moe-shared-expert-overlap", None),
+        (MEGATRON + " --ds-sequence-parallel-size 1 --optimizer-offload-fraction 1.0 --cuda-graph-impl none", None),
+        (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", None),
+        (MOE + " --moe-token-dispatcher-type alltoall --moe-router-dtype fp32 --moe-aux-loss-coeff 1e-2", None),
+        (DEEPSPEED.format('"optimizer": {"type": "FusedAdam"}').replace("Fused", ""), "deepspeed"),
+        (DEEPSPEED.format('"zero_optimization": {"stage": 2, "overlap_comm": true, "zero_hpz_partition_size": 1}'), "deepspeed"),
+        (DEEPSPEED.format('"zero_optimization": {"stage": 3, "mics_shard_size": -1}'), "deepspeed"),
+        (DEEPSPEED.format('"curriculum_learning": {"enabled": false, "min_difficulty": 8}'), "deepspeed"),
+        (NANOTRON.format(parallelism="  tp_recompute_allgather: true\n", model="    moe_config: null\n", optimizer=""), "nanotron"),
+        (TITAN.format("mixed_precision_reduce = 'float32'", "expert_tensor_parallel_degree = 1"), "torchtitan-toml"),
+        (ACCELERATE.format("debug: false\n", "  fsdp_backward_prefetch: BACKWARD_PRE\n"), "accelerate"),
+    ],
+)
+def test_what_is_usual_does_not_stop(text, form, reading):
+    found = reading(text, form)
+    assert (found.unread, found.not_understood) == ((), ())
+    found.check_unread()
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_lists_of_settings_do_not_overlap(name):
+    """A name stands in one list; no row of the table, or its pattern, is said to be harmless or small."""
+    form, beside = FORMATS[name], FORMATS[name].beside
+    rows = [one for row in beside.matter for one in row.names]
+    assert not set(beside.small) & set(beside.harmless)
+    assert not {one for one in rows if "*" not in one} & {*beside.small, *beside.harmless}
+    assert not {one for one in form.known for pattern in beside.harmless if one == pattern}
+
+
+@pytest.mark.parametrize("to", sorted(FORMATS))
+def test_what_export_writes_is_understood(to, tmp_path):
+    model = "mixtral-8x7b" if FORMATS[to].model and not to.startswith("torchtitan") else "llama-3-8b"
+    plan = tc.Plan(tp=2, dp=8, ep=4 if model == "mixtral-8x7b" else 1, zero=3 if to == "accelerate" else 1)
+    path = tmp_path / f"run{FORMATS[to].ending}"
+    path.write_text(tc.export(tc.estimate(model, "dgx-h100", plan, gbs=64), to).text, encoding="utf-8")
+    reading = read(path, FORMATS)
+    assert (reading.unread, reading.not_understood) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "said"),
+    [
+        *(
+            (DEEPSPEED.format(f'"zero_optimization": {{"stage": {stage}}}'), "deepspeed", f"zero_optimization.stage = '{stage}'")
+            for stage in (9, -1)
+        ),
+        (DEEPSPEED.format('"zero_optimization": {"stage": "x"}'), "deepspeed", "zero_optimization.stage = 'x'"),
+        (NANOTRON.format(parallelism="", model="", optimizer="  zero_stage: 3\n"), "nanotron", "optimizer.zero_stage = '3'"),
+        (DEEPSPEED.format('"zero_optimization": {"stage": "auto"}'), "deepspeed", "zero_optimization.stage = 'auto'"),
+        (ACCELERATE.replace("bf16", "int8").format("", ""), "accelerate", "mixed_precision = 'int8'"),
+        (MEGATRON + " --zero-stage 4", None, "--zero-stage = '4'"),
+        (MEGATRON + " --normalization GroupNorm", None, "--normalization = 'GroupNorm'"),
+    ],
+)
+def test_a_value_that_is_none_of_those_allowed_is_refused(text, form, said, check):
+    code, _, err = check(text, form)
+    assert code == 2
+    assert said in err
+    assert "must be one of " in err
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "setting"),
+    [
+        *(
+            (f"{MOE} {flag} 0", None, flag)
+            for flag in (
+                *(
+                    "--tensor-model-parallel-size",
+                    "--pipeline-model-parallel-size",
+                    "--context-parallel-size",
+                    "--micro-batch-size",
+                ),
+                *("--expert-model-parallel-size", "--expert-tensor-parallel-size", "--global-batch-size", "--nnodes"),
+            )
+        ),
+        (NANOTRON.format(parallelism="  pp: 0\n", model="", optimizer=""), "nanotron", "parallelism.pp"),
+        (NANOTRON.replace("dp: 8", "dp: 0").format(parallelism="", model="", optimizer=""), "nanotron", "parallelism.dp"),
+        (TITAN.format("", "pipeline_parallel_degree = 0"), "torchtitan-toml", "parallelism.pipeline_parallel_degree"),
+        (TITAN.format("", "data_parallel_shard_degree = 0"), "torchtitan-toml", "parallelism.data_parallel_shard_degree"),
+        (DEEPSPEED.format('"tensor_parallel": {"autotp_size": 0}'), "deepspeed", "tensor_parallel.autotp_size"),
+        (DEEPSPEED.format('"gradient_accumulation_steps": 0'), "deepspeed", "gradient_accumulation_steps"),
+        (
+            ACCELERATE.format("", "parallelism_config:\n  parallelism_config_tp_size: 0\n"),
+            "accelerate",
+            "parallelism_config.parallelism_config_tp_size",
+        ),
+    ],
+)
+def test_a_degree_of_0_is_refused(text, form, setting, check):
+    code, _, err = check(text, form)
+    assert code == 2
+    assert f"{setting} = '0': must be a whole number of at least 1" in err
+
+
+def test_a_precision_that_another_program_fills_in(reading):
+    text = DEEPSPEED.replace("true", '"auto"').format('"fp16": {"enabled": "auto"}')
+    found = reading(text, "deepspeed")
+    assert found.told["precision"] == "bf16"
+    assert found.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
+
+
+BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {} model.num_layers=32 model.hidden_size=4096 {}"
+
+
+def test_overrides_of_a_recipe(reading):
+    overrides = (
+        "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
+    )
+    found = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
+    assert [name for name, _, _ in found.unread] == ["model.moe_latent_size", "model.new_layers"]
+    assert found.not_understood == ("model.knob",)
+    assert set(found.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
+    assert found.assumed == ("what the recipe llama3_8b_pretrain_config sets beside the overrides is not read",)
+
+
+@pytest.mark.parametrize("recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"])
+def test_recipes_of_other_models(recipe, reading):
+    with pytest.raises(tc.InputError, match=f"recipe {recipe}"):
+        reading(BRIDGE.format(recipe, "train.micro_batch_size=1"), "megatron-bridge")
+
+
+def test_settings_of_megatron_deepspeed(tmp_path):
+    """megatron/arguments.py of Megatron-DeepSpeed (4efb479); --pad-vocab-size-to is BigScience's."""
+    path = tmp_path / "run.sh"
+    flags = " --deepspeed --deepspeed_config ds.json --zero-stage 2 --num-key-value-heads 8 --pad-vocab-size-to 33024"
+    path.write_text(MEGATRON.replace(" --vocab-size 32000", "") + flags)
+    found = tc.check(path, "dgx-h100")
+    assert (found.est.plan.zero, found.est.model.kv_heads, found.est.model.vocab) == (2, 8, 33024)
+    assert found.est.assumptions.name == "megatron-deepspeed-2022"
+    assert any("Megatron-DeepSpeed has not all" in line for line in found.reading.assumed)
+
+
+@pytest.mark.parametrize(
+    ("flags", "fact", "value"),
+    [
+        ("--activations-checkpoint-method uniform", "recompute", "full"),  # Megatron-LM v2.4 to v3.0, megatron/arguments.py
+        ("--use-precision-aware-optimizer --main-grads-dtype bf16", "grad_dtype", "16-bit"),  # its validate_args: not in fp32 then
+    ],
+)
+def test_flags_that_say_it_in_another_way(flags, fact, value, reading):
+    assert reading(f"{MEGATRON} {flags}").told[fact] == value
+
+
+@pytest.mark.parametrize(
+    ("text", "stack"),
+    [
+        (TITAN.format("", ""), "torchtitan-eager"),
+        (TITAN.format("", "") + "[compile]\nenable = true\n", "torchtitan-2025"),
+        (TITAN.format("", "") + "[compile]\nenable = true\ncomponents = ['loss']\n", "torchtitan-eager"),
+        (MEGATRON, "megatron-core-2025"),
+        (MEGATRON + " --deepspeed --zero-stage 1", "megatron-deepspeed-2022"),
+        (MOE + " --moe-token-dispatcher-type flex --moe-enable-deepep", "megatron-core-deepep"),
+        (MEGATRON + " --moe-token-dispatcher-type flex", "megatron-core-2025"),
+    ],
+)
+def test_the_software_that_predicts_a_launch(text, stack, reading):
+    found = reading(text)
+    assert found.form.stack(found.settings) == stack
+    assert not any("compile" in name for name in found.ignored)
