@@ -202,8 +202,10 @@ def test_figures_show_what_is_found(tmp_path):
     line = plots.utilisation_by_cluster(found).axes[0].lines[0]
     assert list(line.get_ydata()) == list(found.clusters.utilisation)
     words = " ".join(text.get_text() for text in plots.utilisation_by_compute(found).axes[0].texts)
-    assert f"{found.halves:.0e}" in words
-    assert f"{found.collapses:.0e}" in words
+    for word, at in (("halves", found.halves), ("collapses", found.collapses)):
+        exponent = int(np.floor(np.log10(at)))
+        superscript = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(exponent))
+        assert f"{word}\n{at / 10**exponent:.0f}×10{superscript}" in words
 
 
 def test_text_needs_a_unit_where_a_number_is_taken_in_si():

@@ -176,7 +176,7 @@ def tornado(found: Found, least: float = FELT) -> Figure:
     ax.axvline(0, color=BLACK, linewidth=0.6)
     ax.set_yticks(range(len(order)), [_named(found.system, paths[i]) for i in order])
     idle = len(most) - len(order)
-    rest = f"\n{idle} {'figure changes' if idle == 1 else 'figures change'} it by less than {least:.2%}" if idle else ""
+    rest = f"\n{idle} more: below {least:.2%}" if idle else ""
     ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]{rest}")
     ax.grid(True, axis="x")
     figure.suptitle(f"{found.model.title} on {found.gpus:,} × {found.system.name}\n{found.best[0]}", fontsize=7)
