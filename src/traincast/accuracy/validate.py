@@ -12,10 +12,15 @@ from traincast.accuracy.batches import Batch, batches
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
 from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.columns import Column, Floats
 from traincast.errors import InputError
+from traincast.estimate import Estimate
+from traincast.flops import model_flops_per_token
 from traincast.memory import LEFT_OUT, reported
+from traincast.metrics import utilisation
 from traincast.shown import Shown
 from traincast.stacks import resolve
+from traincast.units import seconds as rounded
 
 __all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
 ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
@@ -151,7 +156,12 @@ def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool)
     ends = est.interval or (np.nan, np.nan)
     seconds, low, high, *memory = (np.broadcast_to(np.asarray(one), len(runs)) for one in (est.step_seconds, *ends, *kinds))
     spent = {part: np.broadcast_to(np.asarray(value), len(runs)) for part, value in (est.breakdown if parts else {}).items()}
+    share = np.broadcast_to(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])), len(runs))
     for i, run in enumerate(runs):
+        if run.step_seconds is not None and share[i] > 1:
+            least = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"
+            yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {least}")
+            continue
         held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
         yield Prediction(
             run.id,
@@ -163,3 +173,10 @@ def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool)
             predicted_memory_bytes=float(held[i]),
             parts={part: float(value[i]) for part, value in spent.items()},
         )
+
+
+def _share_of_peak(est: Estimate, batch: Batch, step_seconds: Floats) -> Column:
+    """MFU of measured step times [s] by the convention that counts no more than has to be computed (megatron)."""
+    peak = est.system.accelerator.peak(batch.plans.recipe.rate)
+    per_gpu = batch.gbs * batch.model.seq / (step_seconds * batch.plans.gpus)
+    return utilisation(model_flops_per_token(batch.model, "megatron"), per_gpu, peak)
