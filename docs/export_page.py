@@ -134,7 +134,7 @@ def _format(form: Format, first: Format) -> str:
 def _unread(form: Format) -> Iterable[str]:
     """The table of settings that matter and are not read."""
     yield from ("| setting | when | what it does |", "| --- | --- | --- |")
-    for row in form.beside.matter:
+    for row in (one for one in form.beside.matter if not one.names[0].startswith("deepspeed_config.")):
         when = [
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",

@@ -412,6 +412,25 @@ def test_a_degree_of_0_is_refused(text, form, setting, check):
     assert f"{setting} = '0': must be a whole number of at least 1" in err
 
 
+WRITTEN = """DEVICE=cpu
+cat <<EOT > ds.json
+{
+  "train_batch_size": $BATCH,
+  "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "$DEVICE", "pin_memory": true}},
+  "fp16": {"enabled": true, "loss_scale_window": 500},
+  "steps_per_print": 2000
+}
+EOT
+"""
+
+
+def test_a_configuration_that_the_script_writes(reading):
+    found = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
+    assert [one[:2] for one in found.unread] == [("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")]
+    without = reading(WRITTEN.replace("=cpu", "=none") + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
+    assert (without.unread, without.not_understood) == ((), ())
+
+
 def test_a_precision_that_another_program_fills_in(reading):
     text = DEEPSPEED.replace("true", '"auto"').format('"fp16": {"enabled": "auto"}')
     found = reading(text, "deepspeed")

@@ -283,7 +283,7 @@ def granted(settings: Settings) -> tuple[str, ...]:
     found = []
     if stack(settings) == "megatron-deepspeed-2022":
         found.append("changes are named by the flags of Megatron-LM, of which Megatron-DeepSpeed has not all")
-    if forms.asked(settings, "deepspeed_config"):
+    if forms.asked(settings, "deepspeed_config") and not any(name.startswith("deepspeed_config.") for name in settings):
         found.append("what the file of --deepspeed-config sets beside the ZeRO stage is not read")
     if forms.asked(settings, "fp8_format") and not forms.asked(settings, "fp8_param_gather"):
         found.append(

@@ -92,10 +92,7 @@ class Reading:
             With each of them, its value and why it matters.
         """
         if self.unread:
-            told = [
-                f"{name}{f' = {value}' if value != 'on' else ''}: not read, though it matters: {why}"
-                for name, value, why in self.unread
-            ]
+            told = [f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})" for name, value, why in self.unread]
             raise InputError(self.path, [*told[:-1], f"{told[-1]}; --accept-unread answers all the same"])
 
 

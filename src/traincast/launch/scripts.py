@@ -135,4 +135,6 @@ def flags(settings: Mapping[str, Any]) -> Iterable[str]:
 
 def flag(name: str) -> str:
     """An argument's name on the command line."""
+    if "." in name:  # of a configuration that the script writes
+        return name
     return "--" + name.replace("_", "-")

@@ -1,14 +1,16 @@
 """Launch scripts read: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
 
 import ast
+import json
 import operator
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from traincast.launch.table import Settings
+from traincast.launch.table import Settings, dotted
 
 MOST: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -24,6 +26,9 @@ BRACED: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"  # a variable in braces, or a d
 PIECES: Final = re.compile(
     rf"'[^']*'|\"(?:{BRACED}|[^\"\\$]|\\.)*\"|(?:{BRACED}|[^'\"$])+|['\"]", re.DOTALL
 )  # of a word, by its quotes
+HERE: Final = re.compile(
+    r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
+)  # a here-document that holds JSON
 SBATCH: Final = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
 SUMS: Final[dict[type, Callable[[int, int], int]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -77,6 +82,19 @@ def settings_of(text: str, once: str = "") -> Settings:
     found: Settings = dict(_directives(text))
     for words in commands:
         found |= arguments(words)
+    if "deepspeed_config" in found:
+        found |= {f"deepspeed_config.{name}": value for name, value in _written_json(text, script).items()}
+    return found
+
+
+def _written_json(text: str, script: Script) -> Settings:
+    """Settings of the JSON that a script writes with here-documents, by dotted names; none of what is malformed."""
+    found: Settings = {}
+    for match in HERE.finditer(text):
+        filled = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _filled(match[2], script))  # what is set nowhere is a text
+        with suppress(ValueError, RecursionError):
+            document = json.loads(filled)
+            found |= dotted(document) if isinstance(document, dict) else {}
     return found
 
 

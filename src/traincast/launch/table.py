@@ -157,6 +157,17 @@ class Made:
 Row: TypeAlias = Same | Words | Made
 
 
+def dotted(document: Mapping[str, Any], before: str = "") -> Settings:
+    """Settings of sections by dotted names."""
+    found: Settings = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            found |= dotted(value, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = value
+    return found
+
+
 def is_off(value: Any) -> bool:
     """Whether a setting says nothing, or no."""
     return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))

@@ -8,7 +8,7 @@ from typing import Any
 from traincast.documents import parsed
 from traincast.errors import InputError
 from traincast.launch.scripts import comments
-from traincast.launch.table import Settings
+from traincast.launch.table import Settings, dotted
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -20,17 +20,6 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
         for section in sections:
             at = at.setdefault(section, {})
         at[last] = value
-    return found
-
-
-def dotted(document: Mapping[str, Any], before: str = "") -> Settings:
-    """Settings of sections by dotted names."""
-    found: Settings = {}
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            found |= dotted(value, f"{before}{name}.")
-        else:
-            found[f"{before}{name}"] = value
     return found
 
 

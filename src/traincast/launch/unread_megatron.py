@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from traincast.launch.unread import Beside, Matter, listed
+from traincast.launch.unread_configs import DEEPSPEED
 
 MATTER: Final = (
     # the model
@@ -277,12 +278,29 @@ HARMLESS: Final = (
         use_same_sampling_seed_*
     """),
 )
-MEGATRON: Final = Beside(MATTER, SMALL, HARMLESS)
+READ_BY_FLAGS: Final = (  # of DeepSpeed's configuration
+    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization.stage"),
+    *("fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
+)
+
+
+def _written(row: Matter) -> Matter:
+    """A row of DeepSpeed's configuration where the script writes that file itself."""
+    given = row.given and f"deepspeed_config.{row.given}"
+    return replace(row, names=tuple(f"deepspeed_config.{name}" for name in row.names), given=given)
 
 
 def _below(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names, and the same in any section."""
     return (*names, *(f"*.{name}" for name in names))
+
+
+OFFLOADED: Final = tuple(f"zero_optimization.offload_{part}.device" for part in ("optimizer", "param"))
+MEGATRON: Final = Beside(
+    (*MATTER, *map(_written, (*DEEPSPEED.matter, Matter("offloading to the host", OFFLOADED, neutral=("none",))))),
+    (*SMALL, *(f"deepspeed_config.{name}" for name in DEEPSPEED.small)),
+    (*HARMLESS, *(f"deepspeed_config.{name}" for name in (*DEEPSPEED.harmless, *READ_BY_FLAGS))),
+)
 
 
 BRIDGE: Final = Beside(
