@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 
 import pytest
 
@@ -174,11 +175,12 @@ def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cel
 
 
 def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
-    """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5), so that no step takes less than 40.2 s."""
+    """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention where it is causal."""
     own = [changed("korth-008", id=f"own-{i}", step_seconds=value) for i, value in enumerate(("71.49", "30", "41"))]
     first, second, third = validate(write(tmp_path / "runs.csv", own)).predictions
     assert (first.skipped, third.skipped) == (None, None)
-    assert second.skipped.startswith("step_seconds = 30: the model's FLOPs take 40.")
+    least = re.fullmatch(r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak", second.skipped)
+    assert 0.98 * 40.2 < float(least.group(1)) < 40.2
 
 
 def test_rows_without_a_name_and_with_that_of_another(tmp_path):
