@@ -84,10 +84,10 @@ for one in found.spelled(found.together.settings):
 ```text
 1d tp=8 pp=2 dp=2 fast_tp=8 recompute=full layout=16,16 True
 --tensor-model-parallel-size 8 -> 4
---pipeline-model-parallel-size 2 -> 1
 --recompute-granularity full -> None
 --recompute-method uniform -> None
 --recompute-num-layers 1 -> None
+--tp-comm-overlap None -> on
 ```
 
 ## The formats

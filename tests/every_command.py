@@ -40,7 +40,7 @@ FURTHER = {
     ],
     "advise": [
         "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512 --step-seconds 0.9",
-        "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64",
+        "advise gpt3-175b --system dgx-a100 --tp 8 --dp 4 --gbs 64 --assumptions calibrated",
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],
     "measure": [

@@ -49,15 +49,6 @@ def _read_chunks(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "launch": (Made(("gpus",), forms.LAUNCHED, forms.write_gpus, forms.read_gpus, "of torchrun or Slurm; dp follows"),),
-    "software": (
-        Made(
-            (),
-            ("deepspeed", "moe_token_dispatcher_type", *FLEX),
-            lambda _: {},
-            lambda _: {},
-            "stack that predicts it: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
-        ),
-    ),
     "model": (
         Same("layers", "num_layers", ("encoder_num_layers",)),
         Same("hidden", "hidden_size"),
@@ -253,6 +244,15 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             forms.write_offload,
             forms.read_offload,
             "activations without a pipeline only",
+        ),
+    ),
+    "software": (
+        Made(
+            (),
+            ("deepspeed", "moe_token_dispatcher_type", *FLEX),
+            lambda _: {},
+            lambda _: {},
+            "stack that predicts it: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
         ),
     ),
 }
