@@ -11,8 +11,8 @@ import numpy as np
 from traincast.accuracy.evidence import group_of
 from traincast.accuracy.fits import Fitted
 from traincast.accuracy.measurements import Run
-from traincast.columns import Floats
-from traincast.written import beside
+from traincast.core.output_files import beside
+from traincast.core.quantities import Floats
 
 TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "left_out.csv"
 DIGITS: Final = 5

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from traincast.accuracy.parameters import Home, Parameter
 from traincast.accuracy.recorded import FOLDERS
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.errors import InputError
 from traincast.documents import catalogue, read
-from traincast.errors import InputError
 from traincast.load import load_accelerator, load_system
 from traincast.stacks import resolve
 

@@ -6,7 +6,7 @@
 
 The fit begins at the priors, which do not depend on what the catalogue says of these constants: fitting twice gives the same.
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
-`CALIBRATED` (assumptions.py). A constant that the data do not determine stays near its prior and says so. Then every run is
+`CALIBRATED` (core/assumptions.py). A constant that the data do not determine stays near its prior and says so. Then every run is
 predicted with constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py); the
 table goes to the package, and so do the errors of predictions that are estimated from it (catalog/errors.yaml). At last
 scoreboard.py renews what depends on the values.
@@ -35,8 +35,8 @@ from traincast.accuracy.measurements import Run
 from traincast.accuracy.parameters import Parameter
 from traincast.accuracy.recorded import Found, write_catalogue
 from traincast.accuracy.scores import source_of
-from traincast.columns import Floats
-from traincast.written import beside
+from traincast.core.output_files import beside
+from traincast.core.quantities import Floats
 
 ROOT: Final = Path(__file__).parents[1]
 PACKAGE: Final = ROOT / "src" / "traincast"
@@ -120,7 +120,7 @@ def found(done: Fitted) -> list[Found]:
 def write_values(done: Fitted) -> list[Path]:
     """Write what was fitted to where it lives."""
     values = found(done)
-    assumptions = PACKAGE / "assumptions.py"
+    assumptions = PACKAGE / "core" / "assumptions.py"
     text = assumptions.read_text(encoding="utf-8")
     for one in values:
         if one.parameter.home == "universal":

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from traincast.accuracy.validate import Report, validate
-from traincast.written import beside
+from traincast.core.output_files import beside
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = ROOT / "tests" / "data" / "scoreboard.json"

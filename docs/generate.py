@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from traincast.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
-from traincast.choices import STRATEGIES
-from traincast.columns import COLUMNS
+from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plan, Plans
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.precision import OPTIMIZERS, PRECISIONS
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import Accelerator, System, Tier
 from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
-from traincast.hardware import Accelerator, System, Tier
 from traincast.load import accelerator_names, figures, load_system, system_names
 from traincast.memory import Footprint, memory
-from traincast.model import Model
 from traincast.operations import attention, dense
 from traincast.operations.attention import Heads
 from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
-from traincast.plan import Plan, Plans
-from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stacks import load_stack, stack_file, stack_names
 from traincast.stages import Stages
@@ -167,11 +167,11 @@ def communication(work: Pass, axes: tuple[str, ...]) -> str:
 def vocabulary() -> str:
     """Counts of every kind of operation on shapes local to the rank."""
     sizes, local = Sizes(E), Heads(b, h, h, l / m2, l, q, q)
-    elementwise = [dense.bias("bias", E, T, o), dense.activation("gelu", E, n), dense.dropout("dropout", E, Symbolic(1), n)]
+    single = [dense.bias("bias", E, T, o), dense.activation("gelu", E, n), dense.dropout("dropout", E, Symbolic(1), n)]
     parts = {
         "Linear layer, x[T, i] w[i, o]": [dense.linear("linear", sizes, T, i, o)],
         "Linear layer as a SUMMA product of full widths i and o": [dense.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)],
-        "Elementwise": elementwise,
+        "Elementwise": single,
         "Norm of r rows of width w": [dense.norm("norm", E, r, w)],
         "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
         "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
@@ -325,7 +325,7 @@ def nomenclature() -> str:
         yield "\n"
 
     intro = (
-        "# Nomenclature\n\nOne table in the code (`traincast.columns`) names every knob and result; the command line's help, the "
+        "# Nomenclature\n\nOne table in the code (`traincast.core.quantities`) names every knob and result; the command line's help, the "
         "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything is in FLOP, byte and "
         "second; memory is printed in GiB, bandwidth in decimal GB/s per direction.\n\n"
     )

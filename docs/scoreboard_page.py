@@ -28,7 +28,7 @@ from traincast.accuracy.scoreboard import (
     perlmutter,
 )
 from traincast.accuracy.scores import INDEPENDENT, Summary, source_of
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
 
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
 WORK = (0.0, 3e10, 3e11, 3e12, float("inf"))  # size bands of products [FLOP]

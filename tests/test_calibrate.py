@@ -19,8 +19,8 @@ from traincast.accuracy.measurements import read
 from traincast.accuracy.parameters import Parameter, Setting, touching_stack
 from traincast.accuracy.recorded import Found, load, put, text_of, write_catalogue
 from traincast.cli import main
+from traincast.core.errors import InputError
 from traincast.documents import catalogue
-from traincast.errors import InputError
 from traincast.load import figures
 from traincast.mistakes import check
 from traincast.schema.systems import system_file

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 import traincast as tc
 from test_trace import estimates
 from traincast import chrome
-from traincast.errors import InputError
-from traincast.plan import Plan
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.accuracy.microbenchmarks import BANDS, check_collectives, rows
-from traincast.assumptions import CALIBRATED, PAPER
-from traincast.errors import InputError
-from traincast.hardware import Tier
+from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.core.errors import InputError
+from traincast.core.system import Tier
 from traincast.times.collectives import Line, collective, line
 from traincast.times.overlap import layer_by_layer
 from traincast.times.placement import Group

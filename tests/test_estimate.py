@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED
-from traincast.choices import STRATEGIES
-from traincast.columns import COLUMNS, KNOBS
-from traincast.errors import InputError
-from traincast.plan import AXES
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.errors import InputError
+from traincast.core.plan import AXES
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import COLUMNS, KNOBS
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.plan import Plans
 from traincast.costs import Seconds, TimedOperation, overlapped
 from traincast.operations.base import Operation, Pass
 from traincast.operations.layers import layer
-from traincast.plan import Plans
 
 IDLE = Operation("idle", Pass((), 0.0), Pass((), 0.0))
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from traincast.choices import ALLOWED
+from traincast.core.plan_choices import ALLOWED
 from traincast.explorer.app import ASKED, application
 from traincast.explorer.pool import Pool
 from traincast.explorer.state import FIELDS, LOCKS, State

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.blocks import Experts, Latent, Local
+from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.flops import CONVENTIONS, RECOMPUTE, forward_flops, hardware_flops_per_token, model_flops_per_token
 
 

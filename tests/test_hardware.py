@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.columns import COLUMNS
+from traincast.core.quantities import COLUMNS
 from traincast.study import define, fields_of
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.plan import Plans
 from traincast.flops import forward_flops
 from traincast.operations.layers import layer, parts
-from traincast.plan import Plans
 from traincast.stages import devices
 
 EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.blocks import Experts, Latent, Local
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.load import figures, load_model, load_system, model_names, system_names
-from traincast.model import Model
 
 MODEL = {"name": "tiny", "source": "by hand", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 ACCELERATOR = {

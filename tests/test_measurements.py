@@ -10,6 +10,7 @@ import traincast as tc
 from traincast.accuracy.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
 from traincast.accuracy.measurements.cells import Cells
 from traincast.accuracy.measurements.layouts import layout, written_out
+from traincast.core.plan_choices import chunks as layers_of_chunks
 from traincast.stacks import stack_names
 
 TABLE = rows()
@@ -194,7 +195,7 @@ def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
 )
 def test_stages_as_the_run_had_them(layers, chunks, notes, stack, lengths):
     found = layout(Cells({"notes": notes}), layers, chunks, stack)
-    assert list(tc.choices.chunks(found)) == lengths
+    assert list(layers_of_chunks(found)) == lengths
 
 
 def test_layouts_in_letters():

@@ -12,6 +12,7 @@ import pytest
 import traincast as tc
 from traincast.accuracy.logs import read as read_table
 from traincast.cli import main
+from traincast.core.output_files import check_output
 from traincast.measuring import figures, machine_file, network, predicted, ranks, told
 from traincast.measuring.budget import SHARES, VISITS, Budget
 from traincast.measuring.kept import Kept
@@ -20,7 +21,6 @@ from traincast.measuring.rows import Row, tables_beside, write_tables
 from traincast.measuring.searched import nearest
 from traincast.measuring.tasks import FAMILIES, Task, tasks
 from traincast.measuring.timing import counts
-from traincast.written import check_output
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,

@@ -9,12 +9,12 @@ import pytest
 import traincast as tc
 from html_pages import Page as Reader
 from html_pages import read
+from traincast.core.units import seconds
 from traincast.pages import estimates, searches
 from traincast.pages.cards import CARDS
 from traincast.pages.markup import Html, element, joined, linked
 from traincast.pages.page import Page, write
 from traincast.pages.parts import Section, table
-from traincast.units import seconds
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.plan import Plans
 from traincast.costs import PartCosts
 from traincast.operations.layers import layer
 from traincast.overheads import data_parallel
-from traincast.plan import Plans
 from traincast.stages import Stages, with_load
 
 LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED, PAPER
-from traincast.hardware import Tier
-from traincast.plan import Plans
+from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.core.plan import Plans
+from traincast.core.system import Tier
 from traincast.times.collectives import collective
 from traincast.times.placement import ORDERS, Group, group
 from traincast.times.protocols import distinct

@@ -11,12 +11,12 @@ from matplotlib.text import Annotation
 
 import traincast as tc
 from traincast import paper, plots
-from traincast.columns import COLUMNS
+from traincast.core.quantities import COLUMNS
+from traincast.core.units import GIB
 from traincast.executors import run
 from traincast.fills import placements
 from traincast.plots import style
 from traincast.study import define
-from traincast.units import GIB
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)

@@ -15,8 +15,8 @@ from traincast.accuracy.evidence import bundled_runs, group_of
 from traincast.accuracy.parameters import Parameter
 from traincast.accuracy.recorded import Found
 from traincast.accuracy.validate import validate
-from traincast.assumptions import CALIBRATED
-from traincast.errors import InputError
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.errors import InputError
 
 ROOT = Path(__file__).parents[1]
 BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'

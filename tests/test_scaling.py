@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast import zero
-from traincast.assumptions import CALIBRATED, PAPER
+from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.choices import STRATEGIES
-from traincast.columns import CHOICES, COLUMNS, KNOBS
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
 from traincast.evaluation import OUT_OF_MEMORY
 from traincast.frameworks import FRAMEWORKS, Batch
 from traincast.rules import reasons

@@ -2,7 +2,7 @@
 
 import pytest
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.times.orders import Action
 from traincast.times.simulation import run, simulate
 

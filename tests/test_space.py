@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traincast.choices import STRATEGIES
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import STRATEGIES
 from traincast.fills import divisors, factorizations, panels, placements
 from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.rules import reasons
 from traincast.space import (
     NO_PLACEMENT,

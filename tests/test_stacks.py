@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED, Assumptions
+from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.estimate import check_assumptions
 from traincast.frameworks import FRAMEWORKS
 from traincast.load import figures

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.plan import Plans
+from traincast.core.plan import Plans
 from traincast.stages import devices, end_layers, split, stages, telling_devices, with_load
 from traincast.times.pipelines import SCHEDULES
 

@@ -6,7 +6,7 @@ from matplotlib.collections import PolyCollection
 
 import traincast as tc
 from traincast import plots
-from traincast.plan import Plan
+from traincast.core.plan import Plan
 
 
 def traced(gbs, system="dgx-h100", assumptions=None, **knobs):

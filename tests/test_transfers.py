@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import CALIBRATED, PAPER
-from traincast.plan import Plans
+from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.core.plan import Plans
 from traincast.times.placement import Group
 from traincast.times.transfers import of_slowest, passed_on, transfer
 

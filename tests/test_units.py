@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, in_si, parse, rate, seconds
+from traincast.core.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, in_si, parse, rate, seconds
 
 
 @pytest.mark.parametrize(

@@ -11,26 +11,26 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from traincast.version import __version__ as __version__
+from traincast.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration, calibrate
     from traincast.accuracy.validate import validate
-    from traincast.assumptions import Assumptions
-    from traincast.errors import InputError, NothingFits, TraincastError
+    from traincast.core.assumptions import Assumptions
+    from traincast.core.errors import InputError, NothingFits, TraincastError
+    from traincast.core.model import Model
+    from traincast.core.plan import Plan, Plans
+    from traincast.core.system import Accelerator, System, Tier
     from traincast.estimate import Estimate, estimate
     from traincast.executors import study
     from traincast.flops import hardware_flops_per_token, model_flops_per_token
-    from traincast.hardware import Accelerator, System, Tier
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.load import load_model, load_system, model_names, system_names
     from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
-    from traincast.model import Model
     from traincast.pages import write_html
-    from traincast.plan import Plan, Plans
     from traincast.reproduce import reproduce
     from traincast.results import Results
     from traincast.scaling import scaling
@@ -86,20 +86,20 @@ __all__ = [
 
 
 _HOME = {
-    "assumptions": ["Assumptions"],
+    "core.assumptions": ["Assumptions"],
     "accuracy.calibrate": ["Calibration", "calibrate"],
-    "errors": ["InputError", "NothingFits", "TraincastError"],
+    "core.errors": ["InputError", "NothingFits", "TraincastError"],
     "estimate": ["Estimate", "estimate"],
     "flops": ["hardware_flops_per_token", "model_flops_per_token"],
-    "hardware": ["Accelerator", "System", "Tier"],
+    "core.system": ["Accelerator", "System", "Tier"],
     "launch.check": ["Checked", "check"],
     "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "load": ["load_model", "load_system", "model_names", "system_names"],
     "measuring.measure": ["MeasuredMachine", "measure"],
     "metrics": ["Metrics", "metrics"],
-    "model": ["Model"],
-    "plan": ["Plan", "Plans"],
+    "core.model": ["Model"],
+    "core.plan": ["Plan", "Plans"],
     "executors": ["study"],
     "reproduce": ["reproduce"],
     "pages": ["write_html"],

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.choices import STRATEGIES
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import AXES, Plan
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.units import gib, seconds, signed
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.frameworks import lean
-from traincast.model import Model
-from traincast.plan import AXES, Plan
-from traincast.units import gib, seconds
 
 FELT: Final = 5e-4  # share of the step time below which a change is none
 CHANGES: Final = 4  # changes of a plan that are told
@@ -179,13 +179,3 @@ def label(component: str) -> str:
         "bubble": "pipeline bubble",
     }
     return names.get(component, component)
-
-
-def percent(share: float) -> str:
-    """A share for a sentence."""
-    return f"{100 * share:.1f}%"
-
-
-def signed(share: float) -> str:
-    """A relative change for a sentence."""
-    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from traincast.choices import words
-from traincast.errors import InputError, not_a, unknown
+from traincast.core.errors import InputError, not_a, unknown
+from traincast.core.model import Model
+from traincast.core.plan import Plan, Plans
+from traincast.core.plan_choices import words
+from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.estimate import Estimate
 from traincast.flops import CONVENTIONS
 from traincast.metrics import metrics
-from traincast.model import Model
-from traincast.plan import Plan, Plans
-from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS
 
 STATES: Final = ("weights", "gradients", "optimizer")  # components of memory that are kept for every parameter
 BEKMAN: Final = "bekman"  # the convention of the formula of thumb

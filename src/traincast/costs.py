@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.choices import words
-from traincast.columns import Column
-from traincast.hardware import System
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import words
+from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.operations.base import Collective, Gemm, Operation, Pass, total
-from traincast.plan import Plans
 from traincast.stages import Counts
 from traincast.times.collectives import collective, line, several
 from traincast.times.overlap import excess, panelled

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.columns import Column, Floats
+from traincast.core.quantities import Column, Floats
 
 SUSTAINED: Final = 0.8  # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook)
 RESOURCES: Final = ("FLOP", "memory", "network")

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

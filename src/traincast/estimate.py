@@ -9,26 +9,26 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import CALIBRATED, PAPER, Assumptions
-from traincast.columns import INTERVALS, Column, plain
+from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
+from traincast.core.errors import InputError, Mistakes, not_a, not_whole
+from traincast.core.model import Model
+from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import INTERVALS, Column, plain
+from traincast.core.system import System
+from traincast.core.units import GIB
 from traincast.costs import Seconds, Timed, cost_part, time_part
-from traincast.errors import InputError, Mistakes, not_a, not_whole
 from traincast.fills import placements
 from traincast.frameworks import default_framework
-from traincast.hardware import System
 from traincast.load import as_model, as_system
 from traincast.memory import Footprint, devices_memory, memory
-from traincast.model import Model
 from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
-from traincast.plan import Plan, Plans
 from traincast.rules import require
 from traincast.shown import Shown
 from traincast.stacks import on, resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.uncertainty import Case, fits_probability, interval, outside
-from traincast.units import GIB
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Floats, Ints
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import Floats, Ints
+from traincast.core.system import System
 from traincast.costs import Costs, cost_part, time_part
-from traincast.hardware import System
-from traincast.model import Model
-from traincast.plan import Plan, Plans
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
 from traincast.stacks import on

@@ -20,13 +20,13 @@ from typing import Any, Final
 
 import polars as pl
 
-from traincast.assumptions import Assumptions
-from traincast.errors import InputError
-from traincast.hardware import System
-from traincast.model import Model
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.output_files import beside, check_output
+from traincast.core.system import System
 from traincast.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
 from traincast.study import Chunk, Study, define
-from traincast.written import beside, check_output
 
 MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
     "MALLOC_TRIM_THRESHOLD_": 1 << 30,

@@ -7,19 +7,19 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from traincast.advice import against, compare, label, percent, short_of, signed, slower
-from traincast.choices import STRATEGIES
-from traincast.columns import Column
+from traincast.advice import against, compare, label, short_of, slower
+from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import Column
+from traincast.core.system import System
+from traincast.core.units import gib, many, percent, signed
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
 from traincast.fills import divisors
 from traincast.frameworks import Framework
-from traincast.hardware import System
 from traincast.held_knobs import HeldKnob, held_knobs
-from traincast.plan import AXES, Plan, Plans
 from traincast.rules import rules
 from traincast.space import Space, enumerate_space
-from traincast.units import gib, many
 from traincast.workload import layout_memory
 
 Name = TypeVar("Name")

@@ -7,10 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from traincast.choices import STRATEGIES
-from traincast.columns import Bools, Floats, Ints
+from traincast.core.plan import Plan, Plans
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import Bools, Floats, Ints
 from traincast.frameworks import Batch
-from traincast.plan import Plan, Plans
 from traincast.times.placement import ORDERS
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)

@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from traincast.blocks import Kind
-from traincast.errors import unknown
-from traincast.model import Model
+from traincast.core.errors import unknown
+from traincast.core.model import Model
+from traincast.core.model_blocks import Kind
 
 
 @dataclass(frozen=True)

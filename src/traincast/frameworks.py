@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
-from traincast.assumptions import Assumptions
-from traincast.choices import STRATEGIES, not_allowed
-from traincast.columns import CHOICES, KNOBS
-from traincast.errors import InputError, not_whole, unknown
-from traincast.model import Model
-from traincast.plan import Plans
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError, not_whole, unknown
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import STRATEGIES, not_allowed
+from traincast.core.quantities import CHOICES, KNOBS
 from traincast.refusals import refused
 from traincast.rules import Rule
 

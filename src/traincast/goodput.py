@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.columns import Column, plain
-from traincast.recipes import Optimizer, Precision
+from traincast.core.precision import Optimizer, Precision
+from traincast.core.quantities import Column, plain
 
 HALF: Final = 2.0  # a 16-bit number [byte]
 

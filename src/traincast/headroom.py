@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from traincast.anatomy import one_plan
-from traincast.columns import Floats
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.quantities import Floats
 from traincast.estimate import Estimate, estimated
-from traincast.plan import Plan
 from traincast.rules import check
 
 MICRO: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's

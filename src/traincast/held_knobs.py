@@ -4,15 +4,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.plan import AXES, Plan
+from traincast.core.precision import PRECISIONS
+from traincast.core.system import System
+from traincast.core.units import GIB
 from traincast.estimate import Answer, estimate
 from traincast.fills import divisors
 from traincast.frameworks import Framework
-from traincast.hardware import System
-from traincast.plan import AXES, Plan
-from traincast.recipes import PRECISIONS
 from traincast.refusals import refused
-from traincast.units import GIB
 
 
 @dataclass(frozen=True)

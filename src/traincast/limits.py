@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import Column, Floats
+from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.quantities import Column, Floats
+from traincast.core.system import Accelerator, System
+from traincast.core.units import in_si
 from traincast.data_movement import RESOURCES, Clusters, Device, Work, best_shardings, binding, layer_seconds, spent
-from traincast.errors import InputError, Mistakes, not_whole
-from traincast.hardware import Accelerator, System
 from traincast.load import as_system, load_accelerator, load_system, systems_with
 from traincast.shown import Shown
-from traincast.units import in_si
 
 WIDTH: Final = 2.0  # a word of 16 bits [byte]
 LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example

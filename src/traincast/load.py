@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast import huggingface
+from traincast.core.errors import InputError, not_a, not_whole, unknown
+from traincast.core.model import Model
+from traincast.core.system import Accelerator, Software, System, Tier
 from traincast.documents import catalogue, known, listed, read
-from traincast.errors import InputError, not_a, not_whole, unknown
-from traincast.hardware import Accelerator, Software, System, Tier
-from traincast.model import Model
 from traincast.stacks import stack_file, stack_names
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.choices import words
-from traincast.columns import Column
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import words
+from traincast.core.quantities import Column
 from traincast.operations.base import Operation, total
-from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES

@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import Column, plain
-from traincast.errors import InputError, not_a, unknown
+from traincast.core.errors import InputError, not_a, unknown
+from traincast.core.plan import Plan, Plans
+from traincast.core.precision import OPTIMIZERS, PRECISIONS
+from traincast.core.quantities import Column, plain
 from traincast.estimate import Estimate
 from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
 from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
 from traincast.peak_check import require_below_peak
-from traincast.plan import Plan, Plans
-from traincast.recipes import OPTIMIZERS, PRECISIONS
 from traincast.shown import Shown
 
 Formula = Callable[..., Column]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.schema.entries import Entry, File, Misplaced, Part
 from traincast.schema.systems import MOST_TIERS
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.choices import words
-from traincast.columns import Column
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import words
+from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.costs import Costs, sum_of
-from traincast.hardware import System
 from traincast.operations.base import Axis, CollectiveKind, total
-from traincast.plan import Plans
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Curve, line, several
 from traincast.times.overlap import excess, largest, layer_by_layer

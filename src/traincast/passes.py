@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from traincast.assumptions import Assumptions
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plan, Plans
 from traincast.costs import Costs, Seconds, Timed, cost_part, sum_of
 from traincast.estimate import Estimate, ready
 from traincast.overheads import beside
-from traincast.plan import Plan, Plans
 from traincast.stages import Counts, Device, contents, devices, every_device
 from traincast.step import links
 from traincast.times.orders import Kind, device_of

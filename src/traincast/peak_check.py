@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import Column
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.precision import PRECISIONS, Rate
+from traincast.core.quantities import Column
+from traincast.core.units import rate, seconds
 from traincast.estimate import Estimate
-from traincast.plan import Plan
-from traincast.recipes import PRECISIONS, Rate
-from traincast.units import rate, seconds
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
 NEAR: Final = 2.0  # a corrected time is likely within this factor of the predicted one

@@ -5,10 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from traincast.columns import Floats
+from traincast.core.plan import Plan
+from traincast.core.quantities import Floats
 from traincast.estimate import estimated
 from traincast.evaluation import Outcome, fastest_plans
-from traincast.plan import Plan
 from traincast.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, unlike
 
 MOST: Final = 256  # layouts looked at

@@ -11,16 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.advice import label, whole_memory
-from traincast.assumptions import PAPER
-from traincast.choices import STRATEGIES
-from traincast.columns import CHOICES, Column
+from traincast.core.assumptions import PAPER
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import CHOICES, Column
+from traincast.core.units import GIB, gib, many, rate, seconds, within
 from traincast.estimate import Estimate, usual_assumptions
 from traincast.explain import Explanation
 from traincast.metrics import Metrics
-from traincast.plan import Plan
 from traincast.reproduce import Reproduction
 from traincast.search import Found
-from traincast.units import GIB, gib, many, rate, seconds, within
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from traincast.accuracy.budget import budgets
 from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
+from traincast.core.units import quantity
 from traincast.report import heading, paragraphs, table_of
-from traincast.units import quantity
 
 FAR: Final = 0.3  # mean error that says that something else is wrong
 FEW: Final = 20  # rows left out that are told one by one

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from traincast.advice import against, percent, short_of, signed
+from traincast.advice import against, short_of
+from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.changes import Tried
 from traincast.launch.check import Checked
 from traincast.report import header, heading, paragraphs, print_breakdowns, table_of
-from traincast.units import gib, seconds
 
 SHOWN: Final = 5  # changes of one thing
 NAMED: Final = 8  # settings that are listed

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.core.units import many, rate, seconds
 from traincast.limits import COLLAPSES, EXCESS, HALVES, Limits
 from traincast.report import heading, paragraphs, table_of
-from traincast.units import many, rate, seconds
 
 RIGHT: Final = "right"
 SHARES: Final = ("FLOP", "memory", "network")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from traincast.core.units import many, seconds
 from traincast.report import heading, paragraphs, table_of
-from traincast.units import many, seconds
 
 if TYPE_CHECKING:
     from traincast.measuring.measure import MeasuredMachine

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.core.units import gib, many, rate, seconds
 from traincast.report import paragraphs, table_of
-from traincast.units import gib, many, rate, seconds
 
 if TYPE_CHECKING:
     from traincast.scaling import Asked, Scaling

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.core.units import quantity
 from traincast.report import paragraphs, table_of
 from traincast.report_accuracy import COLUMNS, summary_cells
-from traincast.units import quantity
 
 if TYPE_CHECKING:
     from traincast.accuracy.scores import Prediction, Summary

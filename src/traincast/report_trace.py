@@ -5,9 +5,9 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.advice import label
+from traincast.core.units import seconds
 from traincast.report import heading, paragraphs, table_of
 from traincast.trace import Trace
-from traincast.units import seconds
 
 
 def print_trace(found: Trace, out: Console) -> None:

@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from traincast.columns import COLUMNS
-from traincast.errors import InputError
-from traincast.hardware import System
-from traincast.model import Model
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.output_files import beside, check_output
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import System
+from traincast.core.version import __version__
 from traincast.shown import Shown
 from traincast.study import MACHINES, SIZES, Study, Table
-from traincast.version import __version__
-from traincast.written import beside, check_output
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")

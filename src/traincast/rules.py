@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.blocks import Experts
-from traincast.columns import Bools
-from traincast.errors import InputError
-from traincast.model import Model
-from traincast.plan import AXES, Plan, Plans
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.model_blocks import Experts
+from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.quantities import Bools
 from traincast.times.pipelines import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched

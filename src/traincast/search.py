@@ -13,18 +13,18 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from traincast.assumptions import CALIBRATED, Assumptions
-from traincast.choices import ALIASES, STRATEGIES
-from traincast.errors import InputError, Mistakes, not_a, not_whole, unknown
+from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.errors import InputError, Mistakes, not_a, not_whole, unknown
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import ALIASES, STRATEGIES
+from traincast.core.system import System
 from traincast.estimate import Answer, check_assumptions, check_gbs, check_size, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
 from traincast.frameworks import FRAMEWORKS, Batch, Framework, default_framework
 from traincast.frameworks import framework as known_framework
-from traincast.hardware import System
 from traincast.load import as_model, as_system, load_model
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.ranking import near_the_best
 from traincast.shown import Shown
 from traincast.space import enumerate_space

@@ -10,12 +10,12 @@ from math import gcd
 from typing import Any, Final
 
 from traincast.anatomy import one_plan
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
 from traincast.estimate import Estimate, estimate, estimated
 from traincast.flops import model_flops_per_token
-from traincast.model import Model
 from traincast.operations.base import Gemm, Pass
-from traincast.plan import Plan
 from traincast.times.kernels import tiled
 
 NEAR: Final = 0.08  # a better size is looked for this far around, relative to the size

@@ -30,13 +30,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.choices import STRATEGIES
-from traincast.columns import Bools, Ints
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import Bools, Ints
 from traincast.fills import Fills, divisors, every_fill, factorizations, options, seen
 from traincast.frameworks import Batch
-from traincast.model import Model
-from traincast.plan import Plans
 from traincast.rules import rules
 from traincast.stages import Stages, stages, with_load
 

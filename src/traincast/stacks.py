@@ -4,10 +4,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from traincast.assumptions import CALIBRATED, PRESETS, Assumptions
+from traincast.core.assumptions import CALIBRATED, PRESETS, Assumptions
+from traincast.core.errors import unknown
+from traincast.core.system import System
 from traincast.documents import catalogue, known
-from traincast.errors import unknown
-from traincast.hardware import System
 
 if TYPE_CHECKING:
     from traincast.schema.stacks import StackFile

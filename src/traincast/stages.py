@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.choices import chunks
-from traincast.columns import Column
-from traincast.errors import InputError
-from traincast.model import Model
-from traincast.plan import Plans
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import chunks
+from traincast.core.quantities import Column
 
 MOST_CHUNKS: Final = 1 << 20  # of one device; tells pairs of numbers apart by one
 ENDS: Final = ("embedding", "head", "tied", "mtp")

@@ -5,13 +5,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.costs import Costs, sum_of
-from traincast.hardware import System
 from traincast.operations.base import total
 from traincast.overheads import data_parallel, host, update
-from traincast.plan import Plans
 from traincast.stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
 from traincast.times.pipelines import SCHEDULES, Schedule

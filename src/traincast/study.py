@@ -13,19 +13,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.assumptions import CALIBRATED, Assumptions
-from traincast.columns import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
-from traincast.errors import InputError, unknown
+from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.errors import InputError, unknown
+from traincast.core.model import Model
+from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
+from traincast.core.system import System
+from traincast.core.units import in_si
 from traincast.estimate import estimate, usual_assumptions
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
 from traincast.frameworks import Batch
-from traincast.hardware import System
 from traincast.load import load_model, load_system
-from traincast.model import Model
 from traincast.search import check_arguments
 from traincast.space import enumerate_space
 from traincast.stacks import resolve
-from traincast.units import in_si
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import COLUMNS
+from traincast.core.errors import InputError
+from traincast.core.quantities import COLUMNS
+from traincast.core.units import EXAMPLES, parse
 from traincast.documents import read
-from traincast.errors import InputError
 from traincast.study import Study, define
-from traincast.units import EXAMPLES, parse
 
 MOST_VALUES: Final = 1_000_000  # of one field
 KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")

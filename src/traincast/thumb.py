@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.advice import percent, signed
 from traincast.anatomy import (
     STATES,
     PerParameter,
@@ -21,13 +20,13 @@ from traincast.anatomy import (
     recomputes_all,
     throughput,
 )
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.estimate import Estimate, estimate
 from traincast.flops import hardware_flops_per_token
 from traincast.headroom import NETWORK_SHARE, Batch, Network, batches, best_batch, network
 from traincast.shown import Shown
 from traincast.sizing import Dimension, Product, dimensions, wasteful
-from traincast.units import GIB, gib, rate
 
 BEKMAN: Final = "Bekman"
 MEGATRON: Final = "arXiv 2104.04473"

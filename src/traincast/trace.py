@@ -13,10 +13,10 @@ from itertools import accumulate
 from math import floor, log10
 from typing import Any, Final, NamedTuple
 
-from traincast.errors import InputError, not_a
+from traincast.core.errors import InputError, not_a
+from traincast.core.plan import Plan
 from traincast.estimate import Estimate
 from traincast.passes import Passes, passes
-from traincast.plan import Plan
 from traincast.times.orders import Kind
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.simulation import Pass, Timeline, simulate

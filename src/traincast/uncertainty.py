@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import CALIBRATED
-from traincast.columns import Bools, Column, Floats, plain
-from traincast.model import Model
-from traincast.plan import Plan
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.stacks import USUAL
 
 NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within

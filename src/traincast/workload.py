@@ -9,13 +9,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Floats, Ints
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.quantities import Floats, Ints
 from traincast.memory import Footprint, devices_memory
-from traincast.model import Model
 from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
-from traincast.plan import Plans
 from traincast.space import Shards, Space
 from traincast.stages import Stages
 

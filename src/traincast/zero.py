@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.hardware import System
+from traincast.core.assumptions import Assumptions
+from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.operations.base import CollectiveKind
 from traincast.times.collectives import line
 from traincast.times.placement import Group

@@ -6,8 +6,8 @@ import re
 import polars as pl
 
 from html_pages import read
-from traincast.units import gib, rate, seconds
-from traincast.version import __version__
+from traincast.core.units import gib, rate, seconds
+from traincast.core.version import __version__
 
 PLAN = "plan llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --strategy 1d --top 3"
 ESTIMATE = "estimate llama-3-8b --system dgx-h100 --tp 2 --pp 2 --dp 4 --gbs 64"

@@ -35,8 +35,8 @@ PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 DOCTESTS = [
     "traincast",
-    "traincast.plan",
-    "traincast.choices",
+    "traincast.core.plan",
+    "traincast.core.plan_choices",
     "traincast.refusals",
     "traincast.flops",
     "traincast.estimate",

@@ -9,11 +9,11 @@ from functools import cache
 import pytest
 
 import traincast as tc
-from traincast.assumptions import PRESETS
+from traincast.core.assumptions import PRESETS
+from traincast.core.model import Model
+from traincast.core.plan import Plans
 from traincast.costs import time_part
-from traincast.model import Model
 from traincast.operations.layers import layer
-from traincast.plan import Plans
 from traincast.reproduce import reproduce
 
 OPERATION = {

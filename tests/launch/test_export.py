@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import models, plans
 
 import traincast as tc
-from traincast.errors import Mistakes
+from traincast.core.errors import Mistakes
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.facts import facts
 from traincast.launch.formats import launched

@@ -15,7 +15,7 @@ import traincast as tc
 from traincast.accuracy.measurements import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.cli import main
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.estimate import estimate
 from traincast.load import load_system
 from traincast.measuring import judge

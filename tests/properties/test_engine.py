@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.assumptions import PAPER, PRESETS
-from traincast.choices import STRATEGIES
+from traincast.core.assumptions import PAPER, PRESETS
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import STRATEGIES
 from traincast.costs import time_part
 from traincast.evaluation import evaluate, rank
 from traincast.frameworks import Batch
 from traincast.memory import Footprint
 from traincast.operations.layers import layer
-from traincast.plan import Plans
 from traincast.space import enumerate_space
 from traincast.times.collectives import collective
 from traincast.times.placement import Group

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.core.plan import Plans
 from traincast.evaluation import rank
-from traincast.plan import Plans
 from traincast.rules import check
 
 MODELS = {name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.times.pipelines import SCHEDULES
 from traincast.times.simulation import simulate
 

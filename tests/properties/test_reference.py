@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from traincast.assumptions import PRESETS, with_errata
-from traincast.choices import STRATEGIES
+from traincast.core.assumptions import PRESETS, with_errata
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.system import Accelerator, System, Tier
 from traincast.costs import cost_part, time_part
 from traincast.estimate import Estimate
-from traincast.hardware import Accelerator, System, Tier
 from traincast.memory import Footprint, memory
-from traincast.model import Model
 from traincast.operations.layers import layer
-from traincast.plan import Plans
 from traincast.stages import stages
 from traincast.step import step
 from traincast.times.collectives import collective

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from traincast.accuracy.measurements import Run
-from traincast.assumptions import Assumptions
-from traincast.columns import Floats, Ints
-from traincast.errors import InputError
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import Floats, Ints
+from traincast.core.system import System
 from traincast.estimate import Estimate, counts, estimate, estimated
 from traincast.fills import placements
-from traincast.hardware import System
-from traincast.model import Model
-from traincast.plan import Plan, Plans
 from traincast.rules import check
 from traincast.stacks import on
 

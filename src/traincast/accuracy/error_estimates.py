@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from traincast.accuracy.residuals import PARTS, Residuals
-from traincast.columns import Bools, Floats, Ints
+from traincast.core.quantities import Bools, Floats, Ints
 from traincast.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
 
 TAIL: Final = 4.0  # degrees of freedom of Student's t

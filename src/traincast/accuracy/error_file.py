@@ -11,7 +11,7 @@ import numpy as np
 from traincast.accuracy.error_estimates import ASSUMED, estimate_errors
 from traincast.accuracy.recorded import write_system
 from traincast.accuracy.residuals import PARTS, Residuals, gather
-from traincast.columns import Bools
+from traincast.core.quantities import Bools
 from traincast.uncertainty import Errors, Span
 
 

@@ -13,8 +13,8 @@ from traincast.accuracy.fitting import Data
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
 from traincast.accuracy.scores import INDEPENDENT, source_of
-from traincast.columns import Floats
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.quantities import Floats
 
 ALIKE: Final = -0.35  # a group of n rows, which err alike, counts as n^0.65
 NOISE: Final = {"dense": 0.04, "moe": 0.10}  # relative error expected of a row

@@ -10,7 +10,7 @@ from traincast.accuracy.evidence import Evidence, MeasuredRuns, Together, bundle
 from traincast.accuracy.fitting import NINETY, Solution, left_out, solve
 from traincast.accuracy.measurements import Run
 from traincast.accuracy.parameters import Parameter
-from traincast.columns import Floats
+from traincast.core.quantities import Floats
 
 
 @dataclass(frozen=True, eq=False)

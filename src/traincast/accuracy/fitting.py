@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from traincast.columns import Bools, Floats
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.quantities import Bools, Floats
 
 NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 DETERMINED: Final = 0.8  # largest standard deviation after a fit, relative to that before, of what data determine

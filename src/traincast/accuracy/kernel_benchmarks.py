@@ -11,14 +11,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from traincast.assumptions import CALIBRATED, Assumptions
-from traincast.columns import Column, Floats
-from traincast.errors import InputError
-from traincast.hardware import Accelerator
+from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.errors import InputError
+from traincast.core.precision import PRECISIONS, Precision
+from traincast.core.quantities import Column, Floats
+from traincast.core.system import Accelerator
 from traincast.load import load_accelerator
 from traincast.operations.attention import Heads, flash
 from traincast.operations.base import Gemm, Layout, Pass
-from traincast.recipes import PRECISIONS, Precision
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]

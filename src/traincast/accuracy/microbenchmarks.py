@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.errors import InputError
-from traincast.hardware import System
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.system import System
 from traincast.load import load_system
 from traincast.operations.base import CollectiveKind
 from traincast.stacks import resolve

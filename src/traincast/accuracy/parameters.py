@@ -7,10 +7,10 @@ from functools import cache, cached_property
 from math import exp, log
 from typing import Any, Final, Literal, TypeAlias
 
-from traincast.assumptions import Assumptions
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.system import Accelerator, System, Tier
 from traincast.documents import catalogue, known
-from traincast.errors import InputError
-from traincast.hardware import Accelerator, System, Tier
 from traincast.stacks import USUAL, on, resolve, stack_file
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]

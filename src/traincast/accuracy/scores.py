@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import Floats
+from traincast.core.quantities import Floats
 
 MANY: Final = 2  # plans that make a group worth ranking, at least so many and one more
 FIRST: Final = 3  # plans ranked first, of which the best is tried

@@ -11,16 +11,16 @@ import numpy as np
 from traincast.accuracy.batches import Batch, batches
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
-from traincast.assumptions import CALIBRATED, Assumptions
-from traincast.columns import Column, Floats
-from traincast.errors import InputError
+from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.errors import InputError
+from traincast.core.quantities import Column, Floats
+from traincast.core.units import seconds as rounded
 from traincast.estimate import Estimate
 from traincast.flops import model_flops_per_token
 from traincast.memory import LEFT_OUT, reported
 from traincast.metrics import utilisation
 from traincast.shown import Shown
 from traincast.stacks import resolve
-from traincast.units import seconds as rounded
 
 __all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
 ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")

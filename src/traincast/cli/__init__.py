@@ -14,7 +14,7 @@ from traincast.cli import accuracy, advice, launches, limits, measure, plans, re
 from traincast.cli.common import app, begin_reply, fail
 from traincast.cli.manual import arrange
 from traincast.cli.messages import mistakes_of
-from traincast.errors import InputError, TraincastError
+from traincast.core.errors import InputError, TraincastError
 
 __all__ = [
     "accuracy",

@@ -20,7 +20,7 @@ from traincast.cli.common import (
     write_html,
 )
 from traincast.cli.completion import names_of_assumptions, names_of_systems
-from traincast.errors import InputError, Mistakes
+from traincast.core.errors import InputError, Mistakes
 
 
 @app.command
@@ -49,7 +49,7 @@ def validate(
     Example: traincast validate --output parity.svg
     """
     from traincast.accuracy.validate import validate
-    from traincast.written import check_output
+    from traincast.core.output_files import check_output
 
     mistakes = Mistakes("validate")
     mistakes.of(check_html, html, force)
@@ -113,7 +113,7 @@ def calibrate(
     """
     from traincast.accuracy.calibrate import fitted_to
     from traincast.accuracy.collected import read
-    from traincast.written import check_output
+    from traincast.core.output_files import check_output
 
     mistakes = Mistakes("calibrate")
     mistakes.of(check_output, output, force, (".yaml", ".yml"))

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, print_json
 from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
-from traincast.plan import Plan
+from traincast.core.plan import Plan
 
 
 @app.command

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 from cyclopts import App, Group, Parameter, Token, convert
 
 from traincast.cli.completion import names_of_choices
-from traincast.errors import InputError
-from traincast.version import __version__
+from traincast.core.errors import InputError
+from traincast.core.version import __version__
 
 if TYPE_CHECKING:
     from traincast.pages.page import Page
@@ -85,8 +85,8 @@ def begin_reply(arguments: Sequence[str]) -> None:
 def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
     if html is not None:
+        from traincast.core.output_files import check_output
         from traincast.pages.drawings import require_figures
-        from traincast.written import check_output
 
         check_output(html, force, (".html",))
         require_figures()

@@ -21,8 +21,8 @@ from traincast.cli.question import (
     estimated,
     require_fit,
 )
-from traincast.errors import Mistakes, NothingFits, unknown
-from traincast.plan import Plan
+from traincast.core.errors import Mistakes, NothingFits, unknown
+from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate
@@ -57,10 +57,10 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
+    from traincast.core.output_files import beside, check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
     from traincast.report import title
-    from traincast.written import beside, check_output
 
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)

@@ -8,9 +8,9 @@ from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Json, app, print_json
 from traincast.cli.completion import names_of_accelerators, names_of_systems
-from traincast.errors import InputError, Mistakes, not_whole
-from traincast.units import counted
-from traincast.written import check_folder
+from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.output_files import check_folder
+from traincast.core.units import counted
 
 if TYPE_CHECKING:
     from traincast.limits import Limits

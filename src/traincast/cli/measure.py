@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Force, Json, app, print_json, progress
 from traincast.cli.measure_step import judge_steps
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 
 @app.command

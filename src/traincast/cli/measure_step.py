@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from traincast.cli.common import print_json, progress
-from traincast.errors import InputError, Mistakes
+from traincast.core.errors import InputError, Mistakes
 
 
 def judge_steps(

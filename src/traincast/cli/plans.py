@@ -36,8 +36,8 @@ from traincast.cli.question import (
     estimated,
     require_fit,
 )
-from traincast.errors import Mistakes, NothingFits
-from traincast.plan import Plan
+from traincast.core.errors import Mistakes, NothingFits
+from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate

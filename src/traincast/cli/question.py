@@ -7,16 +7,16 @@ from cyclopts import Parameter
 
 from traincast.cli.common import KNOBS, QUESTION, warn
 from traincast.cli.completion import names_of_assumptions, names_of_models, names_of_systems
-from traincast.errors import InputError, Mistakes, NothingFits
+from traincast.core.errors import InputError, Mistakes, NothingFits
+from traincast.core.plan import Plan
+from traincast.core.units import counted
 from traincast.frameworks import SEARCHED
-from traincast.plan import Plan
-from traincast.units import counted
 
 if TYPE_CHECKING:
+    from traincast.core.model import Model
+    from traincast.core.system import System
     from traincast.estimate import Estimate
-    from traincast.hardware import System
     from traincast.metrics import Metrics
-    from traincast.model import Model
     from traincast.search import Found
 
 ModelName = Annotated[

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Json, app, fail, print_json, progress
 from traincast.cli.completion import names_of_entries, names_of_outputs
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 
 @app.command
@@ -23,10 +23,10 @@ def catalog(
 
     Example: traincast catalog h200-nvs8
     """
+    from traincast.core.units import quantity
     from traincast.load import accelerator_names, figures, model_names, system_names
     from traincast.report import console, print_figures, print_names
     from traincast.stacks import stack_names
-    from traincast.units import quantity
 
     out = console()
     if name is None:
@@ -62,8 +62,8 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
+    from traincast.core.output_files import check_folder
     from traincast.reproduce import PAPER_ID, reproduce
-    from traincast.written import check_folder
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])

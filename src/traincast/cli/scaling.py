@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from traincast.cli.common import QUESTION, Json, app, print_json
 from traincast.cli.question import Assumed, ModelName, SystemName
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.zero import KERNELS, TRANSFORMER
 
 

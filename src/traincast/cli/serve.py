@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.cli.common import Json, app, outlive_closed_pipes, print_json
-from traincast.errors import TraincastError
+from traincast.core.errors import TraincastError
 
 
 @app.command

@@ -23,7 +23,7 @@ from traincast.cli.common import (
     tell_failure,
     write_html,
 )
-from traincast.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import InputError, Mistakes, not_whole
 
 if TYPE_CHECKING:
     from traincast.study import Study
@@ -102,10 +102,10 @@ def plot(
 
     Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
     """
+    from traincast.core.output_files import check_output
     from traincast.plots import save
     from traincast.plots.files import OF_A_PLAN, draw_plan, draw_study
     from traincast.plots.style import ENDINGS
-    from traincast.written import check_output
 
     check_output(output, force, ENDINGS)
     if kind in OF_A_PLAN:
@@ -134,9 +134,9 @@ def merge(
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
     from traincast import executors
+    from traincast.core.output_files import check_output
     from traincast.results import FORMATS
     from traincast.studyfile import load_study
-    from traincast.written import check_output
 
     mistakes = Mistakes("merge")
     known = mistakes.of(load_study, file)

@@ -8,8 +8,8 @@ from cyclopts import Parameter
 
 from traincast.cli.common import OUTPUT, Force, Json, app, print_json
 from traincast.cli.question import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, warn_of_misfit
-from traincast.errors import InputError, Mistakes
-from traincast.plan import Plan
+from traincast.core.errors import InputError, Mistakes
+from traincast.core.plan import Plan
 
 
 @app.command
@@ -37,8 +37,8 @@ def trace(
     Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
     """
     from traincast import chrome
+    from traincast.core.output_files import check_output
     from traincast.trace import trace
-    from traincast.written import check_output
 
     mistakes = Mistakes("trace")
     if output is not None:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from traincast.errors import InputError, close_to, is_whole, not_a
+from traincast.core.errors import InputError, close_to, is_whole, not_a
+from traincast.core.plan import Plan
 from traincast.estimate import Answer, Estimate, estimate
 from traincast.explorer.copies import KNOBS, copies, knobs_of
 from traincast.explorer.known import brief, catalog, model_info, model_told, system_info
@@ -14,7 +15,6 @@ from traincast.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.explorer.points import front, sample
 from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
-from traincast.plan import Plan
 from traincast.search import Found
 from traincast.trace import trace
 

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.explorer.files import Body, static_files
 from traincast.explorer.guard import Guard
 from traincast.explorer.pool import Answered, Busy, Pool

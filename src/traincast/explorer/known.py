@@ -3,21 +3,21 @@
 from typing import Any, Final
 
 from traincast.advice import label
-from traincast.assumptions import CALIBRATED, PRESETS
-from traincast.choices import STRATEGIES
-from traincast.columns import COLUMNS
+from traincast.core.assumptions import CALIBRATED, PRESETS
+from traincast.core.model import Model
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import System
+from traincast.core.version import __version__
 from traincast.estimate import usual_batch
 from traincast.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.explorer.state import PASTED, State, catalogue_system, entries, lockable, model_of
 from traincast.flops import CONVENTIONS
 from traincast.frameworks import FRAMEWORKS
-from traincast.hardware import System
 from traincast.load import model_names, system_names
-from traincast.model import Model
 from traincast.schema.entries import Count, Entry, Share
 from traincast.search import OBJECTIVES
 from traincast.stacks import stack_names
-from traincast.version import __version__
 
 REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 LARGEST_DOMAIN: Final = 1024

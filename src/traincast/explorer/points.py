@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import CHOICES, Ints
+from traincast.core.plan import Plan
+from traincast.core.quantities import CHOICES, Ints
 from traincast.evaluation import fastest_plans
 from traincast.explorer.limits import MOST_POINTS
-from traincast.plan import Plan
 from traincast.search import Found
 
 USUAL: Final = Plan()

@@ -7,7 +7,7 @@ from typing import Final
 
 import uvicorn
 
-from traincast.errors import InputError, not_a
+from traincast.core.errors import InputError, not_a
 from traincast.explorer.app import application
 
 BACKLOG: Final = 512  # connections that the system may hold for us

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import ValidationError
 
-from traincast.choices import ALLOWED
-from traincast.columns import CHOICES, COLUMNS
-from traincast.errors import InputError, Mistakes, close_to, is_whole, not_a
+from traincast.core.errors import InputError, Mistakes, close_to, is_whole, not_a
+from traincast.core.model import Model
+from traincast.core.plan_choices import ALLOWED
+from traincast.core.quantities import CHOICES, COLUMNS
+from traincast.core.system import System
+from traincast.core.units import counted
 from traincast.estimate import check_gbs, usual_batch
 from traincast.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 from traincast.frameworks import SEARCHED
-from traincast.hardware import System
 from traincast.load import known_model, known_system, read_model
 from traincast.metrics import check_given
-from traincast.model import Model
 from traincast.schema.entries import Entry, Part, Quantity
 from traincast.schema.systems import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.search import Question, ask
 from traincast.study import varied
-from traincast.units import counted
 
 if TYPE_CHECKING:
     from traincast.estimate import Estimate

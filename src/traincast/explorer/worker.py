@@ -44,7 +44,7 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
     text : str
         The request as JSON.
     """
-    from traincast.errors import TraincastError
+    from traincast.core.errors import TraincastError
     from traincast.explorer.answers import ANSWERS
 
     try:

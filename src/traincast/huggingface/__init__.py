@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.huggingface.config import Config
 from traincast.huggingface.families import FAMILIES
 

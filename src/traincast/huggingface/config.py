@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traincast.errors import WHOLE, is_whole
+from traincast.core.errors import WHOLE, is_whole
 
 NULLABLE: Final = frozenset(  # beside those whose default is null
     {"attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank", "sliding_window"}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.frameworks import Framework
 from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Final
 
-from traincast.choices import chunks
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import chunks
 from traincast.estimate import Estimate, estimate
 from traincast.frameworks import Framework
 from traincast.launch.facts import PLACED, Facts, facts
 from traincast.launch.formats import Format, flat, not_expressed
 from traincast.launch.table import Settings
-from traincast.model import Model
-from traincast.plan import Plan
 
 DEGREES: Final = ("tp", "pp", "cp", "ep", "dp", "mbs", "vp")
 PAIRED: Final = 14  # changes that are tried in pairs

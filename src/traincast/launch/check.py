@@ -6,20 +6,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.assumptions import Assumptions
-from traincast.errors import InputError, Mistakes
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError, Mistakes
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.system import System
 from traincast.estimate import Estimate, check_assumptions, check_size, estimate
 from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
-from traincast.hardware import System
 from traincast.launch.changes import Bench, Tried, single
 from traincast.launch.facts import facts
 from traincast.launch.reading import Reading, launch_of, read, said
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
 from traincast.load import as_model, as_system
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.search import Found, Told, search
 
 HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against

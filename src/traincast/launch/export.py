@@ -4,18 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from traincast.errors import InputError, NothingFits, unknown
+from traincast.core.errors import InputError, NothingFits, unknown
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.system import System
+from traincast.core.units import gib, many, within
+from traincast.core.version import __version__
 from traincast.estimate import Estimate
-from traincast.hardware import System
 from traincast.launch.facts import facts
 from traincast.launch.formats import Format, Writing, not_expressed
 from traincast.launch.registry import FORMATS as FORMATS
 from traincast.launch.table import written
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.search import Found
-from traincast.units import gib, many, within
-from traincast.version import __version__
 
 PLANNED: Final = frozenset((*(one.name for one in fields(Plan)), "chunks", "placement"))  # facts of a plan
 HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72

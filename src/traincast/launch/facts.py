@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
-from traincast.blocks import Experts, Latent, Local
-from traincast.choices import chunks, words
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.model_blocks import Experts, Latent, Local
+from traincast.core.plan import AXES, Plan
+from traincast.core.plan_choices import chunks, words
+from traincast.core.system import System
 from traincast.fills import placements
-from traincast.hardware import System
-from traincast.model import Model
-from traincast.plan import AXES, Plan
 from traincast.stages import end_layers, split
 
 Facts: TypeAlias = dict[str, Any]

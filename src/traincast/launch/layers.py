@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 MOST: Final = 1 << 16  # layers of a text
 

@@ -7,7 +7,7 @@ with the same names, and `--` and dashes come with the script. A row from anothe
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch import megatron_forms as forms
 from traincast.launch import megatron_model as model
 from traincast.launch.facts import Facts

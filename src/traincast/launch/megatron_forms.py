@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch.facts import Facts, modules
 from traincast.launch.megatron_model import size
 from traincast.launch.table import Settings, is_off, number

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch.facts import Facts
 from traincast.launch.layers import marked, marks
 from traincast.launch.table import Settings, is_off, number

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch.table import Settings, is_off
 from traincast.launch.unread import listed
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch.formats import Writing
 from traincast.launch.scripts import comments
 from traincast.launch.table import Settings

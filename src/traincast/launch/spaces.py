@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from traincast.choices import STRATEGIES
-from traincast.errors import Mistakes
+from traincast.core.errors import Mistakes
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import STRATEGIES
 from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
 from traincast.launch.facts import facts
 from traincast.launch.formats import Format, flat
-from traincast.model import Model
-from traincast.plan import Plan
 
 BATCH = 8  # of the plans that are tried
 

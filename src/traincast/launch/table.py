@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from traincast.errors import WHOLE, InputError, Mistakes
+from traincast.core.errors import WHOLE, InputError, Mistakes
 from traincast.launch.facts import Facts
 
 Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections

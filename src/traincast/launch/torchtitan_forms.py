@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.launch.facts import Facts, model_facts
 from traincast.launch.table import Settings, is_off, number
 from traincast.load import load_model

@@ -5,7 +5,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Any, Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.measuring import machine
 from traincast.measuring.calls import prepared
 from traincast.measuring.ranks import Rank, address

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Floats
-from traincast.errors import InputError
-from traincast.hardware import Accelerator
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.quantities import Floats
+from traincast.core.system import Accelerator
 from traincast.measuring import predicted
 from traincast.measuring.rows import Row
 from traincast.measuring.searched import EDGE, Bounds, Values, loss, nearest

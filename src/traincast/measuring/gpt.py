@@ -14,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from traincast.model import Model
+from traincast.core.model import Model
 
 DEVIATION: Final = 0.02  # of initial weights (GPT-2)
 

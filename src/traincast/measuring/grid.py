@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from traincast.errors import InputError
-from traincast.model import Model
-from traincast.plan import Plan
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
 
 PADDED: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 

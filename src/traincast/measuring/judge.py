@@ -14,14 +14,14 @@ from traincast.accuracy.collected import Measured
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Summary, source_of
 from traincast.accuracy.validate import Report, validate
-from traincast.errors import Mistakes
+from traincast.core.errors import Mistakes
+from traincast.core.output_files import beside, check_output
 from traincast.load import load_system
 from traincast.measuring.grid import Shape
 from traincast.measuring.machine import default_ranks
 from traincast.measuring.measure import check_job
 from traincast.measuring.ranks import cores, detected, launch
 from traincast.measuring.steps import alike, faster, train_here
-from traincast.written import beside, check_output
 
 Rows = Sequence[Mapping[str, str]]
 WORKER: Final = "traincast.measuring.worker"

@@ -6,6 +6,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.logs.devices import accelerator as table_name
 from traincast.accuracy.measurements import MACHINES
 from traincast.accuracy.parameters import accelerator_name
+from traincast.core.units import GIB, quantity
 from traincast.documents import known
 from traincast.load import load_system
 from traincast.measuring.figures import Figures
@@ -13,7 +14,6 @@ from traincast.measuring.searched import Values
 from traincast.schema.entries import Entry
 from traincast.schema.systems import AcceleratorPart, MiddleTier
 from traincast.stacks import USUAL, stack_names
-from traincast.units import GIB, quantity
 
 DIGITS: Final = 4
 STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is

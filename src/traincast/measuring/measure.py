@@ -12,7 +12,8 @@ import numpy as np
 
 from traincast.accuracy.fitting import least_squares
 from traincast.accuracy.recorded import write_system
-from traincast.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.output_files import check_output
 from traincast.load import load_accelerator
 from traincast.measuring.bench import measure_here
 from traincast.measuring.crew import require_torch
@@ -24,7 +25,6 @@ from traincast.measuring.network import tiers
 from traincast.measuring.ranks import cores, detected, launch
 from traincast.measuring.rows import Row, tables_beside, write_tables
 from traincast.measuring.told import Error, errors
-from traincast.written import check_output
 
 LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
 AFTER: Final = 2.0  # of a budget, for what follows the measuring [s]

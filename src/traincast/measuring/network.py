@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from traincast.columns import Floats
-from traincast.hardware import System, Tier
+from traincast.core.quantities import Floats
+from traincast.core.system import System, Tier
 from traincast.measuring import predicted
 from traincast.measuring.figures import SECONDS, SHARE, Figures
 from traincast.measuring.rows import Row, where

@@ -8,14 +8,14 @@ import numpy as np
 
 from traincast.accuracy.kernel_benchmarks import timed
 from traincast.accuracy.microsamples import collective_seconds, product_seconds
-from traincast.assumptions import Assumptions
-from traincast.columns import Floats
-from traincast.hardware import Accelerator, System
+from traincast.core.assumptions import Assumptions
+from traincast.core.precision import PRECISIONS, Precision
+from traincast.core.quantities import Floats
+from traincast.core.system import Accelerator, System
 from traincast.measuring.rows import Row, collective, gemm
 from traincast.measuring.tasks import MOVED
 from traincast.operations.attention import Heads, flash
 from traincast.operations.base import Pass, Vector
-from traincast.recipes import PRECISIONS, Precision
 
 WORK: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # FLOP of an element (arXiv 2410.00273)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import IO, Any, Final
 
-from traincast.errors import InputError, TraincastError
+from traincast.core.errors import InputError, TraincastError
 
 LAUNCHERS: Final = {  # launcher -> variables of rank, number of ranks, rank on its node, ranks of its node; the first that speaks
     "traincast": ("TRAINCAST_RANK", "TRAINCAST_RANKS", "TRAINCAST_LOCAL_RANK", "TRAINCAST_LOCAL_RANKS"),

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
+from traincast.core.output_files import beside
 from traincast.measuring.tasks import Family, Task
-from traincast.written import beside
 
 TABLES: Final[dict[str, tuple[Family, ...]]] = {  # ending of a table's name -> families
     "products": ("products",),

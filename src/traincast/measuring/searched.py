@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from traincast.accuracy.fitting import least_squares
-from traincast.columns import Floats
+from traincast.core.quantities import Floats
 
 Values: TypeAlias = dict[str, float]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]

@@ -6,12 +6,12 @@ from datetime import date
 from statistics import median, quantiles
 from typing import Any, Final
 
+from traincast.core.units import GIB
 from traincast.measuring import machine
 from traincast.measuring.crew import Crew, load_torch
 from traincast.measuring.grid import Case, Shape, cases
 from traincast.measuring.machine_file import own_name
 from traincast.measuring.ranks import Rank, detected
-from traincast.units import GIB
 
 Told = Callable[[dict[str, Any]], Any]
 STACK: Final = "pytorch"  # the software stack that the loop is

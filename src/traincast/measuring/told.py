@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.columns import Floats
+from traincast.core.quantities import Floats
 from traincast.measuring import predicted
 from traincast.measuring.figures import Figures
 from traincast.measuring.network import system_of

@@ -8,9 +8,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from traincast.core.model import Model
+from traincast.core.plan import Plan
 from traincast.measuring.gpt import Cut, Stage, flattened
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.times.orders import one_forward_one_backward
 
 RATE: Final = 1e-4  # learning rate

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from traincast.errors import TraincastError
+from traincast.core.errors import TraincastError
 
 
 def main() -> None:

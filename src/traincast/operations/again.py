@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from traincast.columns import Column
-from traincast.model import Model
+from traincast.core.model import Model
+from traincast.core.quantities import Column
 from traincast.operations.base import Operation
 from traincast.operations.sharding import Sharding
 

@@ -11,7 +11,7 @@ From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from traincast.columns import Column
+from traincast.core.quantities import Column
 from traincast.operations.base import Axis, Collective, Fused, Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Comms, dropout, with_traffic
 

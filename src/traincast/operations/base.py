@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from traincast.columns import Column
+from traincast.core.quantities import Column
 
 Unit = Literal["matrix", "low", "vector"]  # the matrix unit at 16 bits or above, at the rate of the recipe, the vector unit
 Axis = Literal[

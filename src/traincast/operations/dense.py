@@ -6,7 +6,7 @@ input and output widths. All of them are numbers or columns over plans.
 
 from dataclasses import dataclass, replace
 
-from traincast.columns import Column
+from traincast.core.quantities import Column
 from traincast.operations.base import Collective, Gemm, Layout, Operation, Pass, Vector
 
 Comms = tuple[Collective, ...]

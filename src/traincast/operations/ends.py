@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.columns import Column
-from traincast.model import Model
+from traincast.core.model import Model
+from traincast.core.quantities import Column
 from traincast.operations import dense
 from traincast.operations.base import Collective, Operation, Pass, Vector
 from traincast.operations.sharding import Sharding

@@ -8,9 +8,9 @@ expert's width and see each other's rows.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from traincast.blocks import Experts
-from traincast.columns import Column
-from traincast.model import Model
+from traincast.core.model import Model
+from traincast.core.model_blocks import Experts
+from traincast.core.quantities import Column
 from traincast.operations import dense
 from traincast.operations.base import Collective, Operation, Pass
 from traincast.operations.mlp import mlp

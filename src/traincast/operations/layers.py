@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.assumptions import Assumptions
-from traincast.blocks import Kind
-from traincast.model import Model
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.model_blocks import Kind
+from traincast.core.plan import Plans
 from traincast.operations import ends, experts
 from traincast.operations.again import made_again
 from traincast.operations.base import Operation
@@ -14,7 +15,6 @@ from traincast.operations.dense import held, moved, norm, with_traffic
 from traincast.operations.mlp import mlp
 from traincast.operations.sharding import Sharding
 from traincast.operations.tensor_parallel import sharding
-from traincast.plan import Plans
 
 Layer = tuple[Operation, ...]
 OWN_TRAFFIC: Final = (

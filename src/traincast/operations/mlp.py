@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from traincast.model import Model
+from traincast.core.model import Model
 from traincast.operations.base import Operation
 from traincast.operations.dense import activation
 from traincast.operations.sharding import Sharding

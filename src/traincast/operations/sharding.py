@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.model import Model
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.quantities import Column
 from traincast.operations import attention, dense
 from traincast.operations.attention import Heads, gathered
 from traincast.operations.base import Axis, Collective, Operation, Pass
 from traincast.operations.dense import Comms, Sizes
-from traincast.plan import Plans
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.model import Model
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan import Plans
+from traincast.core.quantities import Column
 from traincast.operations import attention, dense
 from traincast.operations.base import Axis, Collective, Operation
 from traincast.operations.dense import Comms
 from traincast.operations.sharding import Sharding
-from traincast.plan import Plans
 
 
 class OneD(Sharding):

@@ -6,7 +6,7 @@ A new command adds its record to a module here and a line to `OUTPUTS`; tests ho
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.errors import unknown
+from traincast.core.errors import unknown
 from traincast.outputs import accuracy, analyses, launches, plans, references, traces
 from traincast.outputs.vocabulary import Schema, document
 

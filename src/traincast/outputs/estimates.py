@@ -1,7 +1,7 @@
 """What several outputs hold: the question, an estimate of a plan, its metrics."""
 
-from traincast.choices import ALLOWED, JOINED
-from traincast.columns import COLUMNS
+from traincast.core.plan_choices import ALLOWED, JOINED
+from traincast.core.quantities import COLUMNS
 from traincast.outputs.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole
 
 

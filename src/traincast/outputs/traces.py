@@ -1,6 +1,6 @@
 """Output of `trace`."""
 
-from traincast.columns import COLUMNS
+from traincast.core.quantities import COLUMNS
 from traincast.outputs.estimates import CASE, ESTIMATE
 from traincast.outputs.vocabulary import by_name, listed, number, or_null, record, said, text, whole
 

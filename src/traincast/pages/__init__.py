@@ -4,8 +4,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.errors import InputError
-from traincast.written import check_output
+from traincast.core.errors import InputError
+from traincast.core.output_files import check_output
 
 HOMES: Final = {"Found": "searches", "Estimate": "estimates", "Results": "studies", "Report": "validations"}
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.advice import percent, signed, whole_memory
+from traincast.advice import whole_memory
+from traincast.core.plan import Plan
+from traincast.core.units import gib, many, percent, rate, seconds, signed
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.parts import bars, code, items, paragraph, table
-from traincast.plan import Plan
-from traincast.units import gib, many, rate, seconds
 
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 from traincast.pages.markup import Html, element
 
 if TYPE_CHECKING:

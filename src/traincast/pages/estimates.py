@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from traincast.advice import FELT, short_of, signed, whole_memory
-from traincast.columns import COLUMNS, Column
-from traincast.errors import InputError
+from traincast.advice import FELT, short_of, whole_memory
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.quantities import COLUMNS, Column
+from traincast.core.units import gib, rate, seconds, signed, within
 from traincast.estimate import Estimate
 from traincast.explain import sensitivity
 from traincast.metrics import Metrics, metrics
@@ -13,9 +15,7 @@ from traincast.pages.markup import Html, element, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, bars, code, items, pairs, paragraph, table, tiles
 from traincast.pages.sources import foundations
-from traincast.plan import Plan
 from traincast.report import cell, days, knobs_of, likely, remarks, title
-from traincast.units import gib, rate, seconds, within
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:

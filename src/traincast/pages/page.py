@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.output_files import beside, check_output
+from traincast.core.version import __version__
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.parts import Section, items, listing, pairs, paragraph
-from traincast.version import __version__
-from traincast.written import beside, check_output
 
 
 @dataclass(frozen=True)

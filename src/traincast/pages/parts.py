@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from traincast.advice import label
-from traincast.columns import Column
+from traincast.core.quantities import Column
 from traincast.pages.markup import Html, element, joined, markup
 
 MOST: Final = 400  # rows of a table that are shown

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from traincast.advice import against, compare, signed
+from traincast.advice import against, compare
+from traincast.core.units import gib, many, seconds, signed
 from traincast.estimate import Answer, Estimate
 from traincast.explain import Explanation
 from traincast.metrics import Metrics, metrics
@@ -15,7 +16,6 @@ from traincast.pages.parts import Section, code, items, pairs, paragraph, table
 from traincast.pages.sources import foundations
 from traincast.report import cell, fast, knobs_of, likely, remarks, title
 from traincast.search import Found
-from traincast.units import gib, many, seconds
 
 BEST: Final = {"memory": "leanest"}
 LEANER: Final = 0.9  # steps of memory in which the front is told

@@ -6,14 +6,14 @@ from dataclasses import fields
 from inspect import cleandoc
 from typing import Any, Final
 
-from traincast.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
-from traincast.columns import COLUMNS
-from traincast.hardware import System
-from traincast.model import Model
+from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.core.model import Model
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import System
+from traincast.core.units import quantity
 from traincast.pages.markup import Html, joined, linked
 from traincast.pages.parts import Section, paragraph, table
 from traincast.stacks import USUAL, on, stack_file, stack_names
-from traincast.units import quantity
 
 UNITS: Final = {  # of figures that are no columns
     "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",

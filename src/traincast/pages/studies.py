@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traincast.assumptions import Assumptions
-from traincast.choices import STRATEGIES
-from traincast.columns import COLUMNS
-from traincast.hardware import System
-from traincast.model import Model
+from traincast.core.assumptions import Assumptions
+from traincast.core.model import Model
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import System
+from traincast.core.units import gib, many, quantity, seconds
 from traincast.pages.drawings import drawing
 from traincast.pages.markup import Html, joined
 from traincast.pages.page import Page
@@ -18,7 +19,6 @@ from traincast.pages.parts import MOST, Section, pairs, paragraph, table, tiles
 from traincast.pages.sources import assumptions, figures_of
 from traincast.report import days
 from traincast.results import Results
-from traincast.units import gib, many, quantity, seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

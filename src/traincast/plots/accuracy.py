@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from traincast.advice import label as component_name
-from traincast.columns import Bools, Floats
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.quantities import Bools, Floats
 from traincast.plots.style import BLACK, COLOURS, COMPONENTS, GREY, PAGE, SMALL, label, log_axes, styled
 
 BAND: Final = 0.1  # of the parity plot

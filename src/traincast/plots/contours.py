@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from traincast.columns import COLUMNS, Floats
-from traincast.errors import InputError, unknown
-from traincast.hardware import System
+from traincast.core.errors import InputError, unknown
+from traincast.core.quantities import COLUMNS, Floats
+from traincast.core.system import System
 from traincast.plots.style import (
     COLUMN,
     PAGE,

@@ -9,14 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from traincast.assumptions import Assumptions
-from traincast.choices import STRATEGIES
-from traincast.errors import InputError
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.system import System
 from traincast.estimate import Estimate, estimate
 from traincast.fills import placements
-from traincast.hardware import System
-from traincast.model import Model
-from traincast.plan import Plan
 from traincast.plots.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
 
 BASE: Final = Plan(tp=8)

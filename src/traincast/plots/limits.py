@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from traincast.columns import Floats
+from traincast.core.quantities import Floats
 from traincast.limits import Limits
 from traincast.plots.style import BLACK, BLUE, GREY, ORANGE, SKY, SMALL, label, log_axes, panels, power, styled
 

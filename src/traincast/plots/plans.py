@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from traincast.advice import FELT
-from traincast.columns import COLUMNS, Floats
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.quantities import COLUMNS, Floats
+from traincast.core.system import System
 from traincast.estimate import Estimate, estimate
 from traincast.evaluation import Outcome, evaluate
 from traincast.explain import space_of
-from traincast.hardware import System
 from traincast.plots.steps import single
 from traincast.plots.style import (
     BLACK,

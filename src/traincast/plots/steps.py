@@ -10,9 +10,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from traincast.advice import label as component_name
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.units import seconds
 from traincast.estimate import Estimate
-from traincast.plan import Plan
 from traincast.plots.style import (
     BLACK,
     COLUMN,
@@ -27,7 +28,6 @@ from traincast.plots.style import (
     styled,
     unit_of,
 )
-from traincast.units import seconds
 
 LEAST: Final = 5e-4  # share of a step that is drawn
 

@@ -19,10 +19,10 @@ from matplotlib.patches import Rectangle
 from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator, NullLocator
 
-from traincast.columns import COLUMNS
-from traincast.errors import InputError
-from traincast.units import GIB
-from traincast.written import beside, check_output
+from traincast.core.errors import InputError
+from traincast.core.output_files import beside, check_output
+from traincast.core.quantities import COLUMNS
+from traincast.core.units import GIB
 
 P = ParamSpec("P")
 BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE = (  # Okabe and Ito's palette and four more

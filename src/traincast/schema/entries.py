@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
-from traincast.units import EXAMPLES, parse
+from traincast.core.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]

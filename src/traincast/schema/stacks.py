@@ -5,7 +5,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import StrictBool, create_model
 
-from traincast.assumptions import Assumptions
+from traincast.core.assumptions import Assumptions
 from traincast.schema.entries import Entry, File, Number, Text
 
 

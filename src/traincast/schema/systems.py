@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Final, get_type_hints
 
 from pydantic import StrictBool, create_model, field_validator
 
-from traincast.assumptions import Assumptions
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import MOST, close_to
 from traincast.documents import catalogue, known
-from traincast.errors import MOST, close_to
 from traincast.schema.entries import (
     Amount,
     ByteRate,

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.hardware import System, Tier
+from traincast.core.assumptions import Assumptions
+from traincast.core.quantities import Column
+from traincast.core.system import System, Tier
 from traincast.operations.base import CollectiveKind, total
 from traincast.times import protocols
 from traincast.times.placement import Group, domains

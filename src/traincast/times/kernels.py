@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.hardware import Accelerator
+from traincast.core.assumptions import Assumptions
+from traincast.core.quantities import Column
+from traincast.core.system import Accelerator
 from traincast.operations.base import Fused, Gemm, Pass, Unit, total
 
 HEAD: Final = 128  # width of heads that the rates of fused attention are given for

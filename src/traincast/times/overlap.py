@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traincast.columns import Column
+from traincast.core.quantities import Column
 from traincast.operations.base import total
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from traincast.columns import Column
+from traincast.core.quantities import Column
 from traincast.times.collectives import several
 
 

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.columns import Column
-from traincast.hardware import Tier
+from traincast.core.plan import Plans
+from traincast.core.quantities import Column
+from traincast.core.system import Tier
 from traincast.operations.base import Axis
-from traincast.plan import Plans
 
 ORDERS: Final = {
     "tp-cp-dp-pp": ("tp", "tp2", "cp", "dp", "pp"),  # Megatron-Core, torchtitan, DeepSpeed

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from traincast.columns import Column
-from traincast.hardware import Tier
+from traincast.core.quantities import Column
+from traincast.core.system import Tier
 from traincast.operations.base import CollectiveKind
 from traincast.times.placement import Group, domains
 

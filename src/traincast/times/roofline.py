@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.hardware import Accelerator
+from traincast.core.assumptions import Assumptions
+from traincast.core.precision import Precision, Rate
+from traincast.core.quantities import Column
+from traincast.core.system import Accelerator
 from traincast.operations.base import Gemm, Pass
-from traincast.recipes import Precision, Rate
 from traincast.times.kernels import attention, burst, work_done
 from traincast.times.overlap import excess
 

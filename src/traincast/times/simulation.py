@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.columns import Floats
-from traincast.errors import InputError, is_whole, unknown
+from traincast.core.errors import InputError, is_whole, unknown
+from traincast.core.quantities import Floats
 from traincast.times.automatic import AUTOMATIC, automatic
 from traincast.times.orders import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipelines import SCHEDULES

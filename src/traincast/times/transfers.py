@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.columns import Column
-from traincast.hardware import System
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.operations.base import total
-from traincast.plan import Plans
 from traincast.times.collectives import collective, point_to_point, several
 from traincast.times.placement import Group, domains, group
 

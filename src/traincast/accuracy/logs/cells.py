@@ -5,7 +5,7 @@ from typing import Any
 
 from traincast.accuracy.logs.tables import TRAINING
 from traincast.accuracy.logs.text import whole
-from traincast.errors import InputError, close_to
+from traincast.core.errors import InputError, close_to
 from traincast.load import load_model
 
 

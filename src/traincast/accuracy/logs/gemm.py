@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from traincast.accuracy.logs.tables import Gemm, GemmRows
 from traincast.accuracy.logs.text import number, whole
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 NAMES: Final = {  # column -> what it is called, in lower case and without what is no letter or digit; the first that is there
     "m": ("m",), "kind": ("kind",), "n": ("n",), "k": ("k",), "batch": ("batch", "b", "batchsize", "batchcount", "groups"),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from traincast.accuracy.logs.tables import Collective, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole
-from traincast.errors import WHOLE, InputError
+from traincast.core.errors import WHOLE, InputError
 
 SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
 OPS: Final = {  # letters of the program's name -> operation of the table of collectives; the first that is in a name

@@ -13,7 +13,7 @@ from traincast.accuracy.logs.runs import WARM_UP
 from traincast.accuracy.logs.tables import TRAINING as TRAINING_COLUMNS
 from traincast.accuracy.logs.tables import Collective, CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.text import content, number, whole
-from traincast.errors import InputError, close_to
+from traincast.core.errors import InputError, close_to
 
 TRAINING: Final = (megatron, torchtitan, deepspeed)  # the first whose signs are in the text
 COLLECTIVE: Final = ("op", "nodes", "gpus_per_node", "size_bytes")  # and one of

@@ -12,7 +12,7 @@ from typing import Any, Final
 from traincast.accuracy import measurements
 from traincast.accuracy.logs.devices import KNOWN
 from traincast.accuracy.logs.tables import TRAINING, TrainingRows
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # lines of the log that compile, allocate and fill caches
 NEEDED: Final = {  # what a prediction cannot do without -> what may be given for it

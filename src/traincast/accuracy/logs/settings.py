@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from traincast import documents
 from traincast.accuracy.logs.text import content
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 # Sections of a configuration whose settings go before those of the same name elsewhere.
 FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")

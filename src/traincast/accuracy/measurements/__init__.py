@@ -20,12 +20,12 @@ from traincast.accuracy.measurements.plans import degrees, plan
 from traincast.accuracy.measurements.rates import RATES, check_measured, reported, seconds
 from traincast.accuracy.measurements.software import STACKS, software
 from traincast.accuracy.measurements.unmodelled import note_unmodelled
-from traincast.errors import InputError, TraincastError
-from traincast.hardware import System
+from traincast.core.errors import InputError, TraincastError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.system import System
+from traincast.core.units import GIB
 from traincast.memory import Reported
-from traincast.model import Model
-from traincast.plan import Plan
-from traincast.units import GIB
 
 __all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "repeated", "rows"]
 

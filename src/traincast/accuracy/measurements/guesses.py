@@ -11,11 +11,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from traincast.accuracy.measurements.cells import Cells
-from traincast.errors import InputError
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.system import System
 from traincast.estimate import estimate
-from traincast.hardware import System
-from traincast.model import Model
-from traincast.plan import Plan
 
 SLACK: Final = 1.1  # estimates of memory are off by so much
 MOST_MBS: Final = 1024  # sequences

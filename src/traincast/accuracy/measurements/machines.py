@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from traincast.accuracy.measurements.cells import Cells
+from traincast.core.errors import InputError
+from traincast.core.system import System
 from traincast.documents import catalogue
-from traincast.errors import InputError
-from traincast.hardware import System
 from traincast.load import load_system
 
 FILES: Final = (".yaml", ".yml", ".json")  # of systems

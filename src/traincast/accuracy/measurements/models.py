@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from traincast.accuracy.measurements.cells import Cells
-from traincast.blocks import GATED, Experts, Latent, Local
+from traincast.core.model_blocks import GATED, Experts, Latent, Local
 
 VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 1024 by Megatron-LM with tp = 8
 MLPS: Final = ("gelu", "relu", "relu2", "swiglu", "geglu")

@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 from traincast.accuracy.measurements.cells import Cells
-from traincast.choices import not_allowed
+from traincast.core.plan_choices import not_allowed
 
 POLICIES: Final = (  # what a source calls it, what is made again in backward; the first that fits
     (r"per-op", "per-op"),  # torchtitan: every second product is made again, and what is elementwise

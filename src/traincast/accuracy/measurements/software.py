@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from traincast.accuracy.measurements.cells import Cells
-from traincast.assumptions import CALIBRATED
+from traincast.core.assumptions import CALIBRATED
 from traincast.stacks import stack_names
 
 CUDA_GRAPHS: Final = r"cuda graphs (local:)?full_iteration"  # "none:full_iteration" has them off

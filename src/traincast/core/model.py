@@ -7,8 +7,8 @@ from functools import cached_property
 from math import gcd
 from typing import Final, get_args
 
-from traincast.blocks import GATED, Biased, Experts, Kind, Latent, Local, Mlp, Norm, Positions, QkNorm
-from traincast.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.model_blocks import GATED, Biased, Experts, Kind, Latent, Local, Mlp, Norm, Positions, QkNorm
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "mlp": get_args(Mlp),

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from traincast.columns import Column
-from traincast.errors import InputError, is_whole
-from traincast.recipes import Rate
+from traincast.core.errors import InputError, is_whole
+from traincast.core.precision import Rate
+from traincast.core.quantities import Column
 
 OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
 NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh", ".axes", ".side")  # no columns over machines

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS
+from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 
 TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]

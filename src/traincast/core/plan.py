@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.assumptions import Assumptions
-from traincast.choices import (
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.plan_choices import (
     MODULES,
     STRATEGIES,
     Attention,
@@ -18,9 +19,8 @@ from traincast.choices import (
     not_allowed,
     words,
 )
-from traincast.columns import CHOICES, COLUMNS, KNOBS, Column
-from traincast.errors import WHOLE, InputError, is_whole
-from traincast.recipes import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
+from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
+from traincast.core.quantities import CHOICES, COLUMNS, KNOBS, Column
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 
@@ -35,7 +35,7 @@ class Plan:
     """One parallel plan. Degrees multiply to the number of GPUs; `fast_*` says how many members of a group share a fast domain.
 
     What is left out of the placement (`fast_*`) an estimate chooses: the fastest that fills the fast domains. The meaning of each
-    knob stands in `traincast.columns.COLUMNS`.
+    knob stands in `traincast.core.quantities.COLUMNS`.
 
     Raises
     ------

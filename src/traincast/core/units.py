@@ -5,7 +5,7 @@ import re
 from numbers import Real
 from typing import Final, TypeGuard
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 DECIMAL: Final = {  # prefix -> power of ten; micro is written with two characters
     "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
@@ -187,3 +187,13 @@ def quantity(value: float, unit: str) -> str:
     if unit.endswith("/s"):
         return rate(value, unit.replace("byte", "B"))
     return f"{value:,.12g} {unit}".strip()
+
+
+def percent(share: float) -> str:
+    """A share for a sentence."""
+    return f"{100 * share:.1f}%"
+
+
+def signed(share: float) -> str:
+    """A relative change for a sentence."""
+    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Final
 
-from traincast.errors import InputError
+from traincast.core.errors import InputError
 
 FILES: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")  # endings that no new folder is meant to have
 
