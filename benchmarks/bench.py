@@ -16,7 +16,7 @@ STUDY = """
 import resource, sys, time
 from dataclasses import replace
 from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
-from traincast.load import load_model, load_system
+from traincast.catalog.load import load_model, load_system
 from traincast.search import search_each
 models = [load_model(name) for name in MODELS.values()]
 systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from traincast.accuracy.parameters import Home, Parameter
 from traincast.accuracy.recorded import FOLDERS
+from traincast.catalog.documents import catalogue, read
+from traincast.catalog.load import load_accelerator, load_system
+from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
-from traincast.documents import catalogue, read
-from traincast.load import load_accelerator, load_system
-from traincast.stacks import resolve
 
 FILE: Final = Path(__file__).with_name("published.yaml")
 RUNS: Final = re.compile(r"published (training )?runs|published vTrain runs|fits of BLOOM")

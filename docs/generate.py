@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from traincast.catalog.load import accelerator_names, figures, load_system, system_names
+from traincast.catalog.software_stacks import load_stack, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
@@ -22,7 +24,6 @@ from traincast.core.quantities import COLUMNS
 from traincast.core.system import Accelerator, System, Tier
 from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
-from traincast.load import accelerator_names, figures, load_system, system_names
 from traincast.memory import Footprint, memory
 from traincast.operations import attention, dense
 from traincast.operations.attention import Heads
@@ -30,7 +31,6 @@ from traincast.operations.base import Gemm, Operation, Pass, Vector
 from traincast.operations.dense import Sizes
 from traincast.operations.layers import layer
 from traincast.reproduce import Reproduction, reproduce
-from traincast.stacks import load_stack, stack_file, stack_names
 from traincast.stages import Stages
 from traincast.step import Step, step
 from traincast.times.collectives import collective, point_to_point

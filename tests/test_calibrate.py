@@ -18,13 +18,13 @@ from traincast.accuracy.fitting import Data, solve
 from traincast.accuracy.measurements import read
 from traincast.accuracy.parameters import Parameter, Setting, touching_stack
 from traincast.accuracy.recorded import Found, load, put, text_of, write_catalogue
+from traincast.catalog.documents import catalogue
+from traincast.catalog.load import figures
+from traincast.catalog.schema.messages import check
+from traincast.catalog.schema.system import system_file
+from traincast.catalog.software_stacks import resolve
 from traincast.cli import main
 from traincast.core.errors import InputError
-from traincast.documents import catalogue
-from traincast.load import figures
-from traincast.mistakes import check
-from traincast.schema.systems import system_file
-from traincast.stacks import resolve
 
 pytest.importorskip("scipy", reason="calibration is an extra")
 RUNS = bundled_runs()

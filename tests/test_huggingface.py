@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from traincast.catalog.huggingface.model_types import FAMILIES
+from traincast.catalog.load import figures, load_model, model_names
 from traincast.cli import main
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import Local
 from traincast.explorer.known import model_info
-from traincast.huggingface.families import FAMILIES
-from traincast.load import figures, load_model, model_names
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from traincast.accuracy.kernel_benchmarks import ALONE, mape, predict, read, timed
+from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.core.precision import PRECISIONS
-from traincast.load import load_accelerator, load_model
 from traincast.operations.attention import Heads, flash, unfused
 from traincast.operations.base import Gemm, Pass
 from traincast.operations.dense import Sizes, linear, norm

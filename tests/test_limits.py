@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast import plots
+from traincast.catalog.load import accelerator_names
 from traincast.data_movement import (
     Device,
     Work,
@@ -23,7 +24,6 @@ from traincast.data_movement import (
     utilisation,
 )
 from traincast.limits import BATCH, batch_tokens, device_of, training
-from traincast.load import accelerator_names
 
 # H100 SXM as in Epoch AI's notebook: dense peak at 8 bits, HBM3, NVLink 4 in both directions
 H100 = Device(name="H100 SXM", flops8=1979e12, memory_bandwidth=3352e9, network_bandwidth=900e9)

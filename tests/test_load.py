@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.catalog.load import figures, load_model, load_system, model_names, system_names
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
-from traincast.load import figures, load_model, load_system, model_names, system_names
 
 MODEL = {"name": "tiny", "source": "by hand", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 ACCELERATOR = {
@@ -486,8 +486,8 @@ def test_odd_keys_and_numbers(write: Callable[..., Path]) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
 @pytest.mark.parametrize("key", ["layers", "aliases", "name", "latent", "experts", "local", "biases", "mlp", "tied", "norms"])
 def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
-    from traincast.mistakes import check
-    from traincast.schema.models import ModelFile
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.model import ModelFile
 
     try:
         check(ModelFile, MODEL | {key: value}, "file")
@@ -497,6 +497,6 @@ def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
 
 def test_import_is_cheap() -> None:
     """Neither the validator nor the parser is imported before something is loaded."""
-    code = "import sys, traincast.load; print({'pydantic', 'ruamel.yaml', 'numpy'} & sys.modules.keys())"
+    code = "import sys, traincast.catalog.load; print({'pydantic', 'ruamel.yaml', 'numpy'} & sys.modules.keys())"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "set()"

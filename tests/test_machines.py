@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.core.system import Accelerator, System
-from traincast.load import accelerator_names, figures, load_system, system_names
 
 PAPER = ("a100-nvs", "h200-nvs", "b200-nvs", "b200-next-nvs")  # of arXiv 2410.00273, with figures of its own
 CLUSTERS = [name for name in system_names() if not name.startswith(PAPER)]

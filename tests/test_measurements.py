@@ -10,8 +10,8 @@ import traincast as tc
 from traincast.accuracy.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
 from traincast.accuracy.measurements.cells import Cells
 from traincast.accuracy.measurements.layouts import layout, written_out
+from traincast.catalog.software_stacks import stack_names
 from traincast.core.plan_choices import chunks as layers_of_chunks
-from traincast.stacks import stack_names
 
 TABLE = rows()
 BY_ID = {row["id"]: row for row in TABLE}

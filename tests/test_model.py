@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Kind, Latent, Local
-from traincast.load import load_model
 
 TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 

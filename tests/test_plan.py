@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES, chunks
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
-from traincast.load import load_system
 from traincast.times.placement import group
 
 WHOLE = "must be a whole number of at least 1"

@@ -11,10 +11,10 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.catalog.load import load_model, load_system
 from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan, Plans
-from traincast.load import load_model, load_system
 
 MODELS = {name: load_model(name, seq=2048) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt3-175b")}
 MODELS["gpt3-1t"] = load_model("gpt3-1t")

@@ -15,11 +15,11 @@ from traincast.accuracy.error_estimates import coverage, estimate_errors, memory
 from traincast.accuracy.error_file import document
 from traincast.accuracy.residuals import gather, table
 from traincast.accuracy.validate import validate
+from traincast.catalog.software_stacks import load_stack, resolve
 from traincast.cli import main
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
-from traincast.stacks import load_stack, resolve
 from traincast.uncertainty import (
     COMPONENTS,
     NINETY,

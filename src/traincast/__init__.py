@@ -16,6 +16,7 @@ from traincast.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration, calibrate
     from traincast.accuracy.validate import validate
+    from traincast.catalog.load import load_model, load_system, model_names, system_names
     from traincast.core.assumptions import Assumptions
     from traincast.core.errors import InputError, NothingFits, TraincastError
     from traincast.core.model import Model
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
-    from traincast.load import load_model, load_system, model_names, system_names
     from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.metrics import Metrics, metrics
     from traincast.pages import write_html
@@ -95,7 +95,7 @@ _HOME = {
     "launch.check": ["Checked", "check"],
     "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
-    "load": ["load_model", "load_system", "model_names", "system_names"],
+    "catalog.load": ["load_model", "load_system", "model_names", "system_names"],
     "measuring.measure": ["MeasuredMachine", "measure"],
     "metrics": ["Metrics", "metrics"],
     "core.model": ["Model"],

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import on, resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a, not_whole
 from traincast.core.model import Model
@@ -19,13 +21,11 @@ from traincast.core.units import GIB
 from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.fills import placements
 from traincast.frameworks import default_framework
-from traincast.load import as_model, as_system
 from traincast.memory import Footprint, devices_memory, memory
 from traincast.operations.base import Operation, total
 from traincast.operations.layers import parts
 from traincast.rules import require
 from traincast.shown import Shown
-from traincast.stacks import on, resolve, stack_names
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
 from traincast.uncertainty import Case, fits_probability, interval, outside

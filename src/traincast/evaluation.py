@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.software_stacks import on
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
@@ -20,7 +21,6 @@ from traincast.core.system import System
 from traincast.costs import Costs, cost_part, time_part
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
-from traincast.stacks import on
 from traincast.step import step
 from traincast.workload import BLOCK, layout_memory, work_of
 

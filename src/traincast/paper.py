@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from traincast.catalog.load import load_model, load_system
 from traincast.core.plan import Plan
 from traincast.executors import run
-from traincast.load import load_model, load_system
 from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
 from traincast.study import Axis, Study, define
 

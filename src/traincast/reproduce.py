@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.load import load_model, load_system
 from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import ALIASES as STRATEGY
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Floats
 from traincast.estimate import estimate
-from traincast.load import load_model, load_system
 from traincast.search import search_each
 
 PAPER_ID: Final = "2410.00273"

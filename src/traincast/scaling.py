@@ -13,15 +13,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import on
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a, not_whole
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.estimate import check_assumptions, check_size
 from traincast.flops import forward_flops
-from traincast.load import as_model, as_system
 from traincast.shown import Shown
-from traincast.stacks import on
 from traincast.zero import (
     KERNELS,
     TRANSFORMER,

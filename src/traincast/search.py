@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from traincast.catalog.load import as_model, as_system, load_model
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a, not_whole, unknown
 from traincast.core.model import Model
@@ -24,7 +25,6 @@ from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
 from traincast.frameworks import FRAMEWORKS, Batch, Framework, default_framework
 from traincast.frameworks import framework as known_framework
-from traincast.load import as_model, as_system, load_model
 from traincast.ranking import near_the_best
 from traincast.shown import Shown
 from traincast.space import enumerate_space

@@ -13,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traincast.catalog.load import load_model, load_system
+from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError, unknown
 from traincast.core.model import Model
@@ -22,10 +24,8 @@ from traincast.core.units import in_si
 from traincast.estimate import estimate, usual_assumptions
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
 from traincast.frameworks import Batch
-from traincast.load import load_model, load_system
 from traincast.search import check_arguments
 from traincast.space import enumerate_space
-from traincast.stacks import resolve
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.documents import read
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import EXAMPLES, parse
-from traincast.documents import read
 from traincast.study import Study, define
 
 MOST_VALUES: Final = 1_000_000  # of one field

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.software_stacks import USUAL
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
-from traincast.stacks import USUAL
 
 NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 WITHIN: Final = 0.03  # how much slower than the best a plan may be that counts as good
@@ -111,9 +111,9 @@ def errors() -> Errors:
     """What the catalogue knows of errors."""
     from importlib.resources import files
 
-    from traincast.documents import read
-    from traincast.mistakes import check
-    from traincast.schema.uncertainty import ErrorsFile, SpansPart
+    from traincast.catalog.documents import read
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.prediction_errors import ErrorsFile, SpansPart
 
     file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
 

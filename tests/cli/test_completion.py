@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from traincast.load import model_names, system_names
+from traincast.catalog.load import model_names, system_names
 
 ASK = """
 source "$1"; shift

@@ -138,9 +138,9 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
+    from traincast.catalog.software_stacks import stack_names
     from traincast.core.plan_choices import ALLOWED
     from traincast.frameworks import FRAMEWORKS
-    from traincast.stacks import stack_names
 
     for one in REFUSALS:
         assert one.framework in FRAMEWORKS

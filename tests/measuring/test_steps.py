@@ -14,10 +14,10 @@ import pytest
 import traincast as tc
 from traincast.accuracy.measurements import read, rows
 from traincast.accuracy.scores import spearman
+from traincast.catalog.load import load_system
 from traincast.cli import main
 from traincast.core.errors import InputError
 from traincast.estimate import estimate
-from traincast.load import load_system
 from traincast.measuring import judge
 from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
 from traincast.measuring.judge import Job, judged, measured_steps, of_system, partial_of, write_rows

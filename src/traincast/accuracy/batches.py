@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from traincast.accuracy.measurements import Run
+from traincast.catalog.software_stacks import on
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -17,7 +18,6 @@ from traincast.core.system import System
 from traincast.estimate import Estimate, counts, estimate, estimated
 from traincast.fills import placements
 from traincast.rules import check
-from traincast.stacks import on
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from traincast.accuracy.fitting import NINETY
 from traincast.accuracy.microsamples import collectives, products
 from traincast.accuracy.parameters import MOST, Parameter, accelerator_name
 from traincast.accuracy.recorded import Found, system_with, write_system
+from traincast.catalog.load import figures
+from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file, stack_names
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
 from traincast.core.system import System
-from traincast.load import figures
 from traincast.shown import Shown
-from traincast.stacks import USUAL, on, resolve, stack_file, stack_names
 
 LEAST: Final = 4  # runs that one of them can be left out of
 SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (deviation of the logarithm), largest value; by weight

@@ -12,10 +12,10 @@ from traincast.accuracy.measurements import MACHINES, Run, Unreadable
 from traincast.accuracy.measurements import read as read_run
 from traincast.accuracy.microsamples import KINDS
 from traincast.accuracy.parameters import accelerator_name
+from traincast.catalog.load import load_system
 from traincast.core.errors import InputError, Mistakes
 from traincast.core.system import System
 from traincast.core.units import many
-from traincast.load import load_system
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "--runs or --log", "collectives": "--nccl", "products": "--gemm"}
 Files: TypeAlias = Sequence[str | Path]

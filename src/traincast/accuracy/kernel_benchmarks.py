@@ -11,12 +11,12 @@ from typing import Final, Literal
 
 import numpy as np
 
+from traincast.catalog.load import load_accelerator
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator
-from traincast.load import load_accelerator
 from traincast.operations.attention import Heads, flash
 from traincast.operations.base import Gemm, Layout, Pass
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.load import load_system
+from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.system import System
-from traincast.load import load_system
 from traincast.operations.base import CollectiveKind
-from traincast.stacks import resolve
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

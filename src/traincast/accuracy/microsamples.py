@@ -10,13 +10,13 @@ from traincast.accuracy.evidence import Samples
 from traincast.accuracy.kernel_benchmarks import ALONE, timed
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.parameters import Parameter, Setting, touching_system
+from traincast.catalog.software_stacks import USUAL
 from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.operations.base import CollectiveKind, Pass
 from traincast.operations.base import Gemm as Product
-from traincast.stacks import USUAL
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

@@ -7,11 +7,11 @@ from functools import cache, cached_property
 from math import exp, log
 from typing import Any, Final, Literal, TypeAlias
 
+from traincast.catalog.documents import catalogue, known
+from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
-from traincast.documents import catalogue, known
-from traincast.stacks import USUAL, on, resolve, stack_file
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
 MOST: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # constants fitted of one of each

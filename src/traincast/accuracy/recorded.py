@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.parameters import Parameter
+from traincast.catalog.documents import known
+from traincast.catalog.load import system_document
+from traincast.catalog.schema.fields import Entry, Part
+from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
 from traincast.core.output_files import beside
 from traincast.core.units import quantity
-from traincast.documents import known
-from traincast.load import system_document
-from traincast.schema.entries import Entry, Part
-from traincast.schema.systems import AcceleratorPart, MiddleTier
 
 WIDTH: Final = 1000  # lines are not broken
 DIGITS: Final = 4

@@ -20,10 +20,10 @@ import numpy as np
 from traincast.accuracy.batches import batches
 from traincast.accuracy.evidence import bundled_runs, group_of
 from traincast.accuracy.measurements import Run
+from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints
 from traincast.memory import LEFT_OUT, reported
-from traincast.stacks import resolve
 from traincast.uncertainty import COMPONENTS, Case, cuts, unlike
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)

@@ -11,6 +11,7 @@ import numpy as np
 from traincast.accuracy.batches import Batch, batches
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
+from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
@@ -20,7 +21,6 @@ from traincast.flops import model_flops_per_token
 from traincast.memory import LEFT_OUT, reported
 from traincast.metrics import utilisation
 from traincast.shown import Shown
-from traincast.stacks import resolve
 
 __all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
 ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")

@@ -12,36 +12,36 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 def names_of_models(context: "CompletionContext") -> list[str]:
     """Models of the catalogue, and files."""
-    from traincast.load import model_names
+    from traincast.catalog.load import model_names
 
     return _or_files(model_names(), context)
 
 
 def names_of_systems(context: "CompletionContext") -> list[str]:
     """Systems of the catalogue, and files."""
-    from traincast.load import system_names
+    from traincast.catalog.load import system_names
 
     return _or_files(system_names(), context)
 
 
 def names_of_accelerators(context: "CompletionContext") -> list[str]:
     """Accelerators of the catalogue."""
-    from traincast.load import accelerator_names
+    from traincast.catalog.load import accelerator_names
 
     return list(accelerator_names())
 
 
 def names_of_assumptions(context: "CompletionContext") -> list[str]:
     """Presets, and the software stacks of the catalogue."""
-    from traincast.stacks import stack_names
+    from traincast.catalog.software_stacks import stack_names
 
     return ["calibrated", "paper", "paper-published", *stack_names()]
 
 
 def names_of_entries(context: "CompletionContext") -> list[str]:
     """Everything that `traincast catalog` shows by name, and files."""
-    from traincast.load import accelerator_names, model_names, system_names
-    from traincast.stacks import stack_names
+    from traincast.catalog.load import accelerator_names, model_names, system_names
+    from traincast.catalog.software_stacks import stack_names
 
     return _or_files([*model_names(), *system_names(), *accelerator_names(), *stack_names()], context)
 

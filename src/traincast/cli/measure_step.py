@@ -47,7 +47,7 @@ def judge_steps(
 
 def _machine_file(system: str | None) -> Path:
     """The file of the machine, which can be read."""
-    from traincast.load import load_system
+    from traincast.catalog.load import load_system
 
     if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):
         raise InputError("--system", [f"{system!r}: give the file that traincast measure has written of this machine"])

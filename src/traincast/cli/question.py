@@ -76,7 +76,7 @@ class Asked:
 
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
-        from traincast.load import load_model, load_system
+        from traincast.catalog.load import load_model, load_system
         from traincast.metrics import check_given
 
         model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)

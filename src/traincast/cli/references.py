@@ -23,10 +23,10 @@ def catalog(
 
     Example: traincast catalog h200-nvs8
     """
+    from traincast.catalog.load import accelerator_names, figures, model_names, system_names
+    from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
-    from traincast.load import accelerator_names, figures, model_names, system_names
     from traincast.report import console, print_figures, print_names
-    from traincast.stacks import stack_names
 
     out = console()
     if name is None:

@@ -54,7 +54,7 @@ def _python(case: Case, plan: Plan | None) -> str:
     if isinstance(state.model, str):
         model = f"tc.load_model({state.model!r}, seq={case.model.seq})"
     else:
-        lines += ["from traincast.load import read_model"]
+        lines += ["from traincast.catalog.load import read_model"]
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
     if plan is None:

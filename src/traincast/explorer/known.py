@@ -3,6 +3,9 @@
 from typing import Any, Final
 
 from traincast.advice import label
+from traincast.catalog.load import model_names, system_names
+from traincast.catalog.schema.fields import Count, Entry, Share
+from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED, PRESETS
 from traincast.core.model import Model
 from traincast.core.plan_choices import STRATEGIES
@@ -14,10 +17,7 @@ from traincast.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.explorer.state import PASTED, State, catalogue_system, entries, lockable, model_of
 from traincast.flops import CONVENTIONS
 from traincast.frameworks import FRAMEWORKS
-from traincast.load import model_names, system_names
-from traincast.schema.entries import Count, Entry, Share
 from traincast.search import OBJECTIVES
-from traincast.stacks import stack_names
 
 REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 LARGEST_DOMAIN: Final = 1024

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import ValidationError
 
+from traincast.catalog.load import known_model, known_system, read_model
+from traincast.catalog.schema.fields import Entry, Part, Quantity
+from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.core.errors import InputError, Mistakes, close_to, is_whole, not_a
 from traincast.core.model import Model
 from traincast.core.plan_choices import ALLOWED
@@ -17,10 +20,7 @@ from traincast.core.units import counted
 from traincast.estimate import check_gbs, usual_batch
 from traincast.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 from traincast.frameworks import SEARCHED
-from traincast.load import known_model, known_system, read_model
 from traincast.metrics import check_given
-from traincast.schema.entries import Entry, Part, Quantity
-from traincast.schema.systems import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.search import Question, ask
 from traincast.study import varied
 

@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, Mistakes
 from traincast.core.model import Model
@@ -19,7 +20,6 @@ from traincast.launch.facts import facts
 from traincast.launch.reading import Reading, launch_of, read, said
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
-from traincast.load import as_model, as_system
 from traincast.search import Found, Told, search
 
 HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against

@@ -7,10 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from traincast.catalog.documents import catalogue, raw
+from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, Mistakes, unknown
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.documents import catalogue, raw
 from traincast.launch.facts import Facts, as_model, as_plan, model_facts
 from traincast.launch.formats import Format, completed
 from traincast.launch.others import check_kind, check_program
@@ -18,7 +19,6 @@ from traincast.launch.shell import read as commands_read
 from traincast.launch.shell import unsure
 from traincast.launch.table import Settings
 from traincast.launch.unread import Sorted
-from traincast.load import load_model
 
 LARGEST: Final = 4 << 20  # bytes of a file that is read
 LONGEST: Final = 80  # characters of a value that is shown

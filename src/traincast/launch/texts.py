@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from traincast.catalog.documents import parsed
 from traincast.core.errors import InputError
-from traincast.documents import parsed
 from traincast.launch.scripts import comments
 from traincast.launch.table import Settings, dotted
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.launch.facts import Facts, model_facts
 from traincast.launch.table import Settings, is_off, number
-from traincast.load import load_model
 
 MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtitan -> model of the catalogue
     ("llama3", "8B"): "llama-3-8b",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.software_stacks import USUAL, resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats
@@ -18,7 +19,6 @@ from traincast.core.system import Accelerator
 from traincast.measuring import predicted
 from traincast.measuring.rows import Row
 from traincast.measuring.searched import EDGE, Bounds, Values, loss, nearest
-from traincast.stacks import USUAL, resolve
 
 RATES: Final = {  # peak -> its sustained share, and types of products
     "matrix_flops": ("matrix_sustained", ("bf16", "fp16")),

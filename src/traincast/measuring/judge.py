@@ -14,9 +14,9 @@ from traincast.accuracy.collected import Measured
 from traincast.accuracy.measurements import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Summary, source_of
 from traincast.accuracy.validate import Report, validate
+from traincast.catalog.load import load_system
 from traincast.core.errors import Mistakes
 from traincast.core.output_files import beside, check_output
-from traincast.load import load_system
 from traincast.measuring.grid import Shape
 from traincast.measuring.machine import default_ranks
 from traincast.measuring.measure import check_job

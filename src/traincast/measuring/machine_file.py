@@ -6,14 +6,14 @@ from typing import Any, Final, get_args
 from traincast.accuracy.logs.devices import accelerator as table_name
 from traincast.accuracy.measurements import MACHINES
 from traincast.accuracy.parameters import accelerator_name
+from traincast.catalog.documents import known
+from traincast.catalog.load import load_system
+from traincast.catalog.schema.fields import Entry
+from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
+from traincast.catalog.software_stacks import USUAL, stack_names
 from traincast.core.units import GIB, quantity
-from traincast.documents import known
-from traincast.load import load_system
 from traincast.measuring.figures import Figures
 from traincast.measuring.searched import Values
-from traincast.schema.entries import Entry
-from traincast.schema.systems import AcceleratorPart, MiddleTier
-from traincast.stacks import USUAL, stack_names
 
 DIGITS: Final = 4
 STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is

@@ -12,9 +12,9 @@ import numpy as np
 
 from traincast.accuracy.fitting import least_squares
 from traincast.accuracy.recorded import write_system
+from traincast.catalog.load import load_accelerator
 from traincast.core.errors import InputError, Mistakes, not_whole
 from traincast.core.output_files import check_output
-from traincast.load import load_accelerator
 from traincast.measuring.bench import measure_here
 from traincast.measuring.crew import require_torch
 from traincast.measuring.figures import found

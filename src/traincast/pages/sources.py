@@ -6,6 +6,7 @@ from dataclasses import fields
 from inspect import cleandoc
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import USUAL, on, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS
@@ -13,7 +14,6 @@ from traincast.core.system import System
 from traincast.core.units import quantity
 from traincast.pages.markup import Html, joined, linked
 from traincast.pages.parts import Section, paragraph, table
-from traincast.stacks import USUAL, on, stack_file, stack_names
 
 UNITS: Final = {  # of figures that are no columns
     "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",

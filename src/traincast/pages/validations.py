@@ -7,6 +7,7 @@ from typing import Final
 
 from traincast.accuracy.scores import Prediction, reasons
 from traincast.accuracy.validate import Report
+from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.units import gib, seconds
 from traincast.pages.drawings import drawing
@@ -15,7 +16,6 @@ from traincast.pages.page import Page
 from traincast.pages.parts import Section, items, pairs, paragraph, table, tiles
 from traincast.pages.sources import assumptions
 from traincast.report_accuracy import COLUMNS, accuracy_figure, meaning, summary_cells
-from traincast.stacks import resolve
 
 KINDS: Final = {"dense": "dense models", "moe": "mixtures of experts"}
 FARTHEST: Final = 20  # runs that are told one by one

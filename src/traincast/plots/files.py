@@ -8,8 +8,8 @@ from typing import Any, Final
 import polars as pl
 from matplotlib.figure import Figure
 
+from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
-from traincast.load import load_model, load_system
 from traincast.plots.contours import contour
 from traincast.plots.plans import pareto, roofline, tornado
 from traincast.plots.steps import memory_waterfall

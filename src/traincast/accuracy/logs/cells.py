@@ -5,8 +5,8 @@ from typing import Any
 
 from traincast.accuracy.logs.tables import TRAINING
 from traincast.accuracy.logs.text import whole
+from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, close_to
-from traincast.load import load_model
 
 
 def check(given: Mapping[str, Any]) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traincast import documents
 from traincast.accuracy.logs.text import content
+from traincast.catalog import documents
 from traincast.core.errors import InputError
 
 # Sections of a configuration whose settings go before those of the same name elsewhere.

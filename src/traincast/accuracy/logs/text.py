@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from traincast.catalog.documents import raw
 from traincast.core.errors import InputError
-from traincast.documents import raw
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK: Final = re.compile(r"\s*(?:(?:\[(?:default|rank|Rank )?(\d{1,7})\]|\[\d+,(\d{1,7})\]<std(?:out|err)>):|(\d{1,7}):(?=\s)) ?")

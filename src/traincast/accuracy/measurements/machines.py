@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from traincast.accuracy.measurements.cells import Cells
+from traincast.catalog.documents import catalogue
+from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
 from traincast.core.system import System
-from traincast.documents import catalogue
-from traincast.load import load_system
 
 FILES: Final = (".yaml", ".yml", ".json")  # of systems
 SMALL_NODE: Final = 4  # accelerators of a node that is half of the usual 8

@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from traincast.accuracy.measurements.cells import Cells
+from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
-from traincast.stacks import stack_names
 
 CUDA_GRAPHS: Final = r"cuda graphs (local:)?full_iteration"  # "none:full_iteration" has them off
 STACKS: Final = (  # framework of a row, what its source, notes or model say, software stack of the catalogue; the first that fits

@@ -4,13 +4,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from traincast.catalog.documents import catalogue, known
 from traincast.core.assumptions import CALIBRATED, PRESETS, Assumptions
 from traincast.core.errors import unknown
 from traincast.core.system import System
-from traincast.documents import catalogue, known
 
 if TYPE_CHECKING:
-    from traincast.schema.stacks import StackFile
+    from traincast.catalog.schema.software_stack import StackFile
 
 USUAL = "megatron-core-2025"  #: what "calibrated" alone stands for
 
@@ -46,8 +46,8 @@ def load_stack(name: str) -> Assumptions:
 
 def stack_file(name: str) -> "StackFile":
     """The checked file of a stack; arguments and errors as for `load_stack`."""
-    from traincast.mistakes import check
-    from traincast.schema.stacks import STACK
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.software_stack import STACK
 
     document = known("stacks", name.lower())
     if document is None:

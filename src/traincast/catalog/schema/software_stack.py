@@ -5,8 +5,8 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import StrictBool, create_model
 
+from traincast.catalog.schema.fields import Entry, File, Number, Text
 from traincast.core.assumptions import Assumptions
-from traincast.schema.entries import Entry, File, Number, Text
 
 
 class StackFile(File):

@@ -7,17 +7,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from traincast import huggingface
+from traincast.catalog import huggingface
+from traincast.catalog.documents import catalogue, known, listed, read
+from traincast.catalog.software_stacks import stack_file, stack_names
 from traincast.core.errors import InputError, not_a, not_whole, unknown
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
-from traincast.documents import catalogue, known, listed, read
-from traincast.stacks import stack_file, stack_names
 
 if TYPE_CHECKING:
-    from traincast.schema.entries import Figure, Part
-    from traincast.schema.models import ModelFile
-    from traincast.schema.systems import SystemFile
+    from traincast.catalog.schema.fields import Figure, Part
+    from traincast.catalog.schema.model import ModelFile
+    from traincast.catalog.schema.system import SystemFile
 
 SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
 MODEL_KEYS: Final = {"layers", "hidden", "heads"}
@@ -151,7 +151,7 @@ def load_accelerator(name: str) -> Accelerator:
     InputError
         If there is no such accelerator.
     """
-    from traincast.schema import systems
+    from traincast.catalog.schema import system as systems
 
     chip = known("accelerators", name.lower())
     if chip is None:
@@ -234,7 +234,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     InputError
         If there is no such model or system, or with every mistake of the file.
     """
-    from traincast.schema import entries, systems
+    from traincast.catalog.schema import fields as entries
+    from traincast.catalog.schema import system as systems
 
     _require_name("name_or_path", name_or_path)
     if _is_system(name_or_path):
@@ -265,8 +266,8 @@ def _model(file: "ModelFile", subject: str) -> Model:
 
 def _plain(item: Any) -> Any:
     """An item of a checked file as the model holds it."""
-    from traincast.schema.entries import Entry
-    from traincast.schema.models import ModelPart
+    from traincast.catalog.schema.fields import Entry
+    from traincast.catalog.schema.model import ModelPart
 
     if isinstance(item, Entry):
         return item.value
@@ -288,8 +289,8 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile"
 
 def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
     """The checked content of a model file, or of a configuration that stands at a path."""
-    from traincast.mistakes import check
-    from traincast.schema.models import ModelFile
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.model import ModelFile
 
     if seq is not None and not_whole("seq", seq):
         raise InputError(subject, not_whole("seq", seq))
@@ -304,8 +305,8 @@ def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int 
 
 def _system_file(name_or_path: str | Path) -> "SystemFile":
     """A checked system file."""
-    from traincast.mistakes import check
-    from traincast.schema.systems import system_file
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.system import system_file
 
     document = system_document(name_or_path)
     network = document.get("network")
@@ -373,13 +374,13 @@ def _system_document(name: str) -> dict[str, Any] | None:
 
 def _values(part: "Part") -> dict[str, Any]:
     """The figures a part of a checked file holds, by name."""
-    from traincast.schema.entries import Entry
+    from traincast.catalog.schema.fields import Entry
 
     return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
 def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:
     """Where each figure of a file comes from."""
-    from traincast.schema.entries import figures
+    from traincast.catalog.schema.fields import figures
 
     return {figure.path: f"{figure.source} ({figure.basis})" for figure in figures(file)}

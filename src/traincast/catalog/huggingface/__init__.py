@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.model_types import FAMILIES
 from traincast.core.errors import InputError
-from traincast.huggingface.config import Config
-from traincast.huggingface.families import FAMILIES
 
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
 HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model")

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from traincast.catalog.schema.fields import Entry, File, Misplaced, Part
+from traincast.catalog.schema.system import MOST_TIERS
 from traincast.core.errors import InputError
-from traincast.schema.entries import Entry, File, Misplaced, Part
-from traincast.schema.systems import MOST_TIERS
 
 TIERS = f"a network has two to {MOST_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)

@@ -5,10 +5,8 @@ from typing import Any, ClassVar, Final, get_type_hints
 
 from pydantic import StrictBool, create_model, field_validator
 
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import MOST, close_to
-from traincast.documents import catalogue, known
-from traincast.schema.entries import (
+from traincast.catalog.documents import catalogue, known
+from traincast.catalog.schema.fields import (
     Amount,
     ByteRate,
     Bytes,
@@ -27,6 +25,8 @@ from traincast.schema.entries import (
     Text,
     Watts,
 )
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import MOST, close_to
 
 MOST_TIERS: Final = 8
 

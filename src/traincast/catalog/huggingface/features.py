@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from traincast.huggingface.config import Config
+from traincast.catalog.huggingface.config import Config
 
 Keys: TypeAlias = dict[str, Any]
 Feature: TypeAlias = Callable[[Config], Keys]

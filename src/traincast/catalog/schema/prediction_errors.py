@@ -1,6 +1,6 @@
 """What the file of the errors of predictions holds; written by `traincast.accuracy.error_file`, read by `traincast.uncertainty`."""
 
-from traincast.schema.entries import Amount, Count, File, Number, Part, Text
+from traincast.catalog.schema.fields import Amount, Count, File, Number, Part, Text
 
 
 class SpanPart(Part):

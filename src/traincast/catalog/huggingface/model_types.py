@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.huggingface.features import (
+from traincast.catalog.huggingface.features import (
     Feature,
     biased,
     chunked,

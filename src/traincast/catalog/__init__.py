@@ -1,0 +1,1 @@
+"""Names and files made into models, systems and software stacks; and the data itself."""
