@@ -25,11 +25,11 @@ from traincast.core.system import Accelerator, System, Tier
 from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
 from traincast.memory import Footprint, memory
-from traincast.operations import attention, dense
+from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
-from traincast.operations.base import Gemm, Operation, Pass, Vector
-from traincast.operations.dense import Sizes
-from traincast.operations.layers import layer
+from traincast.operations.linear import Sizes
+from traincast.operations.operation import Gemm, Operation, Pass, Vector
+from traincast.operations.transformer import layer
 from traincast.reproduce import Reproduction, reproduce
 from traincast.stages import Stages
 from traincast.step import Step, step
@@ -167,12 +167,16 @@ def communication(work: Pass, axes: tuple[str, ...]) -> str:
 def vocabulary() -> str:
     """Counts of every kind of operation on shapes local to the rank."""
     sizes, local = Sizes(E), Heads(b, h, h, l / m2, l, q, q)
-    single = [dense.bias("bias", E, T, o), dense.activation("gelu", E, n), dense.dropout("dropout", E, Symbolic(1), n)]
+    single = [
+        elementwise.bias("bias", E, T, o),
+        elementwise.activation("gelu", E, n),
+        elementwise.dropout("dropout", E, Symbolic(1), n),
+    ]
     parts = {
-        "Linear layer, x[T, i] w[i, o]": [dense.linear("linear", sizes, T, i, o)],
-        "Linear layer as a SUMMA product of full widths i and o": [dense.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)],
+        "Linear layer, x[T, i] w[i, o]": [linear.linear("linear", sizes, T, i, o)],
+        "Linear layer as a SUMMA product of full widths i and o": [linear.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)],
         "Elementwise": single,
-        "Norm of r rows of width w": [dense.norm("norm", E, r, w)],
+        "Norm of r rows of width w": [elementwise.norm("norm", E, r, w)],
         "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
         "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
         "Attention as SUMMA products, all h heads": list(attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)),

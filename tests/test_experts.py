@@ -10,8 +10,8 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
 from traincast.costs import Seconds, TimedOperation, overlapped
-from traincast.operations.base import Operation, Pass
-from traincast.operations.layers import layer
+from traincast.operations.operation import Operation, Pass
+from traincast.operations.transformer import layer
 
 IDLE = Operation("idle", Pass((), 0.0), Pass((), 0.0))
 

@@ -15,9 +15,10 @@ from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.core.precision import PRECISIONS
 from traincast.operations.attention import Heads, flash, unfused
-from traincast.operations.base import Gemm, Pass
-from traincast.operations.dense import Sizes, linear, norm
-from traincast.operations.layers import layer
+from traincast.operations.elementwise import norm
+from traincast.operations.linear import Sizes, linear
+from traincast.operations.operation import Gemm, Pass
+from traincast.operations.transformer import layer
 from traincast.times.kernels import tiled
 from traincast.times.roofline import streamed
 

@@ -8,7 +8,7 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
 from traincast.flops import forward_flops
-from traincast.operations.layers import layer, parts
+from traincast.operations.transformer import layer, parts
 from traincast.stages import devices
 
 EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary

@@ -9,7 +9,7 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.memory import Footprint, devices_memory, reported, states
-from traincast.operations.layers import layer
+from traincast.operations.transformer import layer
 from traincast.stages import stages
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.

@@ -8,7 +8,7 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
 from traincast.costs import PartCosts
-from traincast.operations.layers import layer
+from traincast.operations.transformer import layer
 from traincast.overheads import data_parallel
 from traincast.stages import Stages, with_load
 

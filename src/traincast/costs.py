@@ -11,7 +11,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.base import Collective, Gemm, Operation, Pass, total
+from traincast.operations.operation import Collective, Gemm, Operation, Pass, total
 from traincast.stages import Counts
 from traincast.times.collectives import collective, line, several
 from traincast.times.overlap import excess, panelled

@@ -22,8 +22,8 @@ from traincast.costs import Seconds, Timed, cost_part, time_part
 from traincast.fills import placements
 from traincast.frameworks import default_framework
 from traincast.memory import Footprint, devices_memory, memory
-from traincast.operations.base import Operation, total
-from traincast.operations.layers import parts
+from traincast.operations.operation import Operation, total
+from traincast.operations.transformer import parts
 from traincast.rules import require
 from traincast.shown import Shown
 from traincast.stages import Stages, devices, every_device, stages, with_load

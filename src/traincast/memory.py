@@ -15,7 +15,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
-from traincast.operations.base import Operation, total
+from traincast.operations.operation import Operation, total
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipelines import SCHEDULES

@@ -12,7 +12,7 @@ from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.costs import Costs, sum_of
-from traincast.operations.base import Axis, CollectiveKind, total
+from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Curve, line, several
 from traincast.times.overlap import excess, largest, layer_by_layer

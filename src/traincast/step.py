@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.costs import Costs, sum_of
-from traincast.operations.base import total
+from traincast.operations.operation import total
 from traincast.overheads import data_parallel, host, update
 from traincast.stages import Stages
 from traincast.times.overlap import excess, largest, paced_by

@@ -14,8 +14,8 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.memory import Footprint, devices_memory
-from traincast.operations.base import Operation, total
-from traincast.operations.layers import parts
+from traincast.operations.operation import Operation, total
+from traincast.operations.transformer import parts
 from traincast.space import Shards, Space
 from traincast.stages import Stages
 

@@ -11,7 +11,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.base import CollectiveKind
+from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import line
 from traincast.times.placement import Group
 

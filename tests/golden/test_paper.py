@@ -13,7 +13,7 @@ from traincast.core.assumptions import PRESETS
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.costs import time_part
-from traincast.operations.layers import layer
+from traincast.operations.transformer import layer
 from traincast.reproduce import reproduce
 
 OPERATION = {

@@ -11,7 +11,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.costs import cost_part, time_part
 from traincast.memory import Footprint, memory
-from traincast.operations.layers import layer, parts
+from traincast.operations.transformer import layer, parts
 from traincast.stages import stages, with_load
 from traincast.step import step
 from traincast.times.protocols import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO

@@ -15,7 +15,7 @@ from traincast.costs import time_part
 from traincast.evaluation import evaluate, rank
 from traincast.frameworks import Batch
 from traincast.memory import Footprint
-from traincast.operations.layers import layer
+from traincast.operations.transformer import layer
 from traincast.space import enumerate_space
 from traincast.times.collectives import collective
 from traincast.times.placement import Group

@@ -21,7 +21,7 @@ from traincast.core.system import Accelerator, System, Tier
 from traincast.costs import cost_part, time_part
 from traincast.estimate import Estimate
 from traincast.memory import Footprint, memory
-from traincast.operations.layers import layer
+from traincast.operations.transformer import layer
 from traincast.stages import stages
 from traincast.step import step
 from traincast.times.collectives import collective

@@ -18,7 +18,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator
 from traincast.operations.attention import Heads, flash
-from traincast.operations.base import Gemm, Layout, Pass
+from traincast.operations.operation import Gemm, Layout, Pass
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]

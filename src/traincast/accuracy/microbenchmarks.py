@@ -21,7 +21,7 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.system import System
-from traincast.operations.base import CollectiveKind
+from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

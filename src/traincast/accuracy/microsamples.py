@@ -15,8 +15,8 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
-from traincast.operations.base import CollectiveKind, Pass
-from traincast.operations.base import Gemm as Product
+from traincast.operations.operation import CollectiveKind, Pass
+from traincast.operations.operation import Gemm as Product
 from traincast.times.collectives import collective
 from traincast.times.placement import Group
 

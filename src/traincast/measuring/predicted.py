@@ -15,7 +15,7 @@ from traincast.core.system import Accelerator, System
 from traincast.measuring.rows import Row, collective, gemm
 from traincast.measuring.tasks import MOVED
 from traincast.operations.attention import Heads, flash
-from traincast.operations.base import Pass, Vector
+from traincast.operations.operation import Pass, Vector
 
 WORK: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # FLOP of an element (arXiv 2410.00273)
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from traincast.core.quantities import Column
-from traincast.operations.base import Axis, Collective, Fused, Gemm, Operation, Pass, Vector
-from traincast.operations.dense import Comms, dropout, with_traffic
+from traincast.operations.elementwise import dropout, with_traffic
+from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, Pass, Vector
 
 
 def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:

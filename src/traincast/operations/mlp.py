@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from traincast.core.model import Model
-from traincast.operations.base import Operation
-from traincast.operations.dense import activation
+from traincast.operations.elementwise import activation
+from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 
 

@@ -15,10 +15,10 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
-from traincast.operations import attention, dense
+from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gathered
-from traincast.operations.base import Axis, Collective, Operation, Pass
-from traincast.operations.dense import Comms, Sizes
+from traincast.operations.linear import Sizes
+from traincast.operations.operation import Axis, Collective, Comms, Operation, Pass
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Sharding(ABC):
     def bias(self, name: str, width: Column | None = None) -> Operation:
         """Bias of the linear layer `name`: of its full width if that is cut over tensor ranks, else that leaving a block."""
         shape = self.outer_bias(name) if width is None else (self.tokens, self.cut(width))
-        return dense.bias(f"{name}_bias", self.E, *shape)
+        return elementwise.bias(f"{name}_bias", self.E, *shape)
 
     def cut(self, width: Column) -> Column:
         """The part of a width that is on the rank."""
@@ -176,7 +176,7 @@ class Sharding(ABC):
             The dropout.
         """
         rows, width = self.boundary
-        return dense.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
+        return elementwise.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
     def gate_bytes(self, elements: Column) -> Column:
         """Memory of the activated gate of a gated MLP, where it is kept beside gate and product [byte]."""

@@ -11,9 +11,8 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
-from traincast.operations import attention, dense
-from traincast.operations.base import Axis, Collective, Operation
-from traincast.operations.dense import Comms
+from traincast.operations import attention, elementwise, linear
+from traincast.operations.operation import Axis, Collective, Comms, Operation
 from traincast.operations.sharding import Sharding
 
 
@@ -52,26 +51,26 @@ class OneD(Sharding):
     ) -> Operation:
         """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
         if rows is not None:
-            return dense.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
+            return linear.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
         keeps = self.assumptions.keeps_gathered or not self.plan.sp
         kept = self.tokens if keeps else self.tokens // self.plan.tp
         again = () if keeps else self._gather(inputs, operand=True)
         backward = (*again, *self._scatter(inputs))
         cast = self._own_casts, 1
-        return dense.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast)
+        return linear.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast)
 
     def linear_out(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
         """Row-parallel: w[inputs/m1, outputs]; the output is reduce-scattered."""
         if rows is not None:
-            return dense.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
+            return linear.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
         own = inputs // self.plan.tp
-        return dense.linear(name, self.sizes, self.tokens, own, outputs, self._scatter(outputs), cast=(1, self._own_casts))
+        return linear.linear(name, self.sizes, self.tokens, own, outputs, self._scatter(outputs), cast=(1, self._own_casts))
 
     def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
         """The rank's own tokens; the narrow result is gathered by the layer that follows."""
-        return dense.linear(name, self.sizes, self.boundary[0], inputs, outputs)
+        return linear.linear(name, self.sizes, self.boundary[0], inputs, outputs)
 
     def handed_on(self, width: Column) -> Comms:
         """Gathered over tensor ranks."""
@@ -81,7 +80,7 @@ class OneD(Sharding):
         """Column-parallel, on gathered tokens."""
         e = self.model.hidden
         kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.boundary[0]
-        return dense.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+        return linear.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
 
     def summed(self, width: Column) -> tuple[Comms, Comms]:
         """As a row-parallel layer's result, and its gradient gathered."""
@@ -94,7 +93,7 @@ class OneD(Sharding):
         if returned and self.plan.sp:  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
             backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
-        return dense.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
+        return elementwise.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
 
     def outer_bias(self, name: str) -> tuple[Column, Column]:
         """Added to every token."""
@@ -126,7 +125,7 @@ class Summa(Sharding):
     ) -> Operation:
         """SUMMA product; both linear layers of a block are the same."""
         plan, tokens = self.plan, self.tokens if rows is None else rows
-        return dense.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
+        return linear.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
 
     linear_out = linear_in
 
@@ -153,7 +152,7 @@ class Summa(Sharding):
         cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
         backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
-        return dense.norm(name, self.E, r, cut, forward, backward, self.model.norm_vectors)
+        return elementwise.norm(name, self.E, r, cut, forward, backward, self.model.norm_vectors)
 
     def outer_bias(self, name: str) -> tuple[Column, Column]:
         """Cut over its width."""

@@ -13,7 +13,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System, Tier
-from traincast.operations.base import CollectiveKind, total
+from traincast.operations.operation import CollectiveKind, total
 from traincast.times import protocols
 from traincast.times.placement import Group, domains
 from traincast.times.protocols import Protocols, effective, several

@@ -11,7 +11,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
-from traincast.operations.base import Fused, Gemm, Pass, Unit, total
+from traincast.operations.operation import Fused, Gemm, Pass, Unit, total
 
 HEAD: Final = 128  # width of heads that the rates of fused attention are given for
 LONGEST: Final = 2  # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1

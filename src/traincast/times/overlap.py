@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from traincast.core.quantities import Column
-from traincast.operations.base import total
+from traincast.operations.operation import total
 
 
 def excess(x: Column) -> Column:

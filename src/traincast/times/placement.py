@@ -13,7 +13,7 @@ import numpy as np
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import Tier
-from traincast.operations.base import Axis
+from traincast.operations.operation import Axis
 
 ORDERS: Final = {
     "tp-cp-dp-pp": ("tp", "tp2", "cp", "dp", "pp"),  # Megatron-Core, torchtitan, DeepSpeed

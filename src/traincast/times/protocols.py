@@ -23,7 +23,7 @@ import numpy as np
 
 from traincast.core.quantities import Column
 from traincast.core.system import Tier
-from traincast.operations.base import CollectiveKind
+from traincast.operations.operation import CollectiveKind
 from traincast.times.placement import Group, domains
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.

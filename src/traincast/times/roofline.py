@@ -6,7 +6,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
-from traincast.operations.base import Gemm, Pass
+from traincast.operations.operation import Gemm, Pass
 from traincast.times.kernels import attention, burst, work_done
 from traincast.times.overlap import excess
 

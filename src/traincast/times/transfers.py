@@ -8,7 +8,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.base import total
+from traincast.operations.operation import total
 from traincast.times.collectives import collective, point_to_point, several
 from traincast.times.placement import Group, domains, group
 

@@ -8,11 +8,11 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
-from traincast.operations import ends, experts
-from traincast.operations.again import made_again
-from traincast.operations.base import Operation
-from traincast.operations.dense import held, moved, norm, with_traffic
+from traincast.operations import embedding_and_head, moe
+from traincast.operations.elementwise import held, moved, norm, with_traffic
 from traincast.operations.mlp import mlp
+from traincast.operations.operation import Operation
+from traincast.operations.recompute import made_again
 from traincast.operations.sharding import Sharding
 from traincast.operations.tensor_parallel import sharding
 
@@ -45,13 +45,13 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     rank = sharding(model, plan, assumptions)
     whole = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
     if model.vocab is not None or model.patch is not None:
-        whole["embedding"] = tuple(ends.embedding(model, rank))
-        whole["head"] = tuple(ends.head(model, rank))
+        whole["embedding"] = tuple(embedding_and_head.embedding(model, rank))
+        whole["head"] = tuple(embedding_and_head.head(model, rank))
     if model.vocab is not None and (model.tied or model.mtp):
-        whole["tied"] = tuple(ends.tied(model, rank))
+        whole["tied"] = tuple(embedding_and_head.tied(model, rank))
     if model.mtp:
         inner = layer(model, plan, assumptions, model.last_kind)
-        whole["mtp"] = (*ends.mtp(model, rank), *inner, *ends.head(model, rank, shared=True))
+        whole["mtp"] = (*embedding_and_head.mtp(model, rank), *inner, *embedding_and_head.head(model, rank, shared=True))
     return whole
 
 
@@ -76,7 +76,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     """
     rank = sharding(model, plan, assumptions)
     kind = model.pattern[0] if kind is None else kind
-    inner = experts.experts(model, rank) if kind.moe else mlp(model, rank, model.ffn)
+    inner = moe.experts(model, rank) if kind.moe else mlp(model, rank, model.ffn)
     # What follows a block's norm says whether the norm gathers: experts and latent attention take tokens where they are.
     shared = model.experts is not None and model.experts.shared_ffn > 0
     operations = (

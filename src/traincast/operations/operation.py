@@ -274,3 +274,6 @@ def total(terms: Iterable[Column]) -> Column:
     iterator = iter(terms)
     first = next(iterator, 0.0)
     return sum(iterator, start=first)
+
+
+Comms = tuple[Collective, ...]

@@ -5,7 +5,7 @@ from typing import Final
 
 from traincast.core.model import Model
 from traincast.core.quantities import Column
-from traincast.operations.base import Operation
+from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 
 PRE_NORMS: Final = 2  # norms of a layer that has none after its blocks

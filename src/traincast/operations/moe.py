@@ -11,9 +11,9 @@ from dataclasses import replace
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.quantities import Column
-from traincast.operations import dense
-from traincast.operations.base import Collective, Operation, Pass
+from traincast.operations import elementwise, linear
 from traincast.operations.mlp import mlp
+from traincast.operations.operation import Collective, Operation, Pass
 from traincast.operations.sharding import Sharding
 
 
@@ -51,7 +51,7 @@ def experts(model: Model, rank: Sharding) -> Iterator[Operation]:
 
 def _router(model: Model, one: Experts, rank: Sharding, n: Column) -> Operation:
     """Scores of all experts for every token, at 16 bits or above; every rank has all of the router."""
-    scores = dense.linear("experts.router", rank.plain_sizes, n, model.hidden, one.experts)
+    scores = linear.linear("experts.router", rank.plain_sizes, n, model.hidden, one.experts)
     return replace(scores, weights=scores.weights + (one.experts if one.router_bias else 0), module="experts", saved_by="norms")
 
 
@@ -69,7 +69,7 @@ def _sent(
     )
     back = (comms[0], Collective("reduce-scatter" if name.endswith(".permute") else "all-gather", comms[1].nbytes, "etp"))
     elements = rank.assumptions.expert_passes * rows * width
-    moved = dense.moved(name, rank.E, forward * elements, backward * elements, module="experts")
+    moved = elementwise.moved(name, rank.E, forward * elements, backward * elements, module="experts")
     return replace(
         moved,
         synchronises=name.endswith(".permute") and not static,
@@ -88,7 +88,7 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     yield replace(first, experts=True, module="experts", saved_by="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
-    made = dense.activation(f"experts.{model.mlp}", rank.E * rank.assumptions.expert_passes, inner, model.up_projections)
+    made = elementwise.activation(f"experts.{model.mlp}", rank.E * rank.assumptions.expert_passes, inner, model.up_projections)
     kept = rank.plan.recipe.gates * made.saved_bytes / rank.assumptions.expert_passes + rank.gate_bytes(inner)
     yield replace(made, saved_bytes=kept, saved_by="experts")
     yield replace(second, experts=True, saved_by="activation")
@@ -98,4 +98,6 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
 
 def _bias(name: str, rank: Sharding, rows: Column, width: Column, local: Column) -> Operation:
     """Bias of every local expert, of a width on the rank, added to all rows."""
-    return replace(dense.bias(name, rank.E * rank.assumptions.expert_bias_passes, rows, width), weights=local * width, experts=True)
+    return replace(
+        elementwise.bias(name, rank.E * rank.assumptions.expert_bias_passes, rows, width), weights=local * width, experts=True
+    )

@@ -6,8 +6,8 @@ from typing import Final
 
 from traincast.core.model import Model
 from traincast.core.quantities import Column
-from traincast.operations import dense
-from traincast.operations.base import Collective, Operation, Pass, Vector
+from traincast.operations import elementwise, linear
+from traincast.operations.operation import Collective, Operation, Pass, Vector
 from traincast.operations.sharding import Sharding
 
 LOSS_SHARE_FORWARD: Final = 1 / 3  # of the traffic of the loss (assumed)
@@ -49,11 +49,11 @@ def embedding(model: Model, rank: Sharding) -> Iterator[Operation]:
     """
     e, (rows, width) = model.hidden, rank.boundary
     if model.patch is not None:
-        yield dense.linear("embedding.patches", rank.plain_sizes, rows, model.patch, width)
-        yield dense.bias("embedding.patches_bias", rank.E, rows, width)
+        yield linear.linear("embedding.patches", rank.plain_sizes, rows, model.patch, width)
+        yield elementwise.bias("embedding.patches_bias", rank.E, rows, width)
     else:
         tokens, local = rank.tokens, vocabulary(model, rank)
-        looked = dense.moved("embedding.tokens", rank.E, 2 * tokens * e, 3 * tokens * e, weights=local * e)
+        looked = elementwise.moved("embedding.tokens", rank.E, 2 * tokens * e, 3 * tokens * e, weights=local * e)
         forward, backward = rank.summed(e)
         yield replace(
             looked,
@@ -62,7 +62,7 @@ def embedding(model: Model, rank: Sharding) -> Iterator[Operation]:
         )
     if model.positions == "learned":
         table = (model.max_positions or model.seq) * e
-        yield dense.moved("embedding.positions", rank.E, 3 * rows * width, rows * width, weights=table + 0 * rows)
+        yield elementwise.moved("embedding.positions", rank.E, 3 * rows * width, rows * width, weights=table + 0 * rows)
     if model.dropout:
         yield rank.dropout("embedding.dropout")
 
@@ -86,7 +86,7 @@ def head(model: Model, rank: Sharding, shared: bool = False) -> Iterator[Operati
     """
     yield rank.norm("head.norm")
     if model.vocab is None:
-        yield dense.held("head.classes", rank.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * rank.tokens)
+        yield elementwise.held("head.classes", rank.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * rank.tokens)
         return
     local = vocabulary(model, rank)
     projection = rank.projection("head.projection", local)
@@ -139,7 +139,7 @@ def tied(model: Model, rank: Sharding) -> Iterator[Operation]:
     Operation
         One without work.
     """
-    yield dense.held("head.tied", rank.E, vocabulary(model, rank) * model.hidden)
+    yield elementwise.held("head.tied", rank.E, vocabulary(model, rank) * model.hidden)
 
 
 def mtp(model: Model, rank: Sharding) -> Iterator[Operation]:
