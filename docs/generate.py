@@ -35,7 +35,7 @@ from traincast.stages import Stages
 from traincast.step import Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
-from traincast.times.placement import Group
+from traincast.times.process_groups import Group
 from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent

@@ -18,9 +18,9 @@ from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.system import Tier
 from traincast.times.collectives import Line, collective, line
+from traincast.times.nccl import message, protocols, torus_axes
 from traincast.times.overlap import layer_by_layer
-from traincast.times.placement import Group
-from traincast.times.protocols import message, protocols, torus_axes
+from traincast.times.process_groups import Group
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 SYSTEMS = {

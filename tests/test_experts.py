@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
-from traincast.costs import Seconds, TimedOperation, overlapped
 from traincast.operations.operation import Operation, Pass
 from traincast.operations.transformer import layer
+from traincast.times.operation_time import Seconds, TimedOperation, overlapped
 
 IDLE = Operation("idle", Pass((), 0.0), Pass((), 0.0))
 

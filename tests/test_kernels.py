@@ -19,7 +19,7 @@ from traincast.operations.elementwise import norm
 from traincast.operations.linear import Sizes, linear
 from traincast.operations.operation import Gemm, Pass
 from traincast.operations.transformer import layer
-from traincast.times.kernels import tiled
+from traincast.times.kernel_efficiency import tiled
 from traincast.times.roofline import streamed
 
 BF16 = PRECISIONS["bf16"]

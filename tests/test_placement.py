@@ -12,9 +12,9 @@ from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.core.system import Tier
 from traincast.times.collectives import collective
-from traincast.times.placement import ORDERS, Group, group
-from traincast.times.protocols import distinct
-from traincast.times.transfers import transfer
+from traincast.times.nccl import distinct
+from traincast.times.pipeline.p2p import transfer
+from traincast.times.process_groups import ORDERS, Group, group
 
 SYSTEMS = {name: tc.load_system(name) for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")}
 RINGS = replace(CALIBRATED, protocols=False)  # latency and bandwidth only: times that can be reckoned by hand

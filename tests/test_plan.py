@@ -12,7 +12,7 @@ from traincast.core.errors import InputError
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES, chunks
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
-from traincast.times.placement import group
+from traincast.times.process_groups import group
 
 WHOLE = "must be a whole number of at least 1"
 PLACES = tuple(f"fast_{axis}" for axis in AXES)

@@ -14,7 +14,7 @@ import traincast as tc
 from traincast import zero
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.times.collectives import collective
-from traincast.times.placement import Group
+from traincast.times.process_groups import Group
 
 SHARES = st.floats(0.01, 0.99)
 GPUS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 64, 100, 512])

@@ -3,8 +3,8 @@
 import pytest
 
 from traincast.core.errors import InputError
-from traincast.times.orders import Action
-from traincast.times.simulation import run, simulate
+from traincast.times.pipeline.pass_order import Action
+from traincast.times.pipeline.simulation import run, simulate
 
 
 def drawn(timeline, unit=1.0):

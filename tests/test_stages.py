@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.plan import Plans
 from traincast.stages import devices, end_layers, split, stages, telling_devices, with_load
-from traincast.times.pipelines import SCHEDULES
+from traincast.times.pipeline.schedules import SCHEDULES
 
 LLAMA = tc.load_model("llama-3-8b")
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
-from traincast.times.placement import Group
-from traincast.times.transfers import of_slowest, passed_on, transfer
+from traincast.times.pipeline.p2p import of_slowest, passed_on, transfer
+from traincast.times.process_groups import Group
 
 GPT = replace(tc.load_model("gpt3-175b"), layers=32)
 DGX = tc.load_system("dgx-a100")  # nodes of 8

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from traincast.core.errors import InputError
 from traincast.core.output_files import beside, check_output
-from traincast.times.simulation import Pass
+from traincast.times.pipeline.simulation import Pass
 from traincast.trace import REMAINDER, Trace
 
 ENDINGS: Final = (".json", ".json.gz")

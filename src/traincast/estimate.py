@@ -18,7 +18,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.costs import Seconds, Timed, cost_part, time_part
+from traincast.costs import cost_part
 from traincast.fills import placements
 from traincast.frameworks import default_framework
 from traincast.memory import Footprint, devices_memory, memory
@@ -28,6 +28,7 @@ from traincast.rules import require
 from traincast.shown import Shown
 from traincast.stages import Stages, devices, every_device, stages, with_load
 from traincast.step import Step, step
+from traincast.times.operation_time import Seconds, Timed, time_part
 from traincast.uncertainty import Case, fits_probability, interval, outside
 
 

@@ -18,10 +18,11 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.costs import Costs, cost_part, time_part
+from traincast.costs import Costs, cost_part
 from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
 from traincast.step import step
+from traincast.times.operation_time import time_part
 from traincast.workload import BLOCK, layout_memory, work_of
 
 OUT_OF_MEMORY: Final = "does not fit in memory"

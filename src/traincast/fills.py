@@ -11,7 +11,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.frameworks import Batch
-from traincast.times.placement import ORDERS
+from traincast.times.process_groups import ORDERS
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 

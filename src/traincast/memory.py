@@ -18,7 +18,7 @@ from traincast.core.quantities import Column
 from traincast.operations.operation import Operation, total
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import several
-from traincast.times.pipelines import SCHEDULES
+from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 Reported = Literal["allocated", "reserved", "device"]

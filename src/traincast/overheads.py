@@ -16,7 +16,7 @@ from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.stages import Counts, Stages
 from traincast.times.collectives import Curve, line, several
 from traincast.times.overlap import excess, largest, layer_by_layer
-from traincast.times.placement import group
+from traincast.times.process_groups import group
 
 
 class Traffic(NamedTuple):

@@ -10,14 +10,15 @@ from typing import Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
-from traincast.costs import Costs, Seconds, Timed, cost_part, sum_of
+from traincast.costs import Costs, cost_part, sum_of
 from traincast.estimate import Estimate, ready
 from traincast.overheads import beside
 from traincast.stages import Counts, Device, contents, devices, every_device
 from traincast.step import links
-from traincast.times.orders import Kind, device_of
+from traincast.times.operation_time import Seconds, Timed
 from traincast.times.overlap import paced_by
-from traincast.times.pipelines import SCHEDULES
+from traincast.times.pipeline.pass_order import Kind, device_of
+from traincast.times.pipeline.schedules import SCHEDULES
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {"compute": "compute", "memory": "exposed_memory", "comm": "tp_comm", "exchange": "ep_comm"}  # of Seconds → component

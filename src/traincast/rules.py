@@ -11,7 +11,7 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
-from traincast.times.pipelines import SCHEDULES, Requirement
+from traincast.times.pipeline.schedules import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
 

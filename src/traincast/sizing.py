@@ -16,7 +16,7 @@ from traincast.core.plan import Plan
 from traincast.estimate import Estimate, estimate, estimated
 from traincast.flops import model_flops_per_token
 from traincast.operations.operation import Gemm, Pass
-from traincast.times.kernels import tiled
+from traincast.times.kernel_efficiency import tiled
 
 NEAR: Final = 0.08  # a better size is looked for this far around, relative to the size
 MOST: Final = 12  # sizes tried of a dimension, the nearest

@@ -14,8 +14,8 @@ from traincast.operations.operation import total
 from traincast.overheads import data_parallel, host, update
 from traincast.stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
-from traincast.times.pipelines import SCHEDULES, Schedule
-from traincast.times.transfers import of_slowest, passed_on
+from traincast.times.pipeline.p2p import of_slowest, passed_on
+from traincast.times.pipeline.schedules import SCHEDULES, Schedule
 
 NODE: Final = 8  # GPUs that rarely wait for each other
 

@@ -17,9 +17,9 @@ from traincast.core.errors import InputError, not_a
 from traincast.core.plan import Plan
 from traincast.estimate import Estimate
 from traincast.passes import Passes, passes
-from traincast.times.orders import Kind
-from traincast.times.pipelines import SCHEDULES
-from traincast.times.simulation import Pass, Timeline, simulate
+from traincast.times.pipeline.pass_order import Kind
+from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.simulation import Pass, Timeline, simulate
 
 MOST_PASSES: Final = 500_000  # some seconds
 LEAST: Final = 1e-12  # of a step: shorter waits are rounding

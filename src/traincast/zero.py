@@ -13,7 +13,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import line
-from traincast.times.placement import Group
+from traincast.times.process_groups import Group
 
 ZERO: Final = (1, 2, 3)
 KERNELS: Final = 0.83  # k1: share of compute time in which kernels run, the source's example

@@ -12,9 +12,9 @@ import traincast as tc
 from traincast.core.assumptions import PRESETS
 from traincast.core.model import Model
 from traincast.core.plan import Plans
-from traincast.costs import time_part
 from traincast.operations.transformer import layer
 from traincast.reproduce import reproduce
+from traincast.times.operation_time import time_part
 
 OPERATION = {
     "fc1": "mlp.fc1", "fc1-bias": "mlp.fc1_bias", "act1": "mlp.gelu", "dpr1": "mlp.inner_dropout", "fc2": "mlp.fc2",

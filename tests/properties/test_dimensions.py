@@ -9,12 +9,13 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
-from traincast.costs import cost_part, time_part
+from traincast.costs import cost_part
 from traincast.memory import Footprint, memory
 from traincast.operations.transformer import layer, parts
 from traincast.stages import stages, with_load
 from traincast.step import step
-from traincast.times.protocols import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
+from traincast.times.nccl import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
+from traincast.times.operation_time import time_part
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second

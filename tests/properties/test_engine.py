@@ -11,14 +11,14 @@ import traincast as tc
 from traincast.core.assumptions import PAPER, PRESETS
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
-from traincast.costs import time_part
 from traincast.evaluation import evaluate, rank
 from traincast.frameworks import Batch
 from traincast.memory import Footprint
 from traincast.operations.transformer import layer
 from traincast.space import enumerate_space
 from traincast.times.collectives import collective
-from traincast.times.placement import Group
+from traincast.times.operation_time import time_part
+from traincast.times.process_groups import Group
 
 GPT = tc.load_model("gpt3-1t")
 GPUS, BATCH = 512, 1024

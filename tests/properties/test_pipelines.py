@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from traincast.core.errors import InputError
-from traincast.times.pipelines import SCHEDULES
-from traincast.times.simulation import simulate
+from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.simulation import simulate
 
 EXACT = {"rel": 1e-9, "abs": 1e-9}
 TIMES = st.floats(0.2, 1.0)

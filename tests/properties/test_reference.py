@@ -18,14 +18,15 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.system import Accelerator, System, Tier
-from traincast.costs import cost_part, time_part
+from traincast.costs import cost_part
 from traincast.estimate import Estimate
 from traincast.memory import Footprint, memory
 from traincast.operations.transformer import layer
 from traincast.stages import stages
 from traincast.step import step
 from traincast.times.collectives import collective
-from traincast.times.placement import Group
+from traincast.times.operation_time import time_part
+from traincast.times.process_groups import Group
 
 # The reference ----------------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from traincast.core.errors import InputError
 from traincast.core.system import System
 from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import collective
-from traincast.times.placement import Group
+from traincast.times.process_groups import Group
 
 NEEDED: Final = ("id", "source", "system", "op", "nodes", "gpus_per_node", "size_bytes")
 KINDS: Final[dict[str, CollectiveKind]] = {

@@ -18,7 +18,7 @@ from traincast.core.system import Accelerator, System
 from traincast.operations.operation import CollectiveKind, Pass
 from traincast.operations.operation import Gemm as Product
 from traincast.times.collectives import collective
-from traincast.times.placement import Group
+from traincast.times.process_groups import Group
 
 KINDS: Final[dict[str, CollectiveKind]] = {
     "allreduce": "all-reduce",

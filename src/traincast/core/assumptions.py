@@ -185,7 +185,7 @@ class Assumptions:
         By how much a step is longer for every doubling of the GPUs beyond one node of 8: the slowest rank decides.
     protocols : bool
         Whether collectives are those of a communication library, which chooses among protocols and algorithms by size and group
-        (`traincast.times.protocols`), rather than rings with a latency and a bandwidth.
+        (`traincast.times.nccl`), rather than rings with a latency and a bandwidth.
     collective_launch : float
         With `protocols`: share of a collective's start-up, as benchmarks measure it, that a step pays. Part of it is the host's,
         which issues collectives ahead of time.

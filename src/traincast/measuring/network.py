@@ -32,7 +32,7 @@ FACTORS: Final = {
 def tiers(it: Figures) -> list[Values]:
     """Figures of the network inside a node, and of that between nodes where there are several.
 
-    With NCCL all of what `traincast.times.protocols` knows of a tier. Gloo has one protocol: alpha and beta of its all-reduce, and
+    With NCCL all of what `traincast.times.nccl` knows of a tier. Gloo has one protocol: alpha and beta of its all-reduce, and
     what other operations take relative to that (`Figures.software`).
     """
     rows = it.of("collectives")

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.measuring.gpt import Cut, Stage, flattened
-from traincast.times.orders import one_forward_one_backward
+from traincast.times.pipeline.pass_order import one_forward_one_backward
 
 RATE: Final = 1e-4  # learning rate
 DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision of a plan, of everything but the loss

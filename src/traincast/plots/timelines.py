@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from traincast.plots.style import BLACK, BLUE, COMPONENTS, GREY, ORANGE, PAGE, PURPLE, SKY, SMALL, YELLOW, styled
-from traincast.times.simulation import Pass
+from traincast.times.pipeline.simulation import Pass
 from traincast.trace import Trace
 
 KINDS: Final = {

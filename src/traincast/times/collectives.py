@@ -2,7 +2,7 @@
 
 A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
 is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one. With
-`Assumptions.protocols` times are those of `traincast.times.protocols`: of what a communication library chooses among.
+`Assumptions.protocols` times are those of `traincast.times.nccl`: of what a communication library chooses among.
 """
 
 from functools import reduce
@@ -14,9 +14,9 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
-from traincast.times import protocols
-from traincast.times.placement import Group, domains
-from traincast.times.protocols import Protocols, effective, several
+from traincast.times import nccl
+from traincast.times.nccl import Protocols, effective, several
+from traincast.times.process_groups import Group, domains
 
 __all__ = ["Curve", "Line", "collective", "effective", "line", "point_to_point", "several"]
 
@@ -96,7 +96,7 @@ def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpti
 def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
     """The same as the formulas of rings have it."""
     if assumed.protocols:
-        return protocols.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
+        return nccl.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
     n, near = members
     fast, *outer = system.tiers
     inside = several(near[0])
@@ -139,14 +139,14 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
     n, near = members
     if assumed.protocols:
         once = copies if assumed.node_copies else None
-        return protocols.all_to_all(V, members, system.tiers, assumed.collective_launch, once)
+        return nccl.all_to_all(V, members, system.tiers, assumed.collective_launch, once)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if i and assumed.node_copies:
-            sent = sent * protocols.distinct(copies, domains) / copies
+            sent = sent * nccl.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
         seconds.append(sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
     return total(seconds)
@@ -186,5 +186,5 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     """
     moved = V if assumed.message_factor == 1 else assumed.message_factor * V
     if assumed.protocols:
-        return protocols.message(moved, tier, inner, assumed.collective_launch)
+        return nccl.message(moved, tier, inner, assumed.collective_launch)
     return tier.latency + moved / effective(tier)

@@ -7,7 +7,7 @@ from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
 from traincast.operations.operation import Gemm, Pass
-from traincast.times.kernels import attention, burst, work_done
+from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import excess
 
 

@@ -5,7 +5,7 @@ A micro-batch occupies a device for T = F + B + W: forward, gradient of the inpu
 papers of the zero-bubble schedules write the same B; that of DualPipe writes B for both gradients.
 
 Where a paper's formula holds for some ratios F : B : W only, the form here holds for all of them and is the paper's where that
-applies. `traincast.times.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
+applies. `traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
 """
 
 from abc import ABC, abstractmethod

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from traincast.times.orders import Kind
+from traincast.times.pipeline.pass_order import Kind
 
 AUTOMATIC: Final = "zb-2p"
 KEPT: Final = 0.5  # M_W of M_B: what W needs of a micro-batch's activations, assumed (arXiv 2401.10241, 2.3: at most 32/34)

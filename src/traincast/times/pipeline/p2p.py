@@ -10,7 +10,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
 from traincast.times.collectives import collective, point_to_point, several
-from traincast.times.placement import Group, domains, group
+from traincast.times.process_groups import Group, domains, group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:

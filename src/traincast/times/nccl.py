@@ -24,7 +24,7 @@ import numpy as np
 from traincast.core.quantities import Column
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
-from traincast.times.placement import Group, domains
+from traincast.times.process_groups import Group, domains
 
 # What a tier is taken for whose file says nothing, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
 LAUNCH: Final = (9.2e-6, 18.4e-6)  # [s] what a collective takes to start, and what it takes more between domains

@@ -1,7 +1,8 @@
 """One pipeline step event by event: every pass of every micro-batch, when and where. Stages may differ from each other.
 
-Each device works through its order (`traincast.times.orders`) as soon as what a pass depends on has arrived. Sends run beside the
-work. The closed forms of `traincast.times.pipelines` are tested against this; it is also what a trace of a step shows.
+Each device works through its order (`traincast.times.pipeline.pass_order`) as soon as what a pass depends on has arrived. Sends
+run beside the
+work. The closed forms of `traincast.times.pipeline.schedules` are tested against this; it is also what a trace of a step shows.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +14,9 @@ import numpy as np
 
 from traincast.core.errors import InputError, is_whole, unknown
 from traincast.core.quantities import Floats
-from traincast.times.automatic import AUTOMATIC, automatic
-from traincast.times.orders import ORDERS, Action, Block, Kind, Order, device_of
-from traincast.times.pipelines import SCHEDULES
+from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Order, device_of
+from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.zb_2p import AUTOMATIC, automatic
 
 Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: what a pass passes on
 
