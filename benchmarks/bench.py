@@ -112,7 +112,7 @@ def one_search(strategy: str) -> float:
     """Seconds of one search, nothing cached, the best ten plans included."""
     import traincast as tc
     from traincast.space import _enumerate
-    from traincast.stages import telling_devices
+    from traincast.step.pipeline_stages import telling_devices
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
     _enumerate.cache_clear()
@@ -133,7 +133,7 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
     """One search for a model of today on DGX H100, nothing cached: seconds with the ten best plans, candidates, those timed."""
     import traincast as tc
     from traincast.space import _enumerate
-    from traincast.stages import telling_devices
+    from traincast.step.pipeline_stages import telling_devices
 
     model, system = tc.load_model(name), tc.load_system("dgx-h100")
     _enumerate.cache_clear()

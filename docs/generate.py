@@ -22,17 +22,17 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import Accelerator, System, Tier
-from traincast.costs import PartCosts
 from traincast.frameworks import FRAMEWORKS
-from traincast.memory import Footprint, memory
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
 from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, Pass, Vector
 from traincast.operations.transformer import layer
 from traincast.reproduce import Reproduction, reproduce
-from traincast.stages import Stages
-from traincast.step import Step, step
+from traincast.step.layer_cost import PartCosts
+from traincast.step.memory import Footprint, memory
+from traincast.step.pipeline_stages import Stages
+from traincast.step.step_time import Step, step
 from traincast.times.collectives import collective, point_to_point
 from traincast.times.overlap import layer_by_layer, panelled
 from traincast.times.process_groups import Group
@@ -467,11 +467,11 @@ def pages() -> dict[str, str]:
 def draw() -> None:
     """The figures of the gallery and the scoreboard, which are not kept in the repository."""
     from traincast.accuracy.validate import validate
-    from traincast.estimate import estimate
     from traincast.limits import limits
     from traincast.paper import paper_figures
     from traincast.plots import save, timeline, utilisation_by_cluster, utilisation_by_compute
     from traincast.report_accuracy import accuracy_figure
+    from traincast.step.estimate import estimate
     from traincast.trace import trace
 
     (DOCS / "figures").mkdir(exist_ok=True)

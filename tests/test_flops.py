@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.model_blocks import Experts, Latent, Local
-from traincast.flops import CONVENTIONS, RECOMPUTE, forward_flops, hardware_flops_per_token, model_flops_per_token
+from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, forward_flops, hardware_flops_per_token, model_flops_per_token
 
 
 def gpt(layers, hidden, heads, vocab, seq=2048, **changes):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
-from traincast.goodput import bytes_per_parameter, checkpoint_seconds, daly_interval, goodput, mtbf_seconds, young_interval
+from traincast.step.goodput import bytes_per_parameter, checkpoint_seconds, daly_interval, goodput, mtbf_seconds, young_interval
 
 MINUTE, HOUR = 60.0, 3600.0
 writes = st.floats(1, 600)

@@ -7,9 +7,9 @@ import pytest
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
-from traincast.flops import forward_flops
 from traincast.operations.transformer import layer, parts
-from traincast.stages import devices
+from traincast.step.model_flops import forward_flops
+from traincast.step.pipeline_stages import devices
 
 EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary
 MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not None]

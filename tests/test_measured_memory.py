@@ -11,8 +11,8 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.measurements import Unreadable, read, rows
-from traincast.fills import placements
-from traincast.memory import reported
+from traincast.step.memory import reported
+from traincast.step.placement import placements
 
 TABLE = rows()
 CONTRADICT = {"bloom-010", "bloom-078"}  # more memory than with twice the micro-batch; less than a smaller model

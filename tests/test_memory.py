@@ -8,9 +8,9 @@ import pytest
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
-from traincast.memory import Footprint, devices_memory, reported, states
 from traincast.operations.transformer import layer
-from traincast.stages import stages
+from traincast.step.memory import Footprint, devices_memory, reported, states
+from traincast.step.pipeline_stages import stages
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
 GPT = tc.Model(name="gpt", layers=4, hidden=1024, heads=16, ffn=4096, seq=512, biases=("qkv", "proj", "mlp"), inner_dropout=False)

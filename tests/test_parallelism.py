@@ -7,10 +7,10 @@ import pytest
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
-from traincast.costs import PartCosts
 from traincast.operations.transformer import layer
-from traincast.overheads import data_parallel
-from traincast.stages import Stages, with_load
+from traincast.step.data_parallel import data_parallel
+from traincast.step.layer_cost import PartCosts
+from traincast.step.pipeline_stages import Stages, with_load
 
 LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))
 DGX = tc.load_system("dgx-h100")

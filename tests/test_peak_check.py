@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.flops import model_flops_per_token
+from traincast.step.model_flops import model_flops_per_token
 
 GPUS = 64
 

@@ -14,8 +14,8 @@ from traincast import paper, plots
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import GIB
 from traincast.executors import run
-from traincast.fills import placements
 from traincast.plots import style
+from traincast.step.placement import placements
 from traincast.study import define
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"

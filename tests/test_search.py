@@ -12,9 +12,9 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
 from traincast.evaluation import OUT_OF_MEMORY
 from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.rules import reasons
 from traincast.space import _enumerate, enumerate_space
-from traincast.stages import telling_devices
+from traincast.step.pipeline_stages import telling_devices
+from traincast.step.validity import reasons
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24

@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
-from traincast.fills import divisors, factorizations, panels, placements
+from traincast.fills import panels
 from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.rules import reasons
 from traincast.space import (
     NO_PLACEMENT,
     Shards,
     enumerate_space,
 )
+from traincast.step.placement import divisors, factorizations, placements
+from traincast.step.validity import reasons
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
 PAPER = FRAMEWORKS["paper"].strategies

@@ -11,8 +11,8 @@ import traincast as tc
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import USUAL, load_stack, resolve, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.estimate import check_assumptions
 from traincast.frameworks import FRAMEWORKS
+from traincast.step.arguments import check_assumptions
 from traincast.times.overlap import paced_by
 
 MODEL = tc.Model(name="small", layers=8, hidden=1024, ffn=4096, heads=16, seq=1024, vocab=51200, dropout=False)

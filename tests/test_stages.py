@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.plan import Plans
-from traincast.stages import devices, end_layers, split, stages, telling_devices, with_load
+from traincast.step.pipeline_stages import devices, end_layers, split, stages, telling_devices, with_load
 from traincast.times.pipeline.schedules import SCHEDULES
 
 LLAMA = tc.load_model("llama-3-8b")

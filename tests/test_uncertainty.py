@@ -20,7 +20,7 @@ from traincast.cli import main
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
-from traincast.uncertainty import (
+from traincast.step.uncertainty import (
     COMPONENTS,
     NINETY,
     Case,

@@ -12,7 +12,7 @@ from traincast.accuracy.measurements import NEEDED, read, readable, rows
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.cli import main
-from traincast.memory import reported
+from traincast.step.memory import reported
 
 TABLE = rows()
 BY_ID = {row["id"]: row for row in TABLE}

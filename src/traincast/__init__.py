@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.plan import Plan, Plans
     from traincast.core.system import Accelerator, System, Tier
-    from traincast.estimate import Estimate, estimate
     from traincast.executors import study
-    from traincast.flops import hardware_flops_per_token, model_flops_per_token
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.measuring.measure import MeasuredMachine, measure
-    from traincast.metrics import Metrics, metrics
     from traincast.pages import write_html
     from traincast.reproduce import reproduce
     from traincast.results import Results
     from traincast.scaling import scaling
     from traincast.search import Found, search, search_each
+    from traincast.step.estimate import Estimate, estimate
+    from traincast.step.metrics import Metrics, metrics
+    from traincast.step.model_flops import hardware_flops_per_token, model_flops_per_token
     from traincast.thumb import Advice, advise
     from traincast.trace import Trace, trace
 
@@ -89,15 +89,15 @@ _HOME = {
     "core.assumptions": ["Assumptions"],
     "accuracy.calibrate": ["Calibration", "calibrate"],
     "core.errors": ["InputError", "NothingFits", "TraincastError"],
-    "estimate": ["Estimate", "estimate"],
-    "flops": ["hardware_flops_per_token", "model_flops_per_token"],
+    "step.estimate": ["Estimate", "estimate"],
+    "step.model_flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "core.system": ["Accelerator", "System", "Tier"],
     "launch.check": ["Checked", "check"],
     "launch.export": ["Launch", "export"],
     "limits": ["Limits", "limits"],
     "catalog.load": ["load_model", "load_system", "model_names", "system_names"],
     "measuring.measure": ["MeasuredMachine", "measure"],
-    "metrics": ["Metrics", "metrics"],
+    "step.metrics": ["Metrics", "metrics"],
     "core.model": ["Model"],
     "core.plan": ["Plan", "Plans"],
     "executors": ["study"],

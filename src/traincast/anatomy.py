@@ -13,9 +13,9 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import words
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
-from traincast.estimate import Estimate
-from traincast.flops import CONVENTIONS
-from traincast.metrics import metrics
+from traincast.step.estimate import Estimate
+from traincast.step.metrics import metrics
+from traincast.step.model_flops import CONVENTIONS
 
 STATES: Final = ("weights", "gradients", "optimizer")  # components of memory that are kept for every parameter
 BEKMAN: Final = "bekman"  # the convention of the formula of thumb
@@ -154,7 +154,7 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     Returns
     -------
     list of Throughput
-        One for each of `traincast.flops.CONVENTIONS`, and ``"bekman"``.
+        One for each of `traincast.step.model_flops.CONVENTIONS`, and ``"bekman"``.
 
     Raises
     ------

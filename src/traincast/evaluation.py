@@ -18,10 +18,10 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.costs import Costs, cost_part
-from traincast.rules import reasons
 from traincast.space import NO_PLACEMENT, Shards, Space
-from traincast.step import step
+from traincast.step.layer_cost import Costs, cost_part
+from traincast.step.step_time import step
+from traincast.step.validity import reasons
 from traincast.times.operation_time import time_part
 from traincast.workload import BLOCK, layout_memory, work_of
 

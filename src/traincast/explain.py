@@ -13,13 +13,13 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.core.units import gib, many, percent, signed
-from traincast.estimate import Answer, Estimate, estimate
 from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
-from traincast.fills import divisors
 from traincast.frameworks import Framework
 from traincast.held_knobs import HeldKnob, held_knobs
-from traincast.rules import rules
 from traincast.space import Space, enumerate_space
+from traincast.step.estimate import Answer, Estimate, estimate
+from traincast.step.placement import divisors
+from traincast.step.validity import rules
 from traincast.workload import layout_memory
 
 Name = TypeVar("Name")

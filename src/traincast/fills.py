@@ -1,59 +1,16 @@
 """What a layout leaves open: the panels of SUMMA, and the placement of every group on the fast domains."""
 
-import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.frameworks import Batch
-from traincast.times.process_groups import ORDERS
+from traincast.step.placement import factorizations, in_order
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
-
-
-@lru_cache(maxsize=4096)
-def divisors(n: int) -> Ints:
-    """Divisors of n, an array of shape (divisors,): ascending, not writable."""
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
-
-
-@lru_cache(maxsize=4096)
-def factorizations(n: int, parts: int) -> Ints:
-    """Every ordered way to write n as a product.
-
-    Parameters
-    ----------
-    n, parts : int
-        The product, and the number of factors.
-
-    Returns
-    -------
-    array of int, shape (ways, parts)
-        One way a row, in lexicographic order; not writable.
-
-    Examples
-    --------
-    >>> factorizations(4, 2).tolist()
-    [[1, 4], [2, 2], [4, 1]]
-    """
-    rows, rest = np.empty((1, 0), np.int64), np.array([n])
-    for _ in range(parts - 1):
-        row, choice = np.nonzero(rest[:, None] % divisors(n) == 0)
-        factor = divisors(n)[choice]
-        rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
-    return _frozen(np.column_stack((rows, rest)))
-
-
-def _frozen(array: Ints) -> Ints:
-    """The array, no longer writable: it is shared by all that ask for it again."""
-    array.flags.writeable = False
-    return array
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
@@ -77,35 +34,6 @@ def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
     count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
     wide = (hidden % count == 0) & (hidden // count >= MIN_PANEL)
     return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
-
-
-def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
-    """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan; what it already says of its placement is kept.
-    domain : int
-        Accelerators in a fast domain.
-    ordered : bool
-        Whether only the placement is wanted that numbers ranks in the plan's order, if the plan says nothing of its own.
-
-    Returns
-    -------
-    Plans or None
-        The plan with each placement, columns of shape (placements,); None where there is none.
-    """
-    axes = STRATEGIES[plan.strategy].axes
-    degrees = np.array([getattr(plan, axis) for axis in axes])
-    places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
-    given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
-    if ordered and plan.gpus > domain and not given[degrees > 1].any():
-        places, _ = _in_order(domain, Batch(plan.strategy, (("order", plan.order),)), degrees[None])
-    fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
-    if not len(fast):
-        return None
-    return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
 
 
 @dataclass(frozen=True)
@@ -146,7 +74,7 @@ def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints
     """
     inside = degrees.prod(axis=1) <= domain
     if batch.ordered:
-        places, placeable = _in_order(domain, batch, degrees)
+        places, placeable = in_order(domain, batch, degrees)
     else:
         places = factorizations(domain, degrees.shape[1])
         placeable = np.ones((len(degrees), len(places)), bool)
@@ -159,18 +87,6 @@ def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints
         return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
     once = np.ones((len(degrees), 1), np.int64)
     return once, once > 0, places, placeable
-
-
-def _in_order(domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools]:
-    """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
-    axes, fast, room = STRATEGIES[batch.strategy].axes, np.ones_like(degrees), np.full(len(degrees), domain)
-    for axis in ORDERS[batch.given.get("order", "tp-cp-dp-pp")]:
-        if axis in axes:
-            i = axes.index(axis)
-            fast[:, i] = np.gcd(degrees[:, i], room)
-            room = room // fast[:, i]
-    places, which = np.unique(fast, axis=0, return_inverse=True)
-    return places, which.ravel()[:, None] == np.arange(len(places))
 
 
 def every_fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:

@@ -12,7 +12,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES, not_allowed
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.refusals import refused
-from traincast.rules import Rule
+from traincast.step.validity import Rule
 
 SHAPING: Final = (
     "schedule",

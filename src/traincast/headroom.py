@@ -13,8 +13,8 @@ from traincast.anatomy import one_plan
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.estimate import Estimate, estimated
-from traincast.rules import check
+from traincast.step.estimate import Estimate, estimated
+from traincast.step.validity import check
 
 MICRO: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's
 GLOBAL: Final = (0.5, 2, 4)  # global batches tried, relative to the plan's

@@ -9,10 +9,10 @@ from traincast.core.plan import AXES, Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.estimate import Answer, estimate
-from traincast.fills import divisors
 from traincast.frameworks import Framework
 from traincast.refusals import refused
+from traincast.step.estimate import Answer, estimate
+from traincast.step.placement import divisors
 
 
 @dataclass(frozen=True)

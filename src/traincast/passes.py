@@ -10,11 +10,11 @@ from typing import Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
-from traincast.costs import Costs, cost_part, sum_of
-from traincast.estimate import Estimate, ready
-from traincast.overheads import beside
-from traincast.stages import Counts, Device, contents, devices, every_device
-from traincast.step import links
+from traincast.step.data_parallel import beside
+from traincast.step.estimate import Estimate, ready
+from traincast.step.layer_cost import Costs, cost_part, sum_of
+from traincast.step.pipeline_stages import Counts, Device, contents, devices, every_device
+from traincast.step.step_time import links
 from traincast.times.operation_time import Seconds, Timed
 from traincast.times.overlap import paced_by
 from traincast.times.pipeline.pass_order import Kind, device_of

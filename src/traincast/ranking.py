@@ -7,9 +7,9 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.estimate import estimated
 from traincast.evaluation import Outcome, fastest_plans
-from traincast.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, unlike
+from traincast.step.estimate import estimated
+from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, unlike
 
 MOST: Final = 256  # layouts looked at
 REACH: Final = 0.5  # a layout slower than the first by more than this, in the logarithm, is not the best

@@ -16,11 +16,11 @@ from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, Column
 from traincast.core.units import GIB, gib, many, rate, seconds, within
-from traincast.estimate import Estimate, usual_assumptions
 from traincast.explain import Explanation
-from traincast.metrics import Metrics
 from traincast.reproduce import Reproduction
 from traincast.search import Found
+from traincast.step.estimate import Estimate, usual_assumptions
+from traincast.step.metrics import Metrics
 
 WIDTH: Final = 80
 BAR: Final = 32  # characters of the longest bar

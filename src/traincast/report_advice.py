@@ -8,10 +8,10 @@ from rich.text import Text
 
 from traincast.anatomy import BEKMAN, kept_by
 from traincast.core.units import gib, percent, rate, seconds, signed
-from traincast.estimate import Estimate
 from traincast.headroom import Batch, Network, best_batch
 from traincast.report import heading, paragraphs, print_memory, table_of
 from traincast.sizing import COARSE, Dimension, Product
+from traincast.step.estimate import Estimate
 from traincast.thumb import Advice
 
 SHOWN: Final = 4  # wasteful products that are listed

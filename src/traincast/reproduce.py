@@ -15,8 +15,8 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import ALIASES as STRATEGY
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Floats
-from traincast.estimate import estimate
 from traincast.search import search_each
+from traincast.step.estimate import estimate
 
 PAPER_ID: Final = "2410.00273"
 MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them

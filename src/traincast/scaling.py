@@ -19,9 +19,9 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a, not_whole
 from traincast.core.model import Model
 from traincast.core.system import System
-from traincast.estimate import check_assumptions, check_size
-from traincast.flops import forward_flops
 from traincast.shown import Shown
+from traincast.step.arguments import check_assumptions, check_size
+from traincast.step.model_flops import forward_flops
 from traincast.zero import (
     KERNELS,
     TRANSFORMER,

@@ -20,7 +20,6 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
 from traincast.core.system import System
-from traincast.estimate import Answer, check_assumptions, check_gbs, check_size, estimate
 from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
 from traincast.explain import Explanation, explain
 from traincast.frameworks import FRAMEWORKS, Batch, Framework, default_framework
@@ -28,6 +27,8 @@ from traincast.frameworks import framework as known_framework
 from traincast.ranking import near_the_best
 from traincast.shown import Shown
 from traincast.space import enumerate_space
+from traincast.step.arguments import check_assumptions, check_gbs, check_size
+from traincast.step.estimate import Answer, estimate
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)

@@ -13,9 +13,9 @@ from traincast.anatomy import one_plan
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.estimate import Estimate, estimate, estimated
-from traincast.flops import model_flops_per_token
 from traincast.operations.operation import Gemm, Pass
+from traincast.step.estimate import Estimate, estimate, estimated
+from traincast.step.model_flops import model_flops_per_token
 from traincast.times.kernel_efficiency import tiled
 
 NEAR: Final = 0.08  # a better size is looked for this far around, relative to the size

@@ -35,10 +35,11 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
-from traincast.fills import Fills, divisors, every_fill, factorizations, options, seen
+from traincast.fills import Fills, every_fill, options, seen
 from traincast.frameworks import Batch
-from traincast.rules import rules
-from traincast.stages import Stages, stages, with_load
+from traincast.step.pipeline_stages import Stages, stages, with_load
+from traincast.step.placement import divisors, factorizations
+from traincast.step.validity import rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 

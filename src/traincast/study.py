@@ -21,11 +21,11 @@ from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import in_si
-from traincast.estimate import estimate, usual_assumptions
 from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
 from traincast.frameworks import Batch
 from traincast.search import check_arguments
 from traincast.space import enumerate_space
+from traincast.step.estimate import estimate, usual_assumptions
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]

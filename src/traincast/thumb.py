@@ -22,11 +22,11 @@ from traincast.anatomy import (
 )
 from traincast.core.errors import InputError
 from traincast.core.units import GIB, gib, percent, rate, signed
-from traincast.estimate import Estimate, estimate
-from traincast.flops import hardware_flops_per_token
 from traincast.headroom import NETWORK_SHARE, Batch, Network, batches, best_batch, network
 from traincast.shown import Shown
 from traincast.sizing import Dimension, Product, dimensions, wasteful
+from traincast.step.estimate import Estimate, estimate
+from traincast.step.model_flops import hardware_flops_per_token
 
 BEKMAN: Final = "Bekman"
 MEGATRON: Final = "arXiv 2104.04473"

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from traincast.core.errors import InputError, not_a
 from traincast.core.plan import Plan
-from traincast.estimate import Estimate
 from traincast.passes import Passes, passes
+from traincast.step.estimate import Estimate
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.pipeline.simulation import Pass, Timeline, simulate

@@ -13,11 +13,11 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats, Ints
-from traincast.memory import Footprint, devices_memory
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
 from traincast.space import Shards, Space
-from traincast.stages import Stages
+from traincast.step.memory import Footprint, devices_memory
+from traincast.step.pipeline_stages import Stages
 
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]

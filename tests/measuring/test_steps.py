@@ -17,12 +17,12 @@ from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
 from traincast.cli import main
 from traincast.core.errors import InputError
-from traincast.estimate import estimate
 from traincast.measuring import judge
 from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
 from traincast.measuring.judge import Job, judged, measured_steps, of_system, partial_of, write_rows
 from traincast.measuring.steps import _next, alike, faster, row
-from traincast.rules import require
+from traincast.step.estimate import estimate
+from traincast.step.validity import require
 
 DATA = Path(__file__).parents[2] / "examples" / "measured_cpu"
 MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20

@@ -9,11 +9,11 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
-from traincast.costs import cost_part
-from traincast.memory import Footprint, memory
 from traincast.operations.transformer import layer, parts
-from traincast.stages import stages, with_load
-from traincast.step import step
+from traincast.step.layer_cost import cost_part
+from traincast.step.memory import Footprint, memory
+from traincast.step.pipeline_stages import stages, with_load
+from traincast.step.step_time import step
 from traincast.times.nccl import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
 from traincast.times.operation_time import time_part
 

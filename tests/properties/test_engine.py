@@ -13,9 +13,9 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.evaluation import evaluate, rank
 from traincast.frameworks import Batch
-from traincast.memory import Footprint
 from traincast.operations.transformer import layer
 from traincast.space import enumerate_space
+from traincast.step.memory import Footprint
 from traincast.times.collectives import collective
 from traincast.times.operation_time import time_part
 from traincast.times.process_groups import Group

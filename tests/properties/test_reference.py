@@ -18,12 +18,12 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.system import Accelerator, System, Tier
-from traincast.costs import cost_part
-from traincast.estimate import Estimate
-from traincast.memory import Footprint, memory
 from traincast.operations.transformer import layer
-from traincast.stages import stages
-from traincast.step import step
+from traincast.step.estimate import Estimate
+from traincast.step.layer_cost import cost_part
+from traincast.step.memory import Footprint, memory
+from traincast.step.pipeline_stages import stages
+from traincast.step.step_time import step
 from traincast.times.collectives import collective
 from traincast.times.operation_time import time_part
 from traincast.times.process_groups import Group

@@ -15,9 +15,9 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.estimate import Estimate, counts, estimate, estimated
-from traincast.fills import placements
-from traincast.rules import check
+from traincast.step.estimate import Estimate, counts, estimate, estimated
+from traincast.step.placement import placements
+from traincast.step.validity import check
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The constants of `traincast.uncertainty`, estimated from runs that were left out of the fits, and how good they are.
+"""The constants of `traincast.step.uncertainty`, estimated from runs that were left out of the fits, and how good they are.
 
 Variances are those of a composite likelihood: every run says how large its error is, every pair of runs that differ only in their
 plan how far their errors are apart. Errors have heavy tails (Student's t with 4 degrees of freedom); a group of n runs counts √n.
@@ -13,7 +13,7 @@ import numpy as np
 
 from traincast.accuracy.residuals import PARTS, Residuals
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
+from traincast.step.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
 
 TAIL: Final = 4.0  # degrees of freedom of Student's t
 BELIEVED: Final = 3.0  # groups that the belief that a stack is like all others counts as

@@ -12,7 +12,7 @@ from traincast.accuracy.error_estimates import ASSUMED, estimate_errors
 from traincast.accuracy.recorded import write_system
 from traincast.accuracy.residuals import PARTS, Residuals, gather
 from traincast.core.quantities import Bools
-from traincast.uncertainty import Errors, Span
+from traincast.step.uncertainty import Errors, Span
 
 
 def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from traincast.accuracy.measurements import Run
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints
-from traincast.memory import LEFT_OUT, reported
-from traincast.uncertainty import COMPONENTS, Case, cuts, unlike
+from traincast.step.memory import LEFT_OUT, reported
+from traincast.step.uncertainty import COMPONENTS, Case, cuts, unlike
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
 NEAR: Final = 0.3  # plans slower than the best by more than this share say nothing about the top of a ranking

@@ -16,11 +16,11 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
 from traincast.core.units import seconds as rounded
-from traincast.estimate import Estimate
-from traincast.flops import model_flops_per_token
-from traincast.memory import LEFT_OUT, reported
-from traincast.metrics import utilisation
 from traincast.shown import Shown
+from traincast.step.estimate import Estimate
+from traincast.step.memory import LEFT_OUT, reported
+from traincast.step.metrics import utilisation
+from traincast.step.model_flops import model_flops_per_token
 
 __all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
 ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")

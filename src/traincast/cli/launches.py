@@ -25,9 +25,9 @@ from traincast.core.errors import Mistakes, NothingFits, unknown
 from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
-    from traincast.estimate import Estimate
     from traincast.launch.formats import Format
     from traincast.search import Found
+    from traincast.step.estimate import Estimate
 
 
 TRIED = 10  # plans of a search, of which the best is written that can be said in full

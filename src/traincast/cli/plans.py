@@ -40,9 +40,9 @@ from traincast.core.errors import Mistakes, NothingFits
 from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
-    from traincast.estimate import Estimate
     from traincast.explain import Explanation
     from traincast.search import Found
+    from traincast.step.estimate import Estimate
 
 
 @app.command

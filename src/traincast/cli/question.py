@@ -15,9 +15,9 @@ from traincast.frameworks import SEARCHED
 if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.system import System
-    from traincast.estimate import Estimate
-    from traincast.metrics import Metrics
     from traincast.search import Found
+    from traincast.step.estimate import Estimate
+    from traincast.step.metrics import Metrics
 
 ModelName = Annotated[
     str,
@@ -77,7 +77,7 @@ class Asked:
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
         from traincast.catalog.load import load_model, load_system
-        from traincast.metrics import check_given
+        from traincast.step.metrics import check_given
 
         model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)
         load = None if self.imbalance is None else mistakes.of(self._load)
@@ -89,7 +89,7 @@ class Asked:
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Throughput, utilisation and cost."""
-        from traincast.metrics import metrics
+        from traincast.step.metrics import metrics
 
         return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
 
@@ -107,7 +107,7 @@ class Asked:
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """The global batch [sequences]: that asked for, the model's own, or the usual one."""
-        from traincast.estimate import check_gbs, usual_batch
+        from traincast.step.arguments import check_gbs, usual_batch
 
         batch = self._given_batch(model)
         if model is not None and self.leaves_batch(model):
@@ -165,7 +165,8 @@ def estimated(
     mistakes: Mistakes | None = None,
 ) -> "Estimate":
     """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
-    from traincast.estimate import check_assumptions, check_size, estimate, usual_assumptions
+    from traincast.step.arguments import check_assumptions, check_size
+    from traincast.step.estimate import estimate, usual_assumptions
 
     mistakes = mistakes or Mistakes("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)

@@ -199,7 +199,8 @@ class Assumptions:
     step_seconds : float
         What a step takes beside its work: data, logging, the optimizer's launches [s].
     errors_known : bool
-        Whether errors of predictions are known from measured runs, so that estimates carry intervals (`traincast.uncertainty`).
+        Whether errors of predictions are known from measured runs, so that estimates carry intervals
+        (`traincast.step.uncertainty`).
     """
 
     name: str = "custom"

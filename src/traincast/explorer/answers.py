@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError, close_to, is_whole, not_a
 from traincast.core.plan import Plan
-from traincast.estimate import Answer, Estimate, estimate
 from traincast.explorer.copies import KNOBS, copies, knobs_of
 from traincast.explorer.known import brief, catalog, model_info, model_told, system_info
 from traincast.explorer.limits import MOST_PASSES, MOST_SIZES
@@ -16,6 +15,7 @@ from traincast.explorer.points import front, sample
 from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
 from traincast.search import Found
+from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.trace import trace
 
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs

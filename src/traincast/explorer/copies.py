@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any, Final
 
 from traincast.core.plan import Plan
-from traincast.estimate import estimate
 from traincast.explorer.state import PASTED, Case
 from traincast.launch.export import FORMATS, export
+from traincast.step.estimate import estimate
 
 KNOBS: Final = {one.name: one.default for one in fields(Plan)}
 GIVEN: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")

@@ -12,12 +12,12 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
-from traincast.estimate import usual_batch
 from traincast.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.explorer.state import PASTED, State, catalogue_system, entries, lockable, model_of
-from traincast.flops import CONVENTIONS
 from traincast.frameworks import FRAMEWORKS
 from traincast.search import OBJECTIVES
+from traincast.step.arguments import usual_batch
+from traincast.step.model_flops import CONVENTIONS
 
 REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 LARGEST_DOMAIN: Final = 1024

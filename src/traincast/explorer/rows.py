@@ -9,10 +9,10 @@ import numpy as np
 from traincast.advice import short_of
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import CHOICES, KNOBS
-from traincast.estimate import Estimate, estimated
 from traincast.explorer.copies import knobs_of
 from traincast.explorer.state import Case
-from traincast.uncertainty import outside
+from traincast.step.estimate import Estimate, estimated
+from traincast.step.uncertainty import outside
 
 SUMMED = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per_gpu", "training_days")
 

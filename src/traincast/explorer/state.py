@@ -17,16 +17,16 @@ from traincast.core.plan_choices import ALLOWED
 from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.units import counted
-from traincast.estimate import check_gbs, usual_batch
 from traincast.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 from traincast.frameworks import SEARCHED
-from traincast.metrics import check_given
 from traincast.search import Question, ask
+from traincast.step.arguments import check_gbs, usual_batch
+from traincast.step.metrics import check_given
 from traincast.study import varied
 
 if TYPE_CHECKING:
-    from traincast.estimate import Estimate
-    from traincast.metrics import Metrics
+    from traincast.step.estimate import Estimate
+    from traincast.step.metrics import Metrics
 
 LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be held at one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that are the page's own
@@ -167,7 +167,7 @@ class Case:
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Throughput, utilisation and cost of an estimate."""
-        from traincast.metrics import metrics
+        from traincast.step.metrics import metrics
 
         state = self.state
         return metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart)

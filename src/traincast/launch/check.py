@@ -12,7 +12,6 @@ from traincast.core.errors import InputError, Mistakes
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.estimate import Estimate, check_assumptions, check_size, estimate
 from traincast.frameworks import Framework
 from traincast.frameworks import framework as known_framework
 from traincast.launch.changes import Bench, Tried, single
@@ -21,6 +20,8 @@ from traincast.launch.reading import Reading, launch_of, read, said
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
 from traincast.search import Found, Told, search
+from traincast.step.arguments import check_assumptions, check_size
+from traincast.step.estimate import Estimate, estimate
 
 HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against
 

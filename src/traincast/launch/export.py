@@ -10,12 +10,12 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import gib, many, within
 from traincast.core.version import __version__
-from traincast.estimate import Estimate
 from traincast.launch.facts import facts
 from traincast.launch.formats import Format, Writing, not_expressed
 from traincast.launch.registry import FORMATS as FORMATS
 from traincast.launch.table import written
 from traincast.search import Found
+from traincast.step.estimate import Estimate
 
 PLANNED: Final = frozenset((*(one.name for one in fields(Plan)), "chunks", "placement"))  # facts of a plan
 HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72

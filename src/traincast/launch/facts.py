@@ -14,8 +14,8 @@ from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import AXES, Plan
 from traincast.core.plan_choices import chunks, words
 from traincast.core.system import System
-from traincast.fills import placements
-from traincast.stages import end_layers, split
+from traincast.step.pipeline_stages import end_layers, split
+from traincast.step.placement import placements
 
 Facts: TypeAlias = dict[str, Any]
 

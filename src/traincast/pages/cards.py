@@ -15,12 +15,12 @@ from traincast.pages.parts import bars, code, items, paragraph, table
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration
     from traincast.accuracy.validate import Report
-    from traincast.estimate import Estimate
     from traincast.limits import Limits
-    from traincast.metrics import Metrics
     from traincast.results import Results
     from traincast.scaling import Scaling
     from traincast.search import Found
+    from traincast.step.estimate import Estimate
+    from traincast.step.metrics import Metrics
     from traincast.thumb import Advice
 
 ROWS: Final = 10  # of a long table

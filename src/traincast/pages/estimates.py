@@ -7,15 +7,15 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import COLUMNS, Column
 from traincast.core.units import gib, rate, seconds, signed, within
-from traincast.estimate import Estimate
 from traincast.explain import sensitivity
-from traincast.metrics import Metrics, metrics
 from traincast.pages.drawings import drawing
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, bars, code, items, pairs, paragraph, table, tiles
 from traincast.pages.sources import foundations
 from traincast.report import cell, days, knobs_of, likely, remarks, title
+from traincast.step.estimate import Estimate
+from traincast.step.metrics import Metrics, metrics
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:

@@ -5,9 +5,7 @@ from typing import Final
 
 from traincast.advice import against, compare
 from traincast.core.units import gib, many, seconds, signed
-from traincast.estimate import Answer, Estimate
 from traincast.explain import Explanation
-from traincast.metrics import Metrics, metrics
 from traincast.pages.drawings import drawing
 from traincast.pages.estimates import gains, memory_held, of_a_plan, rests_on, short, step, summary, whole_run
 from traincast.pages.markup import Html, element, joined
@@ -16,6 +14,8 @@ from traincast.pages.parts import Section, code, items, pairs, paragraph, table
 from traincast.pages.sources import foundations
 from traincast.report import cell, fast, knobs_of, likely, remarks, title
 from traincast.search import Found
+from traincast.step.estimate import Answer, Estimate
+from traincast.step.metrics import Metrics, metrics
 
 BEST: Final = {"memory": "leanest"}
 LEANER: Final = 0.9  # steps of memory in which the front is told

@@ -15,9 +15,9 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.system import System
-from traincast.estimate import Estimate, estimate
-from traincast.fills import placements
 from traincast.plots.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
+from traincast.step.estimate import Estimate, estimate
+from traincast.step.placement import placements
 
 BASE: Final = Plan(tp=8)
 STAGES: Final = tuple(1 << power for power in range(8))

@@ -12,7 +12,6 @@ from traincast.advice import FELT
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS, Floats
 from traincast.core.system import System
-from traincast.estimate import Estimate, estimate
 from traincast.evaluation import Outcome, evaluate
 from traincast.explain import space_of
 from traincast.plots.steps import single
@@ -33,6 +32,7 @@ from traincast.plots.style import (
     unit_of,
 )
 from traincast.search import Found
+from traincast.step.estimate import Estimate, estimate
 
 CHANGE: Final = 0.1  # by how much each hardware figure is changed
 LONGEST: Final = 24  # characters of a name beside an axis

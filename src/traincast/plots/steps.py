@@ -13,7 +13,6 @@ from traincast.advice import label as component_name
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.units import seconds
-from traincast.estimate import Estimate
 from traincast.plots.style import (
     BLACK,
     COLUMN,
@@ -28,6 +27,7 @@ from traincast.plots.style import (
     styled,
     unit_of,
 )
+from traincast.step.estimate import Estimate
 
 LEAST: Final = 5e-4  # share of a step that is drawn
 

@@ -25,7 +25,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.memory import Reported
+from traincast.step.memory import Reported
 
 __all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "repeated", "rows"]
 

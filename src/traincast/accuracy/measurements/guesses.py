@@ -15,7 +15,7 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.estimate import estimate
+from traincast.step.estimate import estimate
 
 SLACK: Final = 1.1  # estimates of memory are off by so much
 MOST_MBS: Final = 1024  # sequences

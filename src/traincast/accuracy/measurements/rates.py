@@ -5,7 +5,7 @@ from typing import Final
 from traincast.accuracy.measurements.cells import Cells
 from traincast.core.model import Model
 from traincast.core.system import System
-from traincast.memory import LEFT_OUT, Reported
+from traincast.step.memory import LEFT_OUT, Reported
 
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
 REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, how memory is measured; the first that fits

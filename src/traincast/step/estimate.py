@@ -3,33 +3,33 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from math import log2
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import on, resolve, stack_names
-from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
-from traincast.core.errors import InputError, Mistakes, not_a, not_whole
+from traincast.catalog.software_stacks import on
+from traincast.core.assumptions import PAPER, Assumptions
+from traincast.core.errors import InputError, Mistakes, not_a
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.costs import cost_part
-from traincast.fills import placements
 from traincast.frameworks import default_framework
-from traincast.memory import Footprint, devices_memory, memory
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
-from traincast.rules import require
 from traincast.shown import Shown
-from traincast.stages import Stages, devices, every_device, stages, with_load
-from traincast.step import Step, step
+from traincast.step.arguments import check_assumptions, check_gbs, check_size
+from traincast.step.layer_cost import cost_part
+from traincast.step.memory import Footprint, devices_memory, memory
+from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
+from traincast.step.placement import placements
+from traincast.step.step_time import Step, step
+from traincast.step.uncertainty import Case, fits_probability, interval, outside
+from traincast.step.validity import require
 from traincast.times.operation_time import Seconds, Timed, time_part
-from traincast.uncertainty import Case, fits_probability, interval, outside
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,48 +228,6 @@ Answer: TypeAlias = tuple[Plan, Estimate]
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
 
 
-def usual_batch(seq: int) -> int:
-    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
-
-    It is a power of two, which degrees divide.
-    """
-    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
-
-
-def check_gbs(gbs: int | None, model: Model | None) -> int:
-    """The global batch asked for, or the model's own; 1 where neither is known because the model itself is wrong.
-
-    Raises
-    ------
-    InputError
-        If it is no positive whole number, or not given and the model has none.
-    """
-    if gbs is None:
-        gbs = 1 if model is None else model.global_batch
-    if gbs is None and model is not None:
-        own = f"{model.name} has no global batch of its own"
-        raise InputError("global batch", [f"{own}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
-    if wrong := not_whole("gbs", gbs):
-        raise InputError("global batch", wrong)
-    return int(gbs or 1)
-
-
-def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
-    """What is assumed: the preset or software stack of a name, or one's own; where nothing is said, the usual.
-
-    ``"calibrated"`` means the usual software stack, where the usual is one.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or no preset has that name.
-    """
-    if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
-        raise InputError("assumptions", wrong)
-    usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
-    return resolve(usual if assumptions is None or usual_stack else assumptions)
-
-
 def usual_assumptions(model: Model | None) -> str:
     """Name what is assumed of one plan where nothing is said, whatever is asked about it.
 
@@ -284,18 +242,6 @@ def usual_assumptions(model: Model | None) -> str:
         ``"paper"`` for a model of the paper's kind, without a vocabulary; else the stack of the framework that is usual.
     """
     return PAPER.name if model is None else default_framework(model, None).assumptions
-
-
-def check_size(system: System | None, gpus: int) -> None:
-    """Refuse a job larger than its machine, where that is known.
-
-    Raises
-    ------
-    InputError
-        If the system has an end, and fewer GPUs.
-    """
-    if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
-        raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])
 
 
 def estimate(

@@ -9,10 +9,12 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.costs import Costs, sum_of
 from traincast.operations.operation import total
-from traincast.overheads import data_parallel, host, update
-from traincast.stages import Stages
+from traincast.step.data_parallel import data_parallel
+from traincast.step.layer_cost import Costs, sum_of
+from traincast.step.offload import host
+from traincast.step.optimizer import update
+from traincast.step.pipeline_stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
 from traincast.times.pipeline.p2p import of_slowest, passed_on
 from traincast.times.pipeline.schedules import SCHEDULES, Schedule

@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.operations.operation import Gemm, Operation, total
-from traincast.stages import Counts
+from traincast.step.pipeline_stages import Counts
 from traincast.times.operation_time import Timed
 from traincast.times.pipeline.schedules import SCHEDULES
 

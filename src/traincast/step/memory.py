@@ -16,7 +16,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.operations.operation import Operation, total
-from traincast.stages import Counts, Stages
+from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import several
 from traincast.times.pipeline.schedules import SCHEDULES
 

@@ -12,7 +12,7 @@ from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS, Rate
 from traincast.core.quantities import Column
 from traincast.core.units import rate, seconds
-from traincast.estimate import Estimate
+from traincast.step.estimate import Estimate
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
 NEAR: Final = 2.0  # a corrected time is likely within this factor of the predicted one

@@ -14,11 +14,11 @@ from traincast.core.errors import InputError, not_a, unknown
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
-from traincast.estimate import Estimate
-from traincast.flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
-from traincast.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
-from traincast.peak_check import require_below_peak
 from traincast.shown import Shown
+from traincast.step.estimate import Estimate
+from traincast.step.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
+from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
+from traincast.step.peak_check import require_below_peak
 
 Formula = Callable[..., Column]
 

@@ -1,4 +1,4 @@
-"""What a step pays beside its layers: data-parallel traffic, the optimizer, copies to and from the host."""
+"""Data-parallel traffic: weights gathered and gradients reduced, as far as they do not hide behind the layers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,13 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.costs import Costs, sum_of
 from traincast.operations.operation import Axis, CollectiveKind, total
-from traincast.stages import Counts, Stages
+from traincast.step.layer_cost import Costs
+from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import Curve, line, several
-from traincast.times.overlap import excess, largest, layer_by_layer
+from traincast.times.overlap import largest, layer_by_layer
 from traincast.times.process_groups import group
 
 
@@ -191,75 +190,3 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
             reduced[part] = reduced[part].also(experts.reduce(gradient * weights))
             between[part] = between[part].also(experts.synchronise(gradient * weights))
     return gather, reduced, between
-
-
-def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        What each part of the model costs.
-    held : mapping of str to Column
-        Parts whose weights the device has.
-    plan : Plans
-        Plans.
-    system : System
-        The machine.
-    assumed : Assumptions
-        How often every byte is moved; 0 leaves the step out.
-
-    Returns
-    -------
-    Column
-        Time in a step [s].
-    """
-    if not assumed.optimizer_passes:
-        return 0.0
-    gpu, byte = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
-    n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
-    own = sum_of(costs, held, "weights") / n + sum_of(costs, held, "expert_weights") / n_experts  # parameters this rank updates
-    states = plan.recipe.master + plan.optimizer.state
-    moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
-    if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
-        copied = own * byte * (plan.gradient_bytes + 2 * plan.recipe.width)
-        return copied / gpu.host_link + moved / assumed.host_memory_bandwidth
-    squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
-    products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
-    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products
-
-
-def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
-    """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        What each part of the model costs.
-    device : mapping of str to Column
-        Parts of the device.
-    plan : Plans
-        Plans.
-    nm : Column
-        Micro-batches of a replica.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Size of an element of 16 bits.
-
-    Returns
-    -------
-    Column
-        Time in a step [s].
-    """
-    link, offloaded = system.accelerator.host_link, words(plan.offload)
-    seconds: Column = 0.0
-    for part, n in device.items():
-        one = costs[part]
-        copied = 0 * one.forward
-        if "activations" in offloaded:
-            copied = copied + one.saved / link
-        if "weights" in offloaded:
-            copied = copied + plan.recipe.width * assumed.element_bytes * (one.weights + one.expert_weights) / link
-        seconds = seconds + n * (excess(copied - one.forward) + excess(copied - one.backward))
-    return nm * seconds

@@ -1,0 +1,65 @@
+"""What an estimate or a search is asked, checked: global batch, assumptions, number of GPUs."""
+
+from math import log2
+
+import numpy as np
+
+from traincast.catalog.software_stacks import resolve, stack_names
+from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.errors import InputError, not_a, not_whole
+from traincast.core.model import Model
+from traincast.core.system import System
+
+
+def usual_batch(seq: int) -> int:
+    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
+
+    It is a power of two, which degrees divide.
+    """
+    return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
+
+
+def check_gbs(gbs: int | None, model: Model | None) -> int:
+    """The global batch asked for, or the model's own; 1 where neither is known because the model itself is wrong.
+
+    Raises
+    ------
+    InputError
+        If it is no positive whole number, or not given and the model has none.
+    """
+    if gbs is None:
+        gbs = 1 if model is None else model.global_batch
+    if gbs is None and model is not None:
+        own = f"{model.name} has no global batch of its own"
+        raise InputError("global batch", [f"{own}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
+    if wrong := not_whole("gbs", gbs):
+        raise InputError("global batch", wrong)
+    return int(gbs or 1)
+
+
+def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
+    """What is assumed: the preset or software stack of a name, or one's own; where nothing is said, the usual.
+
+    ``"calibrated"`` means the usual software stack, where the usual is one.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or no preset has that name.
+    """
+    if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
+        raise InputError("assumptions", wrong)
+    usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
+    return resolve(usual if assumptions is None or usual_stack else assumptions)
+
+
+def check_size(system: System | None, gpus: int) -> None:
+    """Refuse a job larger than its machine, where that is known.
+
+    Raises
+    ------
+    InputError
+        If the system has an end, and fewer GPUs.
+    """
+    if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
+        raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])

@@ -1,0 +1,46 @@
+"""Copies of activations and weights to and from the host's memory."""
+
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import words
+from traincast.core.quantities import Column
+from traincast.core.system import System
+from traincast.step.layer_cost import Costs
+from traincast.step.pipeline_stages import Counts
+from traincast.times.overlap import excess
+
+
+def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+    """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    device : mapping of str to Column
+        Parts of the device.
+    plan : Plans
+        Plans.
+    nm : Column
+        Micro-batches of a replica.
+    system : System
+        The machine.
+    assumed : Assumptions
+        Size of an element of 16 bits.
+
+    Returns
+    -------
+    Column
+        Time in a step [s].
+    """
+    link, offloaded = system.accelerator.host_link, words(plan.offload)
+    seconds: Column = 0.0
+    for part, n in device.items():
+        one = costs[part]
+        copied = 0 * one.forward
+        if "activations" in offloaded:
+            copied = copied + one.saved / link
+        if "weights" in offloaded:
+            copied = copied + plan.recipe.width * assumed.element_bytes * (one.weights + one.expert_weights) / link
+        seconds = seconds + n * (excess(copied - one.forward) + excess(copied - one.backward))
+    return nm * seconds

@@ -1,0 +1,45 @@
+"""The optimizer step."""
+
+from traincast.core.assumptions import Assumptions
+from traincast.core.plan import Plans
+from traincast.core.plan_choices import words
+from traincast.core.quantities import Column
+from traincast.core.system import System
+from traincast.step.layer_cost import Costs, sum_of
+from traincast.step.pipeline_stages import Counts
+
+
+def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
+
+    Parameters
+    ----------
+    costs : mapping of str to PartCosts
+        What each part of the model costs.
+    held : mapping of str to Column
+        Parts whose weights the device has.
+    plan : Plans
+        Plans.
+    system : System
+        The machine.
+    assumed : Assumptions
+        How often every byte is moved; 0 leaves the step out.
+
+    Returns
+    -------
+    Column
+        Time in a step [s].
+    """
+    if not assumed.optimizer_passes:
+        return 0.0
+    gpu, byte = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
+    n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
+    own = sum_of(costs, held, "weights") / n + sum_of(costs, held, "expert_weights") / n_experts  # parameters this rank updates
+    states = plan.recipe.master + plan.optimizer.state
+    moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
+    if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
+        copied = own * byte * (plan.gradient_bytes + 2 * plan.recipe.width)
+        return copied / gpu.host_link + moved / assumed.host_memory_bandwidth
+    squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
+    products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
+    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products
