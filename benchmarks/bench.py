@@ -17,7 +17,7 @@ import resource, sys, time
 from dataclasses import replace
 from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
 from traincast.catalog.load import load_model, load_system
-from traincast.search import search_each
+from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]
 systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]
 if sys.argv[1] == "all":
@@ -38,8 +38,8 @@ print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(reso
 SWEEP = """
 import sys, time
 import numpy as np
-from traincast.executors import run
-from traincast.study import define
+from traincast.planner.study.executors import run
+from traincast.planner.study.sweep import define
 
 def main():
     capacities, bandwidths = np.linspace(80e9, 1000e9, 32), np.linspace(500e9, 16000e9, int(sys.argv[3]))
@@ -92,8 +92,8 @@ def scalar_rate() -> float:
     import numpy as np
 
     import traincast as tc
-    from traincast.frameworks import Batch
-    from traincast.space import enumerate_space
+    from traincast.planner.framework_spaces import Batch
+    from traincast.planner.search_space import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
     space = enumerate_space(model, (2048,), 8, 4096, Batch("summa"))
@@ -111,7 +111,7 @@ def scalar_rate() -> float:
 def one_search(strategy: str) -> float:
     """Seconds of one search, nothing cached, the best ten plans included."""
     import traincast as tc
-    from traincast.space import _enumerate
+    from traincast.planner.search_space import _enumerate
     from traincast.step.pipeline_stages import telling_devices
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
@@ -132,7 +132,7 @@ MODERN = (  # model, GPUs, framework
 def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
     """One search for a model of today on DGX H100, nothing cached: seconds with the ten best plans, candidates, those timed."""
     import traincast as tc
-    from traincast.space import _enumerate
+    from traincast.planner.search_space import _enumerate
     from traincast.step.pipeline_stages import telling_devices
 
     model, system = tc.load_model(name), tc.load_system("dgx-h100")
@@ -205,8 +205,8 @@ def main() -> None:
     for name, (seconds, timed) in costs.items():
         ratio = seconds / costs[ASSUMED[0]][0]
         print(f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, {ratio:.2f} times paper")
-    from traincast.executors import run
     from traincast.paper import paper_figures, paper_studies
+    from traincast.planner.study.executors import run
 
     print("\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process")
     for strategy in ("1d", "summa"):

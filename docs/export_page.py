@@ -6,7 +6,7 @@ from traincast.launch.export import FORMATS
 from traincast.launch.facts import MEANINGS
 from traincast.launch.formats import Format
 from traincast.launch.table import ANY, Made, Row, Same, Words
-from traincast.refusals import REFUSALS
+from traincast.planner.framework_refusals import REFUSALS
 
 INTRO = """# Launches
 

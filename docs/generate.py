@@ -22,12 +22,12 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import Accelerator, System, Tier
-from traincast.frameworks import FRAMEWORKS
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
 from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, Pass, Vector
 from traincast.operations.transformer import layer
+from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.reproduce import Reproduction, reproduce
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint, memory

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.space import enumerate_space
+from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.search_space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24

@@ -23,7 +23,7 @@ from traincast.explorer.files import Body
 from traincast.explorer.pool import Pool, Worker
 from traincast.explorer.state import State
 from traincast.outputs import schema
-from traincast.study import varied
+from traincast.planner.study.sweep import varied
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
 ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}

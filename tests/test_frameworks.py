@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.plan_choices import ALLOWED, STRATEGIES
-from traincast.frameworks import FRAMEWORKS, Batch, default_framework, framework
+from traincast.planner.framework_spaces import FRAMEWORKS, Batch, default_framework, framework
 
 DENSE = Model(
     name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True, mlp="swiglu",

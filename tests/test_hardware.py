@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.quantities import COLUMNS
-from traincast.study import define, fields_of
+from traincast.planner.study.sweep import define, fields_of
 
 
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):

@@ -13,10 +13,10 @@ import traincast as tc
 from traincast import paper, plots
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import GIB
-from traincast.executors import run
+from traincast.planner.study.executors import run
+from traincast.planner.study.sweep import define
 from traincast.plots import style
 from traincast.step.placement import placements
-from traincast.study import define
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)

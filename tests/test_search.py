@@ -10,9 +10,9 @@ import pytest
 import traincast as tc
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
-from traincast.evaluation import OUT_OF_MEMORY
-from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.space import _enumerate, enumerate_space
+from traincast.planner.evaluation import OUT_OF_MEMORY
+from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.search_space import _enumerate, enumerate_space
 from traincast.step.pipeline_stages import telling_devices
 from traincast.step.validity import reasons
 

@@ -16,13 +16,9 @@ from hypothesis import strategies as st
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
-from traincast.fills import panels
-from traincast.frameworks import FRAMEWORKS, Batch
-from traincast.space import (
-    NO_PLACEMENT,
-    Shards,
-    enumerate_space,
-)
+from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.panels_and_placements import panels
+from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import reasons
 

@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import USUAL, load_stack, resolve, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.frameworks import FRAMEWORKS
+from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.times.overlap import paced_by
 

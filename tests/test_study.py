@@ -19,10 +19,10 @@ import polars as pl
 import pytest
 
 import traincast as tc
-from traincast import executors
-from traincast.results import read
-from traincast.study import define
-from traincast.studyfile import load_study
+from traincast.planner.study import executors
+from traincast.planner.study.results import read
+from traincast.planner.study.study_file import load_study
+from traincast.planner.study.sweep import define
 
 ROOT = Path(__file__).parents[1]
 GPUS = [64, 256]
@@ -41,7 +41,7 @@ def small():
 @pytest.fixture
 def pieces(monkeypatch):
     """Chunks of two machines, so that even a small study has many."""
-    monkeypatch.setattr(sys.modules["traincast.study"], "MACHINES", 2)
+    monkeypatch.setattr(sys.modules["traincast.planner.study.sweep"], "MACHINES", 2)
 
 
 def test_every_point_is_what_a_search_finds(small):

@@ -8,9 +8,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import traincast as tc
 from traincast import plots
-from traincast.executors import run
+from traincast.planner.study.executors import run
+from traincast.planner.study.sweep import define
 from traincast.plots.style import STYLE, _style, power, round_ticks
-from traincast.study import define
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(name="small", layers=16, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)

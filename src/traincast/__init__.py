@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.plan import Plan, Plans
     from traincast.core.system import Accelerator, System, Tier
-    from traincast.executors import study
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
     from traincast.limits import Limits, limits
     from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.pages import write_html
+    from traincast.planner.search import Found, search, search_each
+    from traincast.planner.study.executors import study
+    from traincast.planner.study.results import Results
     from traincast.reproduce import reproduce
-    from traincast.results import Results
     from traincast.scaling import scaling
-    from traincast.search import Found, search, search_each
     from traincast.step.estimate import Estimate, estimate
     from traincast.step.metrics import Metrics, metrics
     from traincast.step.model_flops import hardware_flops_per_token, model_flops_per_token
@@ -100,13 +100,13 @@ _HOME = {
     "step.metrics": ["Metrics", "metrics"],
     "core.model": ["Model"],
     "core.plan": ["Plan", "Plans"],
-    "executors": ["study"],
+    "planner.study.executors": ["study"],
     "reproduce": ["reproduce"],
     "pages": ["write_html"],
-    "results": ["Results"],
+    "planner.study.results": ["Results"],
     "scaling": ["scaling"],
     "accuracy.validate": ["validate"],
-    "search": ["Found", "search", "search_each"],
+    "planner.search": ["Found", "search", "search_each"],
     "thumb": ["Advice", "advise"],
     "trace": ["Trace", "trace"],
 }

@@ -9,9 +9,9 @@ import polars as pl
 
 from traincast.catalog.load import load_model, load_system
 from traincast.core.plan import Plan
-from traincast.executors import run
+from traincast.planner.study.executors import run
+from traincast.planner.study.sweep import Axis, Study, define
 from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
-from traincast.study import Axis, Study, define
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

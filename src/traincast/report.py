@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.advice import label, whole_memory
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, Column
 from traincast.core.units import GIB, gib, many, rate, seconds, within
-from traincast.explain import Explanation
+from traincast.planner.explain import Explanation
+from traincast.planner.misfit import label, whole_memory
+from traincast.planner.search import Found
 from traincast.reproduce import Reproduction
-from traincast.search import Found
 from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 

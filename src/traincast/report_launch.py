@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from traincast.advice import against, short_of
 from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.changes import Tried
 from traincast.launch.check import Checked
+from traincast.planner.misfit import against, short_of
 from traincast.report import header, heading, paragraphs, print_breakdowns, table_of
 
 SHOWN: Final = 5  # changes of one thing

@@ -4,8 +4,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.advice import label
 from traincast.core.units import seconds
+from traincast.planner.misfit import label
 from traincast.report import heading, paragraphs, table_of
 from traincast.trace import Trace
 

@@ -15,7 +15,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import ALIASES as STRATEGY
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Floats
-from traincast.search import search_each
+from traincast.planner.search import search_each
 from traincast.step.estimate import estimate
 
 PAPER_ID: Final = "2410.00273"

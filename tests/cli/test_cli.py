@@ -369,7 +369,7 @@ ALL_WRONG = {
 
 @pytest.mark.parametrize("command", ALL_WRONG)
 def test_all_mistakes_of_a_command_are_told_at_once(command, run, monkeypatch):
-    monkeypatch.setattr(import_module("traincast.search"), "enumerate_space", None)  # nothing is searched
+    monkeypatch.setattr(import_module("traincast.planner.search"), "enumerate_space", None)  # nothing is searched
     code, out, err = run(command)
     assert (code, out) == (2, "")
     lines = err.splitlines()[1:]

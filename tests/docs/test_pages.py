@@ -37,7 +37,7 @@ DOCTESTS = [
     "traincast",
     "traincast.core.plan",
     "traincast.core.plan_choices",
-    "traincast.refusals",
+    "traincast.planner.framework_refusals",
     "traincast.step.model_flops",
     "traincast.step.estimate",
     "traincast.step.metrics",
@@ -46,8 +46,8 @@ DOCTESTS = [
     "traincast.trace",
     "traincast.launch.facts",
     "traincast.launch.layers",
-    "traincast.fills",
-    "traincast.executors",
+    "traincast.planner.panels_and_placements",
+    "traincast.planner.study.executors",
 ]
 
 

@@ -10,7 +10,7 @@ import traincast as tc
 from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.torchtitan import stack
-from traincast.refusals import REFUSALS, accepted, refused
+from traincast.planner.framework_refusals import REFUSALS, accepted, refused
 
 MACHINE = tc.load_system("dgx-h100")
 DISCARDED = {"layernorm", "moe_act"}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling
@@ -140,7 +140,7 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.plan_choices import ALLOWED
-    from traincast.frameworks import FRAMEWORKS
+    from traincast.planner.framework_spaces import FRAMEWORKS
 
     for one in REFUSALS:
         assert one.framework in FRAMEWORKS

@@ -11,10 +11,10 @@ import traincast as tc
 from traincast.core.assumptions import PAPER, PRESETS
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
-from traincast.evaluation import evaluate, rank
-from traincast.frameworks import Batch
 from traincast.operations.transformer import layer
-from traincast.space import enumerate_space
+from traincast.planner.evaluation import evaluate, rank
+from traincast.planner.framework_spaces import Batch
+from traincast.planner.search_space import enumerate_space
 from traincast.step.memory import Footprint
 from traincast.times.collectives import collective
 from traincast.times.operation_time import time_part

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.plan import Plans
-from traincast.evaluation import rank
+from traincast.planner.evaluation import rank
 from traincast.step.validity import check
 
 MODELS = {name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")}

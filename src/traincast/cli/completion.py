@@ -48,7 +48,7 @@ def names_of_entries(context: "CompletionContext") -> list[str]:
 
 def names_of_frameworks(context: "CompletionContext") -> list[str]:
     """Frameworks."""
-    from traincast.frameworks import FRAMEWORKS
+    from traincast.planner.framework_spaces import FRAMEWORKS
 
     return list(FRAMEWORKS)
 

@@ -26,7 +26,7 @@ from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
     from traincast.launch.formats import Format
-    from traincast.search import Found
+    from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
 
 
@@ -146,7 +146,7 @@ def _best(
 ) -> "Found":
     """The best plans that a framework can run and be told."""
     from traincast.launch.spaces import space_of
-    from traincast.search import ask
+    from traincast.planner.search import ask
 
     mistakes = Mistakes("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)

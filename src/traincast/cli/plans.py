@@ -40,8 +40,8 @@ from traincast.core.errors import Mistakes, NothingFits
 from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
-    from traincast.explain import Explanation
-    from traincast.search import Found
+    from traincast.planner.explain import Explanation
+    from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
 
 
@@ -84,7 +84,7 @@ def plan(
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
-    from traincast.search import ask
+    from traincast.planner.search import ask
 
     mistakes = Mistakes("search")
     mistakes.of(check_html, html, force)

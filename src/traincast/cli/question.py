@@ -10,12 +10,12 @@ from traincast.cli.completion import names_of_assumptions, names_of_models, name
 from traincast.core.errors import InputError, Mistakes, NothingFits
 from traincast.core.plan import Plan
 from traincast.core.units import counted
-from traincast.frameworks import SEARCHED
+from traincast.planner.framework_spaces import SEARCHED
 
 if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.system import System
-    from traincast.search import Found
+    from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
@@ -190,7 +190,7 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit(est: "Estimate") -> str:
     """How much a plan is short of, and what would make it fit."""
-    from traincast.advice import short_of
+    from traincast.planner.misfit import short_of
 
     return f"the plan does not fit: {short_of(est, advice=True)}"
 

@@ -26,7 +26,7 @@ from traincast.cli.common import (
 from traincast.core.errors import InputError, Mistakes, not_whole
 
 if TYPE_CHECKING:
-    from traincast.study import Study
+    from traincast.planner.study.sweep import Study
 
 
 @app.command
@@ -49,8 +49,8 @@ def study(
 
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
-    from traincast import executors
-    from traincast.studyfile import load_study
+    from traincast.planner.study import executors
+    from traincast.planner.study.study_file import load_study
 
     mistakes = Mistakes("study")
     known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
@@ -133,10 +133,10 @@ def merge(
 
     Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
     """
-    from traincast import executors
     from traincast.core.output_files import check_output
-    from traincast.results import FORMATS
-    from traincast.studyfile import load_study
+    from traincast.planner.study import executors
+    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.study_file import load_study
 
     mistakes = Mistakes("merge")
     known = mistakes.of(load_study, file)
@@ -149,7 +149,7 @@ def merge(
 
 def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
     """Say what a study gave, in a report as well where one is wanted."""
-    from traincast import results
+    from traincast.planner.study import results
 
     rows, decided = results.count(output) if written else (None, None)
     if html is not None:

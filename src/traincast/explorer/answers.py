@@ -14,7 +14,7 @@ from traincast.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.explorer.points import front, sample
 from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
-from traincast.search import Found
+from traincast.planner.search import Found
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.trace import trace
 

@@ -48,7 +48,7 @@ def _python(case: Case, plan: Plan | None) -> str:
     state, lines = case.state, ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
-        lines += ["from traincast.study import varied"]
+        lines += ["from traincast.planner.study.sweep import varied"]
         figures = {path: case.normal["figures"][path] for path in state.figures}
         system = f"varied({system}, {figures!r})"
     if isinstance(state.model, str):

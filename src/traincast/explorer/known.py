@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from traincast.advice import label
 from traincast.catalog.load import model_names, system_names
 from traincast.catalog.schema.fields import Count, Entry, Share
 from traincast.catalog.software_stacks import stack_names
@@ -14,8 +13,9 @@ from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.explorer.state import PASTED, State, catalogue_system, entries, lockable, model_of
-from traincast.frameworks import FRAMEWORKS
-from traincast.search import OBJECTIVES
+from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.misfit import label
+from traincast.planner.search import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import CHOICES, Ints
-from traincast.evaluation import fastest_plans
 from traincast.explorer.limits import MOST_POINTS
-from traincast.search import Found
+from traincast.planner.evaluation import fastest_plans
+from traincast.planner.search import Found
 
 USUAL: Final = Plan()
 DIGITS: Final = 5  # of what is only drawn

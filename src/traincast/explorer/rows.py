@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from traincast.advice import short_of
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.explorer.copies import knobs_of
 from traincast.explorer.state import Case
+from traincast.planner.misfit import short_of
 from traincast.step.estimate import Estimate, estimated
 from traincast.step.uncertainty import outside
 

@@ -18,11 +18,11 @@ from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.units import counted
 from traincast.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
-from traincast.frameworks import SEARCHED
-from traincast.search import Question, ask
+from traincast.planner.framework_spaces import SEARCHED
+from traincast.planner.search import Question, ask
+from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs, usual_batch
 from traincast.step.metrics import check_given
-from traincast.study import varied
 
 if TYPE_CHECKING:
     from traincast.step.estimate import Estimate

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.frameworks import Framework
 from traincast.launch.facts import Facts
 from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
     "accelerate 1.15.0 (PyPI), accelerate/parallelism_config.py, commands/launch.py and commands/config/config_args.py, "

@@ -9,10 +9,10 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import chunks
-from traincast.frameworks import Framework
 from traincast.launch.facts import PLACED, Facts, facts
 from traincast.launch.formats import Format, flat, not_expressed
 from traincast.launch.table import Settings
+from traincast.planner.framework_spaces import Framework
 from traincast.step.estimate import Estimate, estimate
 
 DEGREES: Final = ("tp", "pp", "cp", "ep", "dp", "mbs", "vp")

@@ -12,14 +12,14 @@ from traincast.core.errors import InputError, Mistakes
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.frameworks import Framework
-from traincast.frameworks import framework as known_framework
 from traincast.launch.changes import Bench, Tried, single
 from traincast.launch.facts import facts
 from traincast.launch.reading import Reading, launch_of, read, said
 from traincast.launch.registry import FORMATS
 from traincast.launch.spaces import space_of
-from traincast.search import Found, Told, search
+from traincast.planner.framework_spaces import Framework
+from traincast.planner.framework_spaces import framework as known_framework
+from traincast.planner.search import Found, Told, search
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 

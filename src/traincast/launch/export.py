@@ -14,7 +14,7 @@ from traincast.launch.facts import facts
 from traincast.launch.formats import Format, Writing, not_expressed
 from traincast.launch.registry import FORMATS as FORMATS
 from traincast.launch.table import written
-from traincast.search import Found
+from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 
 PLANNED: Final = frozenset((*(one.name for one in fields(Plan)), "chunks", "placement"))  # facts of a plan

@@ -7,12 +7,12 @@ from typing import Final
 from traincast.core.errors import WHOLE, InputError, Mistakes
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.frameworks import Framework
-from traincast.frameworks import framework as known_framework
 from traincast.launch.facts import Facts, as_model, as_plan, facts, model_facts
 from traincast.launch.table import Row, Settings, understood, written
 from traincast.launch.unread import Beside
-from traincast.refusals import Refusal, accepted, refused
+from traincast.planner.framework_refusals import Refusal, accepted, refused
+from traincast.planner.framework_spaces import Framework
+from traincast.planner.framework_spaces import framework as known_framework
 
 BESIDE: Final = ("per_node", "stack")  # facts that are of neither model nor plan
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.frameworks import Framework
 from traincast.launch.facts import Facts
 from traincast.launch.table import Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
     "huggingface/nanotron, src/nanotron/config: parallelism_config.py (commit 19f88fb), config.py (00708b8) and "

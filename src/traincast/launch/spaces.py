@@ -8,10 +8,10 @@ from traincast.core.errors import Mistakes
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
-from traincast.frameworks import Framework
-from traincast.frameworks import framework as known_framework
 from traincast.launch.facts import facts
 from traincast.launch.formats import Format, flat
+from traincast.planner.framework_spaces import Framework
+from traincast.planner.framework_spaces import framework as known_framework
 
 BATCH = 8  # of the plans that are tried
 

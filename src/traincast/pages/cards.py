@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.advice import whole_memory
 from traincast.core.plan import Plan
 from traincast.core.units import gib, many, percent, rate, seconds, signed
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.parts import bars, code, items, paragraph, table
+from traincast.planner.misfit import whole_memory
 
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration
     from traincast.accuracy.validate import Report
     from traincast.limits import Limits
-    from traincast.results import Results
+    from traincast.planner.search import Found
+    from traincast.planner.study.results import Results
     from traincast.scaling import Scaling
-    from traincast.search import Found
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
     from traincast.thumb import Advice

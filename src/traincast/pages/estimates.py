@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from traincast.advice import FELT, short_of, whole_memory
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import COLUMNS, Column
 from traincast.core.units import gib, rate, seconds, signed, within
-from traincast.explain import sensitivity
 from traincast.pages.drawings import drawing
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, bars, code, items, pairs, paragraph, table, tiles
 from traincast.pages.sources import foundations
+from traincast.planner.explain import sensitivity
+from traincast.planner.misfit import FELT, short_of, whole_memory
 from traincast.report import cell, days, knobs_of, likely, remarks, title
 from traincast.step.estimate import Estimate
 from traincast.step.metrics import Metrics, metrics

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from traincast.advice import label
 from traincast.core.quantities import Column
 from traincast.pages.markup import Html, element, joined, markup
+from traincast.planner.misfit import label
 
 MOST: Final = 400  # rows of a table that are shown
 

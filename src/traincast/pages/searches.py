@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Final
 
-from traincast.advice import against, compare
 from traincast.core.units import gib, many, seconds, signed
-from traincast.explain import Explanation
 from traincast.pages.drawings import drawing
 from traincast.pages.estimates import gains, memory_held, of_a_plan, rests_on, short, step, summary, whole_run
 from traincast.pages.markup import Html, element, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import Section, code, items, pairs, paragraph, table
 from traincast.pages.sources import foundations
+from traincast.planner.explain import Explanation
+from traincast.planner.misfit import against, compare
+from traincast.planner.search import Found
 from traincast.report import cell, fast, knobs_of, likely, remarks, title
-from traincast.search import Found
 from traincast.step.estimate import Answer, Estimate
 from traincast.step.metrics import Metrics, metrics
 

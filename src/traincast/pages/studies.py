@@ -17,8 +17,8 @@ from traincast.pages.markup import Html, joined
 from traincast.pages.page import Page
 from traincast.pages.parts import MOST, Section, pairs, paragraph, table, tiles
 from traincast.pages.sources import assumptions, figures_of
+from traincast.planner.study.results import Results
 from traincast.report import days
-from traincast.results import Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

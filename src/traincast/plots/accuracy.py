@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from traincast.advice import label as component_name
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
+from traincast.planner.misfit import label as component_name
 from traincast.plots.style import BLACK, COLOURS, COMPONENTS, GREY, PAGE, SMALL, label, log_axes, styled
 
 BAND: Final = 0.1  # of the parity plot

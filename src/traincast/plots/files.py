@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
+from traincast.planner.search import Found, search
+from traincast.planner.study.results import Results, read
 from traincast.plots.contours import contour
 from traincast.plots.plans import pareto, roofline, tornado
 from traincast.plots.steps import memory_waterfall
 from traincast.plots.studies import optima, strong_scaling
-from traincast.results import Results, read
-from traincast.search import Found, search
 
 SELECTS: Final = ("model", "system", "strategy", "gbs")
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {

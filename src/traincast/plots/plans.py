@@ -8,12 +8,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from traincast.advice import FELT
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS, Floats
 from traincast.core.system import System
-from traincast.evaluation import Outcome, evaluate
-from traincast.explain import space_of
+from traincast.planner.evaluation import Outcome, evaluate
+from traincast.planner.explain import space_of
+from traincast.planner.misfit import FELT
+from traincast.planner.search import Found
 from traincast.plots.steps import single
 from traincast.plots.style import (
     BLACK,
@@ -31,7 +32,6 @@ from traincast.plots.style import (
     styled,
     unit_of,
 )
-from traincast.search import Found
 from traincast.step.estimate import Estimate, estimate
 
 CHANGE: Final = 0.1  # by how much each hardware figure is changed

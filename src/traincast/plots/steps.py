@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from traincast.advice import label as component_name
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.units import seconds
+from traincast.planner.misfit import label as component_name
 from traincast.plots.style import (
     BLACK,
     COLUMN,

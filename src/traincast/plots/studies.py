@@ -12,11 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
-from traincast.advice import label as component_name
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError, unknown
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS
+from traincast.planner.misfit import label as component_name
 from traincast.plots.style import (
     BLACK,
     COLOURS,

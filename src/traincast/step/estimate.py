@@ -17,9 +17,9 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.frameworks import default_framework
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
+from traincast.planner.framework_spaces import default_framework
 from traincast.shown import Shown
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part

@@ -9,7 +9,7 @@ import numpy as np
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
-from traincast.frameworks import Batch
+from traincast.planner.framework_spaces import Batch
 from traincast.times.process_groups import ORDERS
 
 

@@ -35,8 +35,8 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
-from traincast.fills import Fills, every_fill, options, seen
-from traincast.frameworks import Batch
+from traincast.planner.framework_spaces import Batch
+from traincast.planner.panels_and_placements import Fills, every_fill, options, seen
 from traincast.step.pipeline_stages import Stages, stages, with_load
 from traincast.step.placement import divisors, factorizations
 from traincast.step.validity import rules

@@ -7,20 +7,20 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from traincast.advice import against, compare, label, short_of, slower
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.core.units import gib, many, percent, signed
-from traincast.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
-from traincast.frameworks import Framework
-from traincast.held_knobs import HeldKnob, held_knobs
-from traincast.space import Space, enumerate_space
+from traincast.planner.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
+from traincast.planner.framework_spaces import Framework
+from traincast.planner.held_knobs import HeldKnob, held_knobs
+from traincast.planner.layout_memory import layout_memory
+from traincast.planner.misfit import against, compare, label, short_of, slower
+from traincast.planner.search_space import Space, enumerate_space
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 from traincast.step.validity import rules
-from traincast.workload import layout_memory
 
 Name = TypeVar("Name")
 Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of

@@ -18,12 +18,12 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.space import NO_PLACEMENT, Shards, Space
+from traincast.planner.layout_memory import BLOCK, layout_memory, work_of
+from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
 from traincast.step.layer_cost import Costs, cost_part
 from traincast.step.step_time import step
 from traincast.step.validity import reasons
 from traincast.times.operation_time import time_part
-from traincast.workload import BLOCK, layout_memory, work_of
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CAPACITY: Final = "accelerator.hbm_bytes"

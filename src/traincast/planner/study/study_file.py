@@ -12,7 +12,7 @@ from traincast.catalog.documents import read
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import EXAMPLES, parse
-from traincast.study import Study, define
+from traincast.planner.study.sweep import Study, define
 
 MOST_VALUES: Final = 1_000_000  # of one field
 KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")

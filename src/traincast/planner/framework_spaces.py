@@ -11,7 +11,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES, not_allowed
 from traincast.core.quantities import CHOICES, KNOBS
-from traincast.refusals import refused
+from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
 
 SHAPING: Final = (

@@ -20,13 +20,13 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
 from traincast.core.system import System
-from traincast.evaluation import Outcome, evaluate, fastest, rank, rejections
-from traincast.explain import Explanation, explain
-from traincast.frameworks import FRAMEWORKS, Batch, Framework, default_framework
-from traincast.frameworks import framework as known_framework
-from traincast.ranking import near_the_best
+from traincast.planner.confidence import near_the_best
+from traincast.planner.evaluation import Outcome, evaluate, fastest, rank, rejections
+from traincast.planner.explain import Explanation, explain
+from traincast.planner.framework_spaces import FRAMEWORKS, Batch, Framework, default_framework
+from traincast.planner.framework_spaces import framework as known_framework
+from traincast.planner.search_space import enumerate_space
 from traincast.shown import Shown
-from traincast.space import enumerate_space
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, estimate
 

@@ -21,10 +21,10 @@ from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import in_si
-from traincast.evaluation import CAPACITY, Outcome, evaluate, rank
-from traincast.frameworks import Batch
-from traincast.search import check_arguments
-from traincast.space import enumerate_space
+from traincast.planner.evaluation import CAPACITY, Outcome, evaluate, rank
+from traincast.planner.framework_spaces import Batch
+from traincast.planner.search import check_arguments
+from traincast.planner.search_space import enumerate_space
 from traincast.step.estimate import estimate, usual_assumptions
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length

@@ -9,8 +9,8 @@ from traincast.core.plan import AXES, Plan
 from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.frameworks import Framework
-from traincast.refusals import refused
+from traincast.planner.framework_refusals import refused
+from traincast.planner.framework_spaces import Framework
 from traincast.step.estimate import Answer, estimate
 from traincast.step.placement import divisors
 

@@ -11,7 +11,7 @@ from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.units import gib, seconds, signed
-from traincast.frameworks import lean
+from traincast.planner.framework_spaces import lean
 from traincast.step.estimate import Answer, Estimate, estimate
 
 FELT: Final = 5e-4  # share of the step time below which a change is none

@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.frameworks import Batch
+from traincast.planner.framework_spaces import Batch
 from traincast.step.placement import factorizations, in_order
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)

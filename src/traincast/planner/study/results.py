@@ -19,8 +19,8 @@ from traincast.core.output_files import beside, check_output
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
+from traincast.planner.study.sweep import MACHINES, SIZES, Study, Table
 from traincast.shown import Shown
-from traincast.study import MACHINES, SIZES, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")

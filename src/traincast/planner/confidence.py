@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.evaluation import Outcome, fastest_plans
+from traincast.planner.evaluation import Outcome, fastest_plans
 from traincast.step.estimate import estimated
 from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, unlike
 

@@ -15,7 +15,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
-from traincast.space import Shards, Space
+from traincast.planner.search_space import Shards, Space
 from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages
 

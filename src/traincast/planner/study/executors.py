@@ -25,8 +25,8 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.output_files import beside, check_output
 from traincast.core.system import System
-from traincast.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
-from traincast.study import Chunk, Study, define
+from traincast.planner.study.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
+from traincast.planner.study.sweep import Chunk, Study, define
 
 MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
     "MALLOC_TRIM_THRESHOLD_": 1 << 30,
