@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
-from traincast.launch.facts import MEANINGS
-from traincast.launch.formats import Format
-from traincast.launch.table import ANY, Made, Row, Same, Words
+from traincast.launch.format import Format
+from traincast.launch.mapping import ANY, Made, Row, Same, Words
 from traincast.planner.framework_refusals import REFUSALS
 
 INTRO = """# Launches

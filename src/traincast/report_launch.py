@@ -6,8 +6,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from traincast.core.units import gib, percent, seconds, signed
-from traincast.launch.changes import Tried
 from traincast.launch.check import Checked
+from traincast.launch.suggestions import Tried
 from traincast.planner.misfit import against, short_of
 from traincast.report import header, heading, paragraphs, print_breakdowns, table_of
 

@@ -44,8 +44,8 @@ DOCTESTS = [
     "traincast.anatomy",
     "traincast.thumb",
     "traincast.trace",
-    "traincast.launch.facts",
-    "traincast.launch.layers",
+    "traincast.launch.canonical",
+    "traincast.launch.pipeline_layout",
     "traincast.planner.panels_and_placements",
     "traincast.planner.study.executors",
 ]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.cli import main
-from traincast.launch.facts import model_facts
-from traincast.launch.megatron_model import read_moe_layers
-from traincast.launch.registry import FORMATS
-from traincast.launch.shell import settings_of
+from traincast.launch.canonical import model_facts
+from traincast.launch.formats import FORMATS
+from traincast.launch.megatron.model_settings import read_moe_layers
+from traincast.launch.read_bash import settings_of
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"

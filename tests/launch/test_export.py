@@ -10,9 +10,9 @@ from strategies import models, plans
 
 import traincast as tc
 from traincast.core.errors import Mistakes
+from traincast.launch.canonical import facts
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.facts import facts
-from traincast.launch.formats import launched
+from traincast.launch.format import launched
 
 MACHINE = tc.load_system("dgx-h100")
 

@@ -9,7 +9,7 @@ import pytest
 import traincast as tc
 from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan import stack
+from traincast.launch.torchtitan.table import stack
 from traincast.planner.framework_refusals import REFUSALS, accepted, refused
 
 MACHINE = tc.load_system("dgx-h100")

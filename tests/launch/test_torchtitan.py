@@ -10,7 +10,7 @@ import pytest
 import traincast as tc
 from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan_forms import MODELS
+from traincast.launch.torchtitan.settings import MODELS
 
 MACHINE = tc.load_system("dgx-h100")
 DENSE = "llama-3-8b"

@@ -63,7 +63,7 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
 
 def names_of_formats(context: "CompletionContext") -> list[str]:
     """Formats of launches."""
-    from traincast.launch.registry import FORMATS
+    from traincast.launch.formats import FORMATS
 
     return list(FORMATS)
 

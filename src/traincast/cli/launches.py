@@ -25,7 +25,7 @@ from traincast.core.errors import Mistakes, NothingFits, unknown
 from traincast.core.plan import Plan
 
 if TYPE_CHECKING:
-    from traincast.launch.formats import Format
+    from traincast.launch.format import Format
     from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
 
@@ -145,7 +145,7 @@ def _best(
     asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
 ) -> "Found":
     """The best plans that a framework can run and be told."""
-    from traincast.launch.spaces import space_of
+    from traincast.launch.check import space_of
     from traincast.planner.search import ask
 
     mistakes = Mistakes("export")

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch.facts import Facts
-from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, fixed, is_off, number
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.launch.facts import Facts
-from traincast.launch.table import Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import Made, Row, Same, Settings, Words, fixed, is_off, number
 
 SOURCE: Final = (
     "deepspeedai/DeepSpeed, docs/_pages/config-json.md (commit 00376da), and deepspeed/__init__.py for "

@@ -10,10 +10,10 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import gib, many, within
 from traincast.core.version import __version__
-from traincast.launch.facts import facts
-from traincast.launch.formats import Format, Writing, not_expressed
-from traincast.launch.registry import FORMATS as FORMATS
-from traincast.launch.table import written
+from traincast.launch.canonical import facts
+from traincast.launch.format import Format, Writing, not_expressed
+from traincast.launch.formats import FORMATS as FORMATS
+from traincast.launch.mapping import written
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.launch.facts import Facts
-from traincast.launch.table import Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import Made, Row, Same, Settings, Words, fixed, is_off, number
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (

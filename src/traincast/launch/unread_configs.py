@@ -7,7 +7,7 @@ and accelerate 1.15.0.
 
 from typing import Final
 
-from traincast.launch.unread import Beside, Matter, listed
+from traincast.launch.unread_settings import Beside, Matter, listed
 
 _Z: Final = "zero_optimization."
 DEEPSPEED: Final = Beside(

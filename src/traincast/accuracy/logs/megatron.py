@@ -10,7 +10,7 @@ from traincast.accuracy.logs.megatron_settings import cells
 from traincast.accuracy.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
 from traincast.accuracy.logs.tables import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
-from traincast.launch.others import DUMPED, check_kind
+from traincast.launch.unsupported import DUMPED, check_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
 ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs.text import number, truth, whole
-from traincast.launch.megatron import ROWS
-from traincast.launch.megatron_forms import SHARDING as STAGES
-from traincast.launch.table import is_off, names_of
+from traincast.launch.mapping import is_off, names_of
+from traincast.launch.megatron.plan_settings import SHARDING as STAGES
+from traincast.launch.megatron.table import ROWS
 
 FACTS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 ELSEWHERE: Final = {"seq": ("sequence_length",)}  # names of NeMo

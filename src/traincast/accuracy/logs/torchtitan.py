@@ -11,8 +11,8 @@ from traincast.accuracy.logs.devices import accelerator
 from traincast.accuracy.logs.runs import Step, last_run, timed, training_rows
 from traincast.accuracy.logs.tables import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole
-from traincast.launch.torchtitan_forms import DEGREES as SETTINGS
-from traincast.launch.torchtitan_forms import MODELS
+from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
+from traincast.launch.torchtitan.settings import MODELS
 
 SIGNS: Final = r"\bstep:\s*\d+\s+loss:.*tps:"
 STARTS: Final = r"Starting job:|Training starts at step|Running with (?:args|configs?):"

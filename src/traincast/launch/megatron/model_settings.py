@@ -4,9 +4,9 @@ import re
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch.facts import Facts
-from traincast.launch.layers import marked, marks
-from traincast.launch.table import Settings, is_off, number
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import Settings, is_off, number
+from traincast.launch.pipeline_layout import marked, marks
 
 HEADS: Final = ("group_query_attention", "num_query_groups", "num_key_value_heads", "kv_channels")
 

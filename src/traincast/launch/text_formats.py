@@ -7,8 +7,8 @@ from typing import Any
 
 from traincast.catalog.documents import parsed
 from traincast.core.errors import InputError
-from traincast.launch.scripts import comments
-from traincast.launch.table import Settings, dotted
+from traincast.launch.mapping import Settings, dotted
+from traincast.launch.write_bash import comments
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:

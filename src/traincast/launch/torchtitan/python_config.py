@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
-from traincast.launch.formats import Writing
-from traincast.launch.scripts import comments
-from traincast.launch.table import Settings
-from traincast.launch.torchtitan import beside
+from traincast.launch.format import Writing
+from traincast.launch.mapping import Settings
+from traincast.launch.torchtitan.table import beside
+from traincast.launch.write_bash import comments
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",

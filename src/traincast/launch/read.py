@@ -12,13 +12,13 @@ from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, Mistakes, unknown
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.launch.facts import Facts, as_model, as_plan, model_facts
-from traincast.launch.formats import Format, completed
-from traincast.launch.others import check_kind, check_program
-from traincast.launch.shell import read as commands_read
-from traincast.launch.shell import unsure
-from traincast.launch.table import Settings
-from traincast.launch.unread import Sorted
+from traincast.launch.canonical import Facts, as_model, as_plan, model_facts
+from traincast.launch.format import Format, completed
+from traincast.launch.mapping import Settings
+from traincast.launch.read_bash import read as commands_read
+from traincast.launch.read_bash import unsure
+from traincast.launch.unread_settings import Sorted
+from traincast.launch.unsupported import check_kind, check_program
 
 LARGEST: Final = 4 << 20  # bytes of a file that is read
 LONGEST: Final = 80  # characters of a value that is shown

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import WHOLE, InputError, Mistakes
-from traincast.launch.facts import Facts
+from traincast.launch.canonical import Facts
 
 Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections
 ANY: Final = ...  # in what a word is read from: the setting has some value that is not off

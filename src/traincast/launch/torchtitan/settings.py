@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
-from traincast.launch.facts import Facts, model_facts
-from traincast.launch.table import Settings, is_off, number
+from traincast.launch.canonical import Facts, model_facts
+from traincast.launch.mapping import Settings, is_off, number
 
 MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtitan -> model of the catalogue
     ("llama3", "8B"): "llama-3-8b",

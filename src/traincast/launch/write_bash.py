@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from textwrap import wrap
 from typing import Any, Final
 
-from traincast.launch import bridge as overrides
-from traincast.launch.formats import Writing
-from traincast.launch.table import Settings
+from traincast.launch.format import Writing
+from traincast.launch.mapping import Settings
+from traincast.launch.megatron import bridge as overrides
 
 RUN: Final = """
 torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\

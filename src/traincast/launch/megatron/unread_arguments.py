@@ -7,8 +7,8 @@ and earlier ones back to 2021), of deepspeedai/Megatron-DeepSpeed (4efb479), and
 from dataclasses import replace
 from typing import Final
 
-from traincast.launch.unread import Beside, Matter, listed
 from traincast.launch.unread_configs import DEEPSPEED
+from traincast.launch.unread_settings import Beside, Matter, listed
 
 MATTER: Final = (
     # the model

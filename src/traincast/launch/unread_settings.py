@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from traincast.launch.table import Settings, is_off
+from traincast.launch.mapping import Settings, is_off
 
 
 def listed(text: str) -> tuple[str, ...]:

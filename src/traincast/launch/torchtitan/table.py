@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from traincast.launch import torchtitan_forms as forms
-from traincast.launch.facts import Facts
-from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed, is_off
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, fixed, is_off
+from traincast.launch.torchtitan import settings as forms
 
 TOML: Final = (
     "pytorch/torchtitan, torchtitan/config/job_config.py (TOML, commit 000204a and later of 2025), looked at on 2026-11-20"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traincast.launch.layers import marks
-from traincast.launch.shell import words_of
-from traincast.launch.table import Settings
+from traincast.launch.mapping import Settings
+from traincast.launch.pipeline_layout import marks
+from traincast.launch.read_bash import words_of
 
 SOURCE: Final = (
     "NVIDIA-NeMo/Megatron-Bridge, docs/megatron-lm-to-megatron-bridge.md (commit 167ba2a) and "

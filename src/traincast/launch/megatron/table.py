@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch import megatron_forms as forms
-from traincast.launch import megatron_model as model
-from traincast.launch.facts import Facts
-from traincast.launch.layers import chunks_of, layout
-from traincast.launch.table import ANY, Made, Row, Same, Settings, Words, fixed
+from traincast.launch.canonical import Facts
+from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, fixed
+from traincast.launch.megatron import model_settings as model
+from traincast.launch.megatron import plan_settings as forms
+from traincast.launch.pipeline_layout import chunks_of, layout
 
 SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
 ROUTER: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"

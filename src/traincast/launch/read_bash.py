@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from traincast.launch.table import Settings, dotted
+from traincast.launch.mapping import Settings, dotted
 
 MOST: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)

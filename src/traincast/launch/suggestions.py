@@ -9,9 +9,9 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import chunks
-from traincast.launch.facts import PLACED, Facts, facts
-from traincast.launch.formats import Format, flat, not_expressed
-from traincast.launch.table import Settings
+from traincast.launch.canonical import PLACED, Facts, facts
+from traincast.launch.format import Format, flat, not_expressed
+from traincast.launch.mapping import Settings
 from traincast.planner.framework_spaces import Framework
 from traincast.step.estimate import Estimate, estimate
 

@@ -3,9 +3,9 @@
 from typing import Final
 
 from traincast.core.errors import InputError
-from traincast.launch.facts import Facts, modules
-from traincast.launch.megatron_model import size
-from traincast.launch.table import Settings, is_off, number
+from traincast.launch.canonical import Facts, modules
+from traincast.launch.mapping import Settings, is_off, number
+from traincast.launch.megatron.model_settings import size
 
 MODULES: Final = {  # of --recompute-modules, and what traincast calls them
     "core_attn": "attention",

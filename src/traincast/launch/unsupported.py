@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from traincast.core.errors import InputError
-from traincast.launch.table import Settings, is_off
-from traincast.launch.unread import listed
+from traincast.launch.mapping import Settings, is_off
+from traincast.launch.unread_settings import listed
 
 KEY: Final = re.compile(
     r"(?m)(?:^[ \t]*(?:export |- )?|[{,\s])(?:--([A-Za-z_][\w.-]*)|[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*[:=])"
