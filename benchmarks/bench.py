@@ -15,7 +15,7 @@ from collections.abc import Callable
 STUDY = """
 import resource, sys, time
 from dataclasses import replace
-from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
+from traincast.analysis.paper_results import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
 from traincast.catalog.load import load_model, load_system
 from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
+from traincast.analysis.paper_results import Reproduction, reproduce
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.catalog.software_stacks import load_stack, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
@@ -28,7 +29,6 @@ from traincast.operations.linear import Sizes
 from traincast.operations.operation import Gemm, Operation, Pass, Vector
 from traincast.operations.transformer import layer
 from traincast.planner.framework_spaces import FRAMEWORKS
-from traincast.reproduce import Reproduction, reproduce
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import Stages
@@ -467,12 +467,12 @@ def pages() -> dict[str, str]:
 def draw() -> None:
     """The figures of the gallery and the scoreboard, which are not kept in the repository."""
     from traincast.accuracy.validate import validate
-    from traincast.limits import limits
+    from traincast.analysis.trace import trace
+    from traincast.analysis.training_limits import limits
     from traincast.paper import paper_figures
     from traincast.plots import save, timeline, utilisation_by_cluster, utilisation_by_compute
     from traincast.report_accuracy import accuracy_figure
     from traincast.step.estimate import estimate
-    from traincast.trace import trace
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.anatomy import flops_of_thumb, kept_by, per_parameter, throughput
-from traincast.headroom import batches, best_batch, network, waiting
-from traincast.sizing import dimensions, wasteful
+from traincast.analysis.batch_and_network import batches, best_batch, network, waiting
+from traincast.analysis.model_dimensions import dimensions, wasteful
+from traincast.analysis.per_parameter import flops_of_thumb, kept_by, per_parameter, throughput
 
 # Bekman, "Software tune up for the best performance": bytes per parameter.
 RECIPES = [

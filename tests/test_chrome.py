@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 import traincast as tc
 from test_trace import estimates
-from traincast import chrome
+from traincast.analysis import chrome_trace
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 
@@ -26,7 +26,7 @@ def test_events_fill_the_step_of_every_device(est):
     """Those with a component: once after the other, from the start of the step to its end, with the totals of the trace."""
     found = tc.trace(est)
     for device in range(est.plan.pp):
-        told = sorted((one for one in chrome.events(found, device) if one.component), key=lambda one: one.start)
+        told = sorted((one for one in chrome_trace.events(found, device) if one.component), key=lambda one: one.start)
         sums = defaultdict(float)
         for one in told:
             assert one.seconds >= 0
@@ -94,7 +94,7 @@ def test_data_parallel_traffic_that_hides(zero):
     """All of it is on its stream: once in a step within it, or beside the passes of every micro-batch."""
     found = tc.trace(tc.estimate("llama-3-8b", "dgx-h100", Plan(tp=2, pp=2, dp=8, zero=zero), gbs=64))
     for device in range(2):
-        told = [one for one in chrome.events(found, device) if one.stream == "data" and not one.component]
+        told = [one for one in chrome_trace.events(found, device) if one.stream == "data" and not one.component]
         assert sum(one.seconds for one in told) == pytest.approx(sum(found.passes.traffic[device]), rel=1e-9)
         assert len(told) == {1: 2, 2: 1 + found.microbatches, 3: 2 * found.microbatches}[zero]
         for one in told:
@@ -106,7 +106,7 @@ def test_exchanges_with_experts_that_hide():
     """Forward and backward of every micro-batch, beside its pass."""
     plan = Plan(tp=2, pp=2, dp=8, ep=4, ep_overlap=True)
     found = tc.trace(tc.estimate("mixtral-8x7b", "dgx-h100", plan, gbs=64))
-    told = [one for one in chrome.events(found, 0) if one.stream == "experts" and not one.component]
+    told = [one for one in chrome_trace.events(found, 0) if one.stream == "experts" and not one.component]
     assert len(told) == 2 * found.microbatches
     assert all(one.of is not None and one.start == one.of.start for one in told)
     assert {one.seconds for one in told} == {found.passes.exchange["F"][0], found.passes.exchange["BW"][0]}
@@ -121,19 +121,19 @@ def test_exact_sums_go_with_a_trace(found):
 
 
 def test_the_file_holds_the_same_events(found, tmp_path):
-    chrome.write(found, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
+    chrome_trace.write(found, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
     assert json.loads((tmp_path / "trace.json").read_text()) == found.to_chrome([1], [0, 1])
 
 
 def test_the_same_trace_gives_the_same_bytes(found, tmp_path):
     for name in ("a.json.gz", "b.json.gz"):
-        chrome.write(found, tmp_path / name)
+        chrome_trace.write(found, tmp_path / name)
     assert (tmp_path / "a.json.gz").read_bytes() == (tmp_path / "b.json.gz").read_bytes()
 
 
 def test_too_many_events_are_refused_before_anything_is_written(found, tmp_path, monkeypatch):
-    monkeypatch.setattr(chrome, "MOST_EVENTS", 1000)
+    monkeypatch.setattr(chrome_trace, "MOST_EVENTS", 1000)
     with pytest.raises(InputError, match=r"choose stages .* or micro-batches"):
-        chrome.write(found, tmp_path / "trace.json")
+        chrome_trace.write(found, tmp_path / "trace.json")
     assert list(tmp_path.iterdir()) == []
-    chrome.write(found, tmp_path / "trace.json", microbatches=[0])
+    chrome_trace.write(found, tmp_path / "trace.json", microbatches=[0])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast import plots
-from traincast.catalog.load import accelerator_names
-from traincast.data_movement import (
+from traincast.analysis.data_movement import (
     Device,
     Work,
     all_reduce_words,
@@ -23,7 +22,8 @@ from traincast.data_movement import (
     spent,
     utilisation,
 )
-from traincast.limits import BATCH, batch_tokens, device_of, training
+from traincast.analysis.training_limits import BATCH, batch_tokens, device_of, training
+from traincast.catalog.load import accelerator_names
 
 # H100 SXM as in Epoch AI's notebook: dense peak at 8 bits, HBM3, NVLink 4 in both directions
 H100 = Device(name="H100 SXM", flops8=1979e12, memory_bandwidth=3352e9, network_bandwidth=900e9)

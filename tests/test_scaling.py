@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast import zero
+from traincast.analysis import zero_formulas
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
@@ -41,10 +41,10 @@ def test_the_sources_table_of_models(name, shape, tflop):
     model = tc.load_model(f"gpt-{name}")
     assert (model.layers, model.hidden, model.heads, model.seq) == shape
     l, d, _, s = shape
-    assert round(zero.iteration_flops(1, s, d, l) / 1e12, 1) == tflop
+    assert round(zero_formulas.iteration_flops(1, s, d, l) / 1e12, 1) == tflop
     asked, _ = tc.scaling(model, "polaris", [8], mbs=3)
-    assert asked.flops == pytest.approx(zero.iteration_flops(3, s, d, l), rel=1e-14)
-    assert pytest.approx(zero.parameters(l, d), rel=1e-14) == asked.P
+    assert asked.flops == pytest.approx(zero_formulas.iteration_flops(3, s, d, l), rel=1e-14)
+    assert pytest.approx(zero_formulas.parameters(l, d), rel=1e-14) == asked.P
 
 
 @pytest.mark.parametrize(
@@ -60,20 +60,25 @@ def test_the_sources_table_of_machines(name, node, nic_gb, hbm_gb, hbm_gbs, mesh
 
 
 def test_formulas_by_hand():
-    assert zero.parameters(2, 10) == 2400
-    assert zero.iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
-    assert zero.activation_bytes(2, 3, 10, 4, 5) == 2 * (34 * 3 * 10 + 5 * 4 * 9) * 5
-    assert [zero.traffic(kind, 100, 4) for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")] == [300, 150, 150, 150]
-    assert zero.all_reduce_seconds(100, 50, 0.5) == 16
-    assert zero.compute_seconds(61.005, 10) == pytest.approx(10)  # 0.83 · 0.735 = 0.61005
-    assert zero.speedup(0.5, 0.5, 0.5) == pytest.approx(1 / 1.5)
-    assert [zero.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [4 + 12 / 4, 2 + 14 / 4, 16 / 4]  # arXiv 1910.02054
+    assert zero_formulas.parameters(2, 10) == 2400
+    assert zero_formulas.iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
+    assert zero_formulas.activation_bytes(2, 3, 10, 4, 5) == 2 * (34 * 3 * 10 + 5 * 4 * 9) * 5
+    assert [zero_formulas.traffic(kind, 100, 4) for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")] == [
+        300,
+        150,
+        150,
+        150,
+    ]
+    assert zero_formulas.all_reduce_seconds(100, 50, 0.5) == 16
+    assert zero_formulas.compute_seconds(61.005, 10) == pytest.approx(10)  # 0.83 · 0.735 = 0.61005
+    assert zero_formulas.speedup(0.5, 0.5, 0.5) == pytest.approx(1 / 1.5)
+    assert [zero_formulas.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [4 + 12 / 4, 2 + 14 / 4, 16 / 4]  # arXiv 1910.02054
 
 
 @pytest.mark.parametrize(("stage", "sixths"), [(1, 6), (2, 4), (3, 6)])
 def test_bytes_of_a_stage(stage, sixths):
     """All-reduce 4 P and all-gather 2 P; reduce and all-gather; three times 2 P."""
-    assert sum(zero.traffic(kind, 1, 2) for kind in zero.collectives(stage)) == sixths / 2
+    assert sum(zero_formulas.traffic(kind, 1, 2) for kind in zero_formulas.collectives(stage)) == sixths / 2
 
 
 def test_times_are_the_main_models_all_reduce():
@@ -81,15 +86,15 @@ def test_times_are_the_main_models_all_reduce():
     where = Group(np.array([8.0, 512.0]), (np.array([4.0, 4.0]),))
     for stage, messages in ((1, 26), (3, 40)):
         whole = messages * collective("all-reduce", 2 * P13 / messages, where, POLARIS, CALIBRATED)
-        found = zero.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
+        found = zero_formulas.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
         assert found == pytest.approx(1.5 * whole, rel=1e-14)
-        by_formula = zero.all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
+        by_formula = zero_formulas.all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
         assert by_formula == pytest.approx(whole[1], rel=1e-14)
 
 
 def test_reduce_to_the_owner_by_hand():
     """Without protocols: 512 reduces pass 2 P over 17.5 GB/s, each with 384 hops of 2.5 us and 127 of 5 us; then the all-gather."""
-    found = zero.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
+    found = zero_formulas.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
     reduces = 2 * P13 / 17.5e9 + 512 * (384 * 2.5e-6 + 127 * 5e-6)
     all_reduce = 2 * 511 / 512 * 2 * P13 / 17.5e9 + 26 * (384 * 2.5e-6 + 127 * 5e-6)
     assert found == pytest.approx(reduces + all_reduce / 2, rel=1e-12)
@@ -98,13 +103,15 @@ def test_reduce_to_the_owner_by_hand():
 @pytest.mark.parametrize("stage", [1, 2, 3])
 @pytest.mark.parametrize("assumed", [PAPER, CALIBRATED])
 def test_one_gpu_has_no_communication(stage, assumed):
-    assert zero.network_seconds(stage, P13, 40, 1.0, POLARIS, assumed) == 0
+    assert zero_formulas.network_seconds(stage, P13, 40, 1.0, POLARIS, assumed) == 0
 
 
 @given(st.sampled_from([1, 2, 3]), st.lists(GPUS, min_size=1, max_size=5), st.floats(1e6, 1e12))
 def test_a_scalar_equals_its_row_of_a_column(stage, gpus, weights):
-    column = zero.network_seconds(stage, weights, 24, np.array(gpus, float), POLARIS, CALIBRATED)
-    assert column.tolist() == [float(zero.network_seconds(stage, weights, 24, float(n), POLARIS, CALIBRATED)) for n in gpus]
+    column = zero_formulas.network_seconds(stage, weights, 24, np.array(gpus, float), POLARIS, CALIBRATED)
+    assert column.tolist() == [
+        float(zero_formulas.network_seconds(stage, weights, 24, float(n), POLARIS, CALIBRATED)) for n in gpus
+    ]
 
 
 @pytest.mark.parametrize(
@@ -114,35 +121,35 @@ def test_domains_are_filled_evenly(gpus, near):
     """Nodes of 8 in pods of 64: the largest divisor of the job that a node holds, and its largest multiple that a pod holds."""
     first, last = POLARIS.tiers
     three = replace(POLARIS, tiers=(replace(first, size=8), replace(last, name="pod", size=64), last))
-    members, within = zero._group(np.array(float(gpus)), three)
+    members, within = zero_formulas._group(np.array(float(gpus)), three)
     assert (float(members), tuple(float(one) for one in within)) == (gpus, near)
 
 
 @given(SHARES, SHARES, SHARES)
 def test_speedup_grows_with_the_networks_efficiency_and_falls_with_its_share(share, eff, other):
     low, high = sorted((eff, other))
-    assert zero.speedup(1 - share, share, low) <= zero.speedup(1 - share, share, high) <= 1
-    assert zero.speedup(1 - share, share, 1.0) == pytest.approx(1)
-    assert zero.speedup(1 - low, low, eff) >= zero.speedup(1 - high, high, eff)
+    assert zero_formulas.speedup(1 - share, share, low) <= zero_formulas.speedup(1 - share, share, high) <= 1
+    assert zero_formulas.speedup(1 - share, share, 1.0) == pytest.approx(1)
+    assert zero_formulas.speedup(1 - low, low, eff) >= zero_formulas.speedup(1 - high, high, eff)
 
 
 @given(SHARES, SHARES)
 def test_the_efficiency_that_is_enough_reaches_the_target(share, target):
-    enough = zero.sufficient_efficiency(1 - share, share, target)
-    assert zero.speedup(1 - share, share, enough) == pytest.approx(target, rel=1e-9)
+    enough = zero_formulas.sufficient_efficiency(1 - share, share, target)
+    assert zero_formulas.speedup(1 - share, share, enough) == pytest.approx(target, rel=1e-9)
 
 
 @given(st.sampled_from([1, 2, 3]), GPUS, st.floats(1, 100))
 def test_a_faster_network_is_never_slower(stage, n, factor):
     faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
-    before, after = (zero.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster))
+    before, after = (zero_formulas.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster))
     assert after <= before
 
 
 def test_efficiency_is_the_speedup_of_its_shares():
     for one in stages("gpt-13b", "polaris", [8, 64, 512]):
         share = one.comm_share[0]
-        assert one.efficiency == pytest.approx(zero.speedup(1 - share, share, one.network_efficiency), rel=1e-12)
+        assert one.efficiency == pytest.approx(zero_formulas.speedup(1 - share, share, one.network_efficiency), rel=1e-12)
 
 
 def test_a_measured_share_and_a_measured_curve_take_the_place_of_the_network():
@@ -161,7 +168,7 @@ def test_the_bandwidth_that_is_enough_meets_the_target(share):
     for one in found:
         factor = one.bandwidth[1] / asked.node_bandwidth
         faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
-        now, then = (zero.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED) for system in (POLARIS, faster))
+        now, then = (zero_formulas.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED) for system in (POLARIS, faster))
         seconds = one.compute + one.comm[1] * float(then / now)
         assert seconds == pytest.approx(one.seconds[0] / 0.8, rel=1e-6)
 
@@ -196,7 +203,7 @@ def test_polaris_against_tg40():
     """The source: communication 7.35 times, iteration 2.45 times, 69.02 % against 26.7 %; within 7 %, 16 % and 5.1 points."""
     (polaris,), (tg40,) = (stages("gpt-13b", name, [64], [1]) for name in ("polaris", "tg40"))
     ratio = polaris.comm[0] / tg40.comm[0]
-    longer = 1 / zero.speedup(1 - 0.267, 0.267, 1 / ratio)
+    longer = 1 / zero_formulas.speedup(1 - 0.267, 0.267, 1 / ratio)
     assert ratio == pytest.approx(7.35, rel=0.07)
     assert longer == pytest.approx(2.45, rel=0.16)
     assert 0.267 * ratio / longer == pytest.approx(0.6902, abs=0.051)

@@ -16,6 +16,11 @@ from traincast.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration, calibrate
     from traincast.accuracy.validate import validate
+    from traincast.analysis.advise import Advice, advise
+    from traincast.analysis.paper_results import reproduce
+    from traincast.analysis.trace import Trace, trace
+    from traincast.analysis.training_limits import Limits, limits
+    from traincast.analysis.zero_scaling import scaling
     from traincast.catalog.load import load_model, load_system, model_names, system_names
     from traincast.core.assumptions import Assumptions
     from traincast.core.errors import InputError, NothingFits, TraincastError
@@ -24,19 +29,14 @@ if TYPE_CHECKING:
     from traincast.core.system import Accelerator, System, Tier
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
-    from traincast.limits import Limits, limits
     from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.pages import write_html
     from traincast.planner.search import Found, search, search_each
     from traincast.planner.study.executors import study
     from traincast.planner.study.results import Results
-    from traincast.reproduce import reproduce
-    from traincast.scaling import scaling
     from traincast.step.estimate import Estimate, estimate
     from traincast.step.metrics import Metrics, metrics
     from traincast.step.model_flops import hardware_flops_per_token, model_flops_per_token
-    from traincast.thumb import Advice, advise
-    from traincast.trace import Trace, trace
 
 __all__ = [
     "Accelerator",
@@ -94,21 +94,21 @@ _HOME = {
     "core.system": ["Accelerator", "System", "Tier"],
     "launch.check": ["Checked", "check"],
     "launch.export": ["Launch", "export"],
-    "limits": ["Limits", "limits"],
+    "analysis.training_limits": ["Limits", "limits"],
     "catalog.load": ["load_model", "load_system", "model_names", "system_names"],
     "measuring.measure": ["MeasuredMachine", "measure"],
     "step.metrics": ["Metrics", "metrics"],
     "core.model": ["Model"],
     "core.plan": ["Plan", "Plans"],
     "planner.study.executors": ["study"],
-    "reproduce": ["reproduce"],
+    "analysis.paper_results": ["reproduce"],
     "pages": ["write_html"],
     "planner.study.results": ["Results"],
-    "scaling": ["scaling"],
+    "analysis.zero_scaling": ["scaling"],
     "accuracy.validate": ["validate"],
     "planner.search": ["Found", "search", "search_each"],
-    "thumb": ["Advice", "advise"],
-    "trace": ["Trace", "trace"],
+    "analysis.advise": ["Advice", "advise"],
+    "analysis.trace": ["Trace", "trace"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import polars as pl
 
+from traincast.analysis.paper_results import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
 from traincast.catalog.load import load_model, load_system
 from traincast.core.plan import Plan
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
-from traincast.reproduce import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.analysis.paper_results import Reproduction
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
@@ -18,7 +19,6 @@ from traincast.core.units import GIB, gib, many, rate, seconds, within
 from traincast.planner.explain import Explanation
 from traincast.planner.misfit import label, whole_memory
 from traincast.planner.search import Found
-from traincast.reproduce import Reproduction
 from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 

@@ -6,13 +6,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.anatomy import BEKMAN, kept_by
+from traincast.analysis.advise import Advice
+from traincast.analysis.batch_and_network import Batch, Network, best_batch
+from traincast.analysis.model_dimensions import COARSE, Dimension, Product
+from traincast.analysis.per_parameter import BEKMAN, kept_by
 from traincast.core.units import gib, percent, rate, seconds, signed
-from traincast.headroom import Batch, Network, best_batch
 from traincast.report import heading, paragraphs, print_memory, table_of
-from traincast.sizing import COARSE, Dimension, Product
 from traincast.step.estimate import Estimate
-from traincast.thumb import Advice
 
 SHOWN: Final = 4  # wasteful products that are listed
 LEAST: Final = 8  # multiple that 16-bit products need

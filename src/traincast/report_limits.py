@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.analysis.training_limits import COLLAPSES, EXCESS, HALVES, Limits
 from traincast.core.units import many, rate, seconds
-from traincast.limits import COLLAPSES, EXCESS, HALVES, Limits
 from traincast.report import heading, paragraphs, table_of
 
 RIGHT: Final = "right"

@@ -10,7 +10,7 @@ from traincast.core.units import gib, many, rate, seconds
 from traincast.report import paragraphs, table_of
 
 if TYPE_CHECKING:
-    from traincast.scaling import Asked, Scaling
+    from traincast.analysis.zero_scaling import Asked, Scaling
 
 
 def print_scaling(asked: "Asked", stages: "list[Scaling]", out: Console) -> None:

@@ -4,10 +4,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from traincast.analysis.trace import Trace
 from traincast.core.units import seconds
 from traincast.planner.misfit import label
 from traincast.report import heading, paragraphs, table_of
-from traincast.trace import Trace
 
 
 def print_trace(found: Trace, out: Console) -> None:

@@ -9,11 +9,11 @@ from functools import cache
 import pytest
 
 import traincast as tc
+from traincast.analysis.paper_results import reproduce
 from traincast.core.assumptions import PRESETS
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
-from traincast.reproduce import reproduce
 from traincast.times.operation_time import time_part
 
 OPERATION = {

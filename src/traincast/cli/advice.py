@@ -30,7 +30,7 @@ def advise(
 
     Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
     """
-    from traincast.thumb import advise
+    from traincast.analysis.advise import advise
 
     est = estimated(asked, model, system, plan or Plan(), assumptions)
     found = advise(est, step_seconds=step_seconds, network_share=network_share)

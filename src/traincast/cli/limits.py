@@ -13,7 +13,7 @@ from traincast.core.output_files import check_folder
 from traincast.core.units import counted
 
 if TYPE_CHECKING:
-    from traincast.limits import Limits
+    from traincast.analysis.training_limits import Limits
 
 
 @app.command
@@ -50,7 +50,7 @@ def limits(
     Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
     """
     from traincast import limits as find
-    from traincast.limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
+    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
 
     mistakes = Mistakes("limits")
     widths = mistakes.of(_layer, layer) or (1, 1)

@@ -186,7 +186,7 @@ def memory(
     given = plan or Plan()
     est = estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
     if json:
-        from traincast.anatomy import kept_by
+        from traincast.analysis.per_parameter import kept_by
 
         kept = {"bytes_per_parameter": kept_by(est).to_dict()}
         print_json(case_of(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)

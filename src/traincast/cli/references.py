@@ -62,8 +62,8 @@ def reproduce(
 
     Example: traincast reproduce 2410.00273 --figures figures
     """
+    from traincast.analysis.paper_results import PAPER_ID, reproduce
     from traincast.core.output_files import check_folder
-    from traincast.reproduce import PAPER_ID, reproduce
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from traincast.analysis.zero_formulas import KERNELS, TRANSFORMER
 from traincast.cli.common import QUESTION, Json, app, print_json
 from traincast.cli.question import Assumed, ModelName, SystemName
 from traincast.core.errors import InputError
-from traincast.zero import KERNELS, TRANSFORMER
 
 
 @app.command
@@ -32,7 +32,7 @@ def scaling(
 
     Example: traincast scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3
     """
-    from traincast.scaling import scaling as analysed
+    from traincast.analysis.zero_scaling import scaling as analysed
 
     curve = None if efficiency is None else _curve(efficiency)
     asked, stages = analysed(

@@ -36,20 +36,20 @@ def trace(
 
     Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
     """
-    from traincast import chrome
+    from traincast.analysis import chrome_trace
+    from traincast.analysis.trace import trace
     from traincast.core.output_files import check_output
-    from traincast.trace import trace
 
     mistakes = Mistakes("trace")
     if output is not None:
-        mistakes.of(check_output, output, force, chrome.ENDINGS)
+        mistakes.of(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
         mistakes.of(check_output, figure, force, (".svg", ".pdf", ".png"))
     shown = [mistakes.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
     est = mistakes.settled(mistakes.of(estimated, asked, model, system, plan or Plan(), assumptions))
     found = trace(est)
     if output is not None:
-        chrome.write(found, output, force, *shown)
+        chrome_trace.write(found, output, force, *shown)
     if figure is not None:
         from traincast.plots import save, timeline
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, not_a
 from traincast.core.plan import Plan
 from traincast.explorer.copies import KNOBS, copies, knobs_of
@@ -16,7 +17,6 @@ from traincast.explorer.rows import row_of, rows_of
 from traincast.explorer.state import Case, State, check_state, read_state
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer, Estimate, estimate
-from traincast.trace import trace
 
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
 

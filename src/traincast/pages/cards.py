@@ -15,13 +15,13 @@ from traincast.planner.misfit import whole_memory
 if TYPE_CHECKING:
     from traincast.accuracy.calibrate import Calibration
     from traincast.accuracy.validate import Report
-    from traincast.limits import Limits
+    from traincast.analysis.advise import Advice
+    from traincast.analysis.training_limits import Limits
+    from traincast.analysis.zero_scaling import Scaling
     from traincast.planner.search import Found
     from traincast.planner.study.results import Results
-    from traincast.scaling import Scaling
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
-    from traincast.thumb import Advice
 
 ROWS: Final = 10  # of a long table
 

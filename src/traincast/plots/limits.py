@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from traincast.analysis.training_limits import Limits
 from traincast.core.quantities import Floats
-from traincast.limits import Limits
 from traincast.plots.style import BLACK, BLUE, GREY, ORANGE, SKY, SMALL, label, log_axes, panels, power, styled
 
 WIDE: Final = 4.6  # of a figure [inch]

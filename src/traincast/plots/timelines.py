@@ -10,9 +10,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from traincast.analysis.trace import Trace
 from traincast.plots.style import BLACK, BLUE, COMPONENTS, GREY, ORANGE, PAGE, PURPLE, SKY, SMALL, YELLOW, styled
 from traincast.times.pipeline.simulation import Pass
-from traincast.trace import Trace
 
 KINDS: Final = {
     "F": ("forward", BLUE),

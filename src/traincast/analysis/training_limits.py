@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.analysis.data_movement import RESOURCES, Clusters, Device, Work, best_shardings, binding, layer_seconds, spent
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
 from traincast.core.errors import InputError, Mistakes, not_whole
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import in_si
-from traincast.data_movement import RESOURCES, Clusters, Device, Work, best_shardings, binding, layer_seconds, spent
 from traincast.shown import Shown
 
 WIDTH: Final = 2.0  # a word of 16 bits [byte]

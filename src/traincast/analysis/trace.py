@@ -13,9 +13,9 @@ from itertools import accumulate
 from math import floor, log10
 from typing import Any, Final, NamedTuple
 
+from traincast.analysis.trace_passes import Passes, passes
 from traincast.core.errors import InputError, not_a
 from traincast.core.plan import Plan
-from traincast.passes import Passes, passes
 from traincast.step.estimate import Estimate
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -175,7 +175,7 @@ class Trace:
         InputError
             If there are no such stages or micro-batches, or more than a million events.
         """
-        from traincast.chrome import to_chrome
+        from traincast.analysis.chrome_trace import to_chrome
 
         return to_chrome(self, stages, microbatches)
 

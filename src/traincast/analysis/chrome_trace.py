@@ -13,10 +13,10 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from traincast.analysis.trace import REMAINDER, Trace
 from traincast.core.errors import InputError
 from traincast.core.output_files import beside, check_output
 from traincast.times.pipeline.simulation import Pass
-from traincast.trace import REMAINDER, Trace
 
 ENDINGS: Final = (".json", ".json.gz")
 MOST_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.anatomy import one_plan
+from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats

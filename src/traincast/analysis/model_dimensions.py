@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, Final
 
-from traincast.anatomy import one_plan
+from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.anatomy import (
+from traincast.analysis.batch_and_network import NETWORK_SHARE, Batch, Network, batches, best_batch, network
+from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
+from traincast.analysis.per_parameter import (
     STATES,
     PerParameter,
     Throughput,
@@ -22,9 +24,7 @@ from traincast.anatomy import (
 )
 from traincast.core.errors import InputError
 from traincast.core.units import GIB, gib, percent, rate, signed
-from traincast.headroom import NETWORK_SHARE, Batch, Network, batches, best_batch, network
 from traincast.shown import Shown
-from traincast.sizing import Dimension, Product, dimensions, wasteful
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import hardware_flops_per_token
 

@@ -13,16 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import on
-from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, Mistakes, not_a, not_whole
-from traincast.core.model import Model
-from traincast.core.system import System
-from traincast.shown import Shown
-from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.model_flops import forward_flops
-from traincast.zero import (
+from traincast.analysis.zero_formulas import (
     KERNELS,
     TRANSFORMER,
     ZERO,
@@ -32,6 +23,15 @@ from traincast.zero import (
     state_bytes,
     sufficient_efficiency,
 )
+from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import on
+from traincast.core.assumptions import Assumptions
+from traincast.core.errors import InputError, Mistakes, not_a, not_whole
+from traincast.core.model import Model
+from traincast.core.system import System
+from traincast.shown import Shown
+from traincast.step.arguments import check_assumptions, check_size
+from traincast.step.model_flops import forward_flops
 
 WIDEST: Final = 1e6  # times today's network: what needs more is out of reach
 HALVINGS: Final = 48  # of the interval 1e-6 to 1e6: to 13 digits
