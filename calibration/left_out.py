@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.accuracy.evidence import group_of
-from traincast.accuracy.fits import Fitted
-from traincast.accuracy.measurements import Run
+from traincast.accuracy.fit.fit import Fitted
+from traincast.accuracy.fit.residuals import group_of
+from traincast.accuracy.runs.run import Run
 from traincast.core.output_files import beside
 from traincast.core.quantities import Floats
 

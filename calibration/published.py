@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.parameters import Home, Parameter
-from traincast.accuracy.recorded import FOLDERS
+from traincast.accuracy.fit.fitted_yaml import FOLDERS
+from traincast.accuracy.fit.parameters import Home, Parameter
 from traincast.catalog.documents import catalogue, read
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import resolve

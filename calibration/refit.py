@@ -28,12 +28,12 @@ from left_out import residuals, write
 from published import in_catalogue, parameters
 from rich.console import Console
 
-from traincast.accuracy.evidence import MeasuredRuns, bundled_runs
-from traincast.accuracy.fits import Fitted, bounds, fit
-from traincast.accuracy.fitting import DETERMINED, Solution, deviations
-from traincast.accuracy.measurements import Run
-from traincast.accuracy.parameters import Parameter
-from traincast.accuracy.recorded import Found, write_catalogue
+from traincast.accuracy.fit.fit import Fitted, bounds, fit
+from traincast.accuracy.fit.fitted_yaml import Found, write_catalogue
+from traincast.accuracy.fit.least_squares import DETERMINED, Solution, deviations
+from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
+from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
 from traincast.core.output_files import beside
 from traincast.core.quantities import Floats

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from traincast.accuracy.budget import BELIEVED
-from traincast.accuracy.evidence import NOISE
+from traincast.accuracy.error_budget import BELIEVED
+from traincast.accuracy.fit.residuals import NOISE
 from traincast.accuracy.microbenchmarks import BANDS
 from traincast.accuracy.scoreboard import (
     ATTENTION,

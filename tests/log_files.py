@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from traincast.accuracy.logs import TrainingRows, read
-from traincast.accuracy.logs.tables import TRAINING
+from traincast.accuracy.logs.rows import TRAINING
 
 CLUSTER = Path(__file__).parents[1] / "examples" / "my_cluster"
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.accuracy.calibrate import calibrate
-from traincast.accuracy.evidence import Alike, MeasuredRuns, bundled_runs
-from traincast.accuracy.fits import fit
-from traincast.accuracy.fitting import Data, solve
-from traincast.accuracy.measurements import read
-from traincast.accuracy.parameters import Parameter, Setting, touching_stack
-from traincast.accuracy.recorded import Found, load, put, text_of, write_catalogue
+from traincast.accuracy.fit.calibrate import calibrate
+from traincast.accuracy.fit.fit import fit
+from traincast.accuracy.fit.fitted_yaml import Found, load, put, text_of, write_catalogue
+from traincast.accuracy.fit.least_squares import Data, solve
+from traincast.accuracy.fit.parameters import Parameter, Setting, touching_stack
+from traincast.accuracy.fit.residuals import Alike, MeasuredRuns, bundled_runs
+from traincast.accuracy.runs.run import read
 from traincast.catalog.documents import catalogue
 from traincast.catalog.load import figures
 from traincast.catalog.schema.messages import check

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.accuracy.kernel_benchmarks import ALONE, mape, predict, read, timed
+from traincast.accuracy.fit.kernel_benchmarks import ALONE, mape, predict, read, timed
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.accuracy.measurements import Unreadable, read, rows
+from traincast.accuracy.runs.run import Unreadable, read, rows
 from traincast.step.memory import reported
 from traincast.step.placement import placements
 

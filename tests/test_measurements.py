@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.accuracy.measurements import MACHINES, STACKS, Run, Unreadable, read, readable, rows
-from traincast.accuracy.measurements.cells import Cells
-from traincast.accuracy.measurements.layouts import layout, written_out
+from traincast.accuracy.runs.layer_layout import layout, written_out
+from traincast.accuracy.runs.row import Cells
+from traincast.accuracy.runs.run import MACHINES, STACKS, Run, Unreadable, read, readable, rows
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.plan_choices import chunks as layers_of_chunks
 

@@ -11,16 +11,18 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.logs import read as read_table
+from traincast.accuracy.measure import fit_accelerator, fit_network, launcher, system_yaml
+from traincast.accuracy.measure import predict as predicted
+from traincast.accuracy.measure import prediction_errors as told
+from traincast.accuracy.measure.bounded_fit import nearest
+from traincast.accuracy.measure.journal import Kept
+from traincast.accuracy.measure.measure import check, described
+from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
+from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
+from traincast.accuracy.measure.time_budget import SHARES, VISITS, Budget
+from traincast.accuracy.measure.timing import counts
 from traincast.cli import main
 from traincast.core.output_files import check_output
-from traincast.measuring import figures, machine_file, network, predicted, ranks, told
-from traincast.measuring.budget import SHARES, VISITS, Budget
-from traincast.measuring.kept import Kept
-from traincast.measuring.measure import check, described
-from traincast.measuring.rows import Row, tables_beside, write_tables
-from traincast.measuring.searched import nearest
-from traincast.measuring.tasks import FAMILIES, Task, tasks
-from traincast.measuring.timing import counts
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,
@@ -39,17 +41,17 @@ HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
     ("environment", "rank"),
     [
         ({}, None),
-        (TORCHRUN, ranks.Rank(3, 16, 3, 8, "torchrun")),
-        (OPEN_MPI, ranks.Rank(1, 4, 1, 0, "Open MPI")),
-        (SRUN, ranks.Rank(9, 16, 1, 0, "srun")),
-        (HYDRA, ranks.Rank(0, 2, 0, 2, "MPI")),
+        (TORCHRUN, launcher.Rank(3, 16, 3, 8, "torchrun")),
+        (OPEN_MPI, launcher.Rank(1, 4, 1, 0, "Open MPI")),
+        (SRUN, launcher.Rank(9, 16, 1, 0, "srun")),
+        (HYDRA, launcher.Rank(0, 2, 0, 2, "MPI")),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, None),  # a batch script, which srun did not start
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
-        (TORCHRUN | SRUN, ranks.Rank(3, 16, 3, 8, "torchrun")),  # torchrun inside a job step
+        (TORCHRUN | SRUN, launcher.Rank(3, 16, 3, 8, "torchrun")),  # torchrun inside a job step
     ],
 )
 def test_the_launcher_says_which_rank_this_is(environment, rank):
-    assert ranks.detected(environment) == rank
+    assert launcher.detected(environment) == rank
 
 
 @pytest.mark.parametrize(
@@ -57,42 +59,42 @@ def test_the_launcher_says_which_rank_this_is(environment, rank):
 )
 def test_variables_that_contradict_each_other_are_refused(change, wrong):
     with pytest.raises(tc.InputError, match=wrong):
-        ranks.detected(TORCHRUN | change)
+        launcher.detected(TORCHRUN | change)
 
 
 @pytest.mark.parametrize(
     ("environment", "where"),
     [
         (TORCHRUN | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}, ("10.0.0.1", 1234)),
-        (SRUN, ("gpu03", ranks.PORT)),
-        (HYDRA, ("127.0.0.1", ranks.PORT)),
+        (SRUN, ("gpu03", launcher.PORT)),
+        (HYDRA, ("127.0.0.1", launcher.PORT)),
     ],
 )
 def test_ranks_find_each_other(environment, where):
-    assert ranks.address(ranks.detected(environment), environment) == where
+    assert launcher.address(launcher.detected(environment), environment) == where
 
 
 def test_ranks_on_several_nodes_need_an_address():
     with pytest.raises(tc.InputError, match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell"):
-        ranks.address(ranks.detected(OPEN_MPI), OPEN_MPI)
+        launcher.address(launcher.detected(OPEN_MPI), OPEN_MPI)
 
 
 @pytest.mark.parametrize(
     ("nodes", "first"), [("node7", "node7"), ("a1,a2", "a1"), ("n[03-07,12],x", "n03"), ("n[1,5]", "n1"), ("n2,m[1-3]", "n2")]
 )
 def test_first_host_of_a_list_of_slurm(nodes, first):
-    assert ranks.first_host(nodes) == first
+    assert launcher.first_host(nodes) == first
 
 
 def test_a_rank_that_fails_ends_the_others_and_says_why():
-    with pytest.raises(ranks.RankFailed, match=r"rank \d failed\n(.*\n)*.*No module named"):
-        ranks.launch("traincast.measuring.no_such_module", {}, 2, 1, print)
+    with pytest.raises(launcher.RankFailed, match=r"rank \d failed\n(.*\n)*.*No module named"):
+        launcher.launch("traincast.accuracy.measure.no_such_module", {}, 2, 1, print)
 
 
 def test_every_rank_gets_its_number_and_the_request():
     """A module of the standard library that prints its input as JSON: what rank 0 prints is told."""
     heard = []
-    ranks.launch("json.tool", {}, 2, 1, heard.append)
+    launcher.launch("json.tool", {}, 2, 1, heard.append)
     assert heard == [{}]
 
 
@@ -205,11 +207,11 @@ FACTORS = {"all_gather_factor": 1.2, "reduce_scatter_factor": 1.7, "all_to_all_f
 def test_a_network_is_found_from_synthetic_times():
     """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
     every = of("collectives")
-    it = figures.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
-    true = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    seconds = predicted.collectives(it.rows, network.system_of(it, [true]), it.assumed(), ABOUT)
-    again = figures.Figures(ABOUT, timed(every, seconds))
-    (found,) = network.tiers(again)
+    it = fit_accelerator.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
+    true = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
+    seconds = predicted.collectives(it.rows, fit_network.system_of(it, [true]), it.assumed(), ABOUT)
+    again = fit_accelerator.Figures(ABOUT, timed(every, seconds))
+    (found,) = fit_network.tiers(again)
     errors = told.errors(again, [found])
     assert max(one.mape for one in errors) < 0.03
     assert (found["bandwidth"], found["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
@@ -220,9 +222,9 @@ def test_a_network_is_found_from_synthetic_times():
 def test_a_ring_of_two_takes_alpha_and_beta():
     """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
-    it = figures.Figures(ABOUT, rows, software={"collective_launch": 1.0})
-    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    assert predicted.collectives(rows, network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 80e-6)
+    it = fit_accelerator.Figures(ABOUT, rows, software={"collective_launch": 1.0})
+    tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
+    assert predicted.collectives(rows, fit_network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 80e-6)
 
 
 def synthetic():
@@ -235,7 +237,7 @@ def synthetic():
     software = {"tile": 16.0, "causal_skipping": 0.4, "attention_start": 0.0, "attention_softmax": 10.0}
     software |= {"attention_tail": 0.0, "attention_launch_seconds": 1e-5, "launch_seconds": 4e-6}
     blank = [Row(task, (1.0,)) for task in EVERY]
-    it = figures.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
+    it = fit_accelerator.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
     rows = []
     for family, predict in (
         ("products", lambda rows: predicted.products(rows, it.gpu(), it.bare())),
@@ -245,24 +247,26 @@ def synthetic():
         rows += timed(of(family), predict(it.of(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
-    tier = network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
+    tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     rows += timed(
-        of("collectives"), predicted.collectives(it.of("collectives"), network.system_of(it, [tier]), it.assumed(), ABOUT)
+        of("collectives"), predicted.collectives(it.of("collectives"), fit_network.system_of(it, [tier]), it.assumed(), ABOUT)
     )
     return gpu, rows
 
 
 def test_a_machine_is_found_from_synthetic_times():
     gpu, rows = synthetic()
-    it = figures.found(ABOUT, rows, {})
-    sustained = {name: it.accelerator[name] * it.accelerator[share] for name, (share, _) in figures.RATES.items() if name in gpu}
+    it = fit_accelerator.found(ABOUT, rows, {})
+    sustained = {
+        name: it.accelerator[name] * it.accelerator[share] for name, (share, _) in fit_accelerator.RATES.items() if name in gpu
+    }
     assert sustained == pytest.approx({"matrix_flops": 360e9, "fp32_flops": 95e9}, rel=0.05)
     assert it.accelerator["hbm_bandwidth"] * it.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
     assert it.accelerator["cache_bandwidth"] == pytest.approx(100e9, rel=0.1)
     assert it.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
     assert it.software["launch_seconds"] == 4e-6
     assert it.software["tile"] == 16
-    whole = {one.family: one.mape for one in told.errors(it, network.tiers(it)) if one.kind == "all"}
+    whole = {one.family: one.mape for one in told.errors(it, fit_network.tiers(it)) if one.kind == "all"}
     assert set(whole) == {"products", "memory", "attention", "collectives"}
     assert max(whole.values()) < 0.06
 
@@ -271,7 +275,7 @@ def test_shorter_times_make_a_faster_machine():
     """The interval of a figure comes from the spread of its samples."""
     _, rows = synthetic()
     wide = [replace(row, samples=tuple(row.samples[0] * f for f in (0.9, 0.95, 1, 1.1, 1.3))) for row in rows]
-    fast, usual, slow = (figures.found(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
+    fast, usual, slow = (fit_accelerator.found(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
     rates = [it.accelerator["fp32_flops"] * it.accelerator["fp32_sustained"] for it in (slow, usual, fast)]
     assert rates == sorted(rates)
 
@@ -279,7 +283,7 @@ def test_shorter_times_make_a_faster_machine():
 def test_a_budget_that_was_too_short_is_said():
     _, rows = synthetic()
     with pytest.raises(tc.InputError, match="no times of memory: give a longer --budget"):
-        figures.found(ABOUT, [row for row in rows if row.task.family != "memory"], {})
+        fit_accelerator.found(ABOUT, [row for row in rows if row.task.family != "memory"], {})
 
 
 @pytest.fixture(scope="module")
@@ -315,9 +319,9 @@ def test_calibrate_reads_the_tables(written):
 
 def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
-    assert machine_file.in_catalogue(about["device"]) == "h100-sxm-80"
-    it = figures.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
-    file = machine_file.document("mine", [it] * 3, [], "2026-11-20")
+    assert system_yaml.in_catalogue(about["device"]) == "h100-sxm-80"
+    it = fit_accelerator.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
+    file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
     assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
     assert file["accelerator"]["matrix_sustained"]["source"].endswith("as far as it can go, the times do not determine it")
     assert file["accelerator"]["hbm_bytes"]["value"] == "79.16 GiB"  # 85e9 / 2^30
@@ -355,7 +359,7 @@ def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
 
 
 def test_without_pytorch_it_is_said_how_to_get_it(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     with pytest.raises(SystemExit) as stop:
         main(["measure", "--output", str(tmp_path / "mine.yaml")])
     assert stop.value.code == 2
@@ -363,7 +367,7 @@ def test_without_pytorch_it_is_said_how_to_get_it(tmp_path, monkeypatch, capsys)
 
 
 def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(tc.InputError) as caught:
@@ -373,7 +377,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
 
 
 def test_nothing_but_measuring_loads_pytorch():
-    code = "import sys, traincast.cli, traincast.measuring.measure; print('torch' in sys.modules)"
+    code = "import sys, traincast.cli, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
@@ -410,35 +414,35 @@ def test_gpus_of_the_catalogue_are_found_from_synthetic_times():
     every = tasks("cuda", GPU["dtypes"], 16, 2, 85e9)
     known = {name: value for name, value in vars(tc.load_system("dgx-h100").accelerator).items() if isinstance(value, float)}
     true = {"matrix_sustained": 0.65, "fp32_sustained": 0.7, "hbm_sustained": 0.88, "attention_fa2": 0.5, "attention_backward": 0.8}
-    it = figures.Figures(GPU, [Row(task, (1.0,)) for task in every], known=known, accelerator=true, kernel_seconds=3e-6)
+    it = fit_accelerator.Figures(GPU, [Row(task, (1.0,)) for task in every], known=known, accelerator=true, kernel_seconds=3e-6)
     node = {"bandwidth": 450e9, "efficiency": 0.8, "latency": 1e-6, "launch": 9e-6, "simple_latency": 12e-6, "ll_bandwidth": 150e9}
     net = {"bandwidth": 50e9, "efficiency": 0.9, "latency": 5e-6, "launch": 15e-6, "simple_latency": 25e-6, "ll_bandwidth": 3e9}
     predictions = {
         "products": lambda rows: predicted.products(rows, it.gpu(), it.bare()),
         "memory": lambda rows: predicted.memory(rows, it.gpu(), it.bare()),
         "attention": lambda rows: predicted.attention(rows, it.gpu(), it.assumed()),
-        "collectives": lambda rows: predicted.collectives(rows, network.system_of(it, [node, net]), it.assumed(), GPU),
+        "collectives": lambda rows: predicted.collectives(rows, fit_network.system_of(it, [node, net]), it.assumed(), GPU),
         "copies": lambda rows: [5e-6 + row.task.sizes[0] / 50e9 for row in rows],
         "dispatch": lambda rows: [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows],
     }
     rows = [row for family, tell in predictions.items() for row in timed([row.task for row in it.of(family)], tell(it.of(family)))]
-    again = figures.found(GPU, rows, known)
+    again = fit_accelerator.found(GPU, rows, known)
     assert {name: again.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
     assert again.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
     assert again.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
     assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(again.accelerator)  # the data sheet's
-    tiers = network.tiers(again)
+    tiers = fit_network.tiers(again)
     errors = {one.kind: one.mape for one in told.errors(again, tiers) if one.family == "collectives" and one.kind != "p2p"}
     assert max(errors.values()) < 0.1  # protocols that trade places are told apart only so well
     assert [tier["bandwidth"] * tier["efficiency"] for tier in tiers] == pytest.approx([360e9, 45e9], rel=0.1)
-    file = machine_file.document("mine", [again] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
+    file = system_yaml.document("mine", [again] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
     assert (file["network"][0]["size"], file["network"][1]["bandwidth"]["basis"]) == (8, "measured")
 
 
 def test_an_unknown_gpu_has_what_it_is_taken_for():
     rows = timed([*of("products"), *of("memory"), *of("dispatch")], [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]))
-    it = figures.found(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
-    file = machine_file.document("mine", [it] * 3, [], "2026-11-20")
+    it = fit_accelerator.found(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
+    file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
     assert file["accelerator"]["vector_flops"]["basis"] == "assumed"
     assert file["accelerator"]["fp32_flops"]["basis"] == "measured"
     assert file["network"][0]["bandwidth"]["source"].startswith("one rank: no network was measured")

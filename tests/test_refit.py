@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from traincast.accuracy.evidence import bundled_runs, group_of
-from traincast.accuracy.parameters import Parameter
-from traincast.accuracy.recorded import Found
+from traincast.accuracy.fit.fitted_yaml import Found
+from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.validate import validate
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import traincast as tc
-from traincast.accuracy.measurements import NEEDED, read, readable, rows
+from traincast.accuracy.runs.run import NEEDED, read, readable, rows
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.cli import main

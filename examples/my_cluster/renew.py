@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import traincast as tc
-from traincast.accuracy.measurements import read, rows
+from traincast.accuracy.runs.run import read, rows
 
 HERE = Path(__file__).parent
 TABLE = HERE / "runs.csv"

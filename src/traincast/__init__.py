@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from traincast.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from traincast.accuracy.calibrate import Calibration, calibrate
+    from traincast.accuracy.fit.calibrate import Calibration, calibrate
+    from traincast.accuracy.measure.measure import MeasuredMachine, measure
     from traincast.accuracy.validate import validate
     from traincast.analysis.advise import Advice, advise
     from traincast.analysis.paper_results import reproduce
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from traincast.core.system import Accelerator, System, Tier
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
-    from traincast.measuring.measure import MeasuredMachine, measure
     from traincast.pages import write_html
     from traincast.planner.search import Found, search, search_each
     from traincast.planner.study.executors import study
@@ -87,7 +87,7 @@ __all__ = [
 
 _HOME = {
     "core.assumptions": ["Assumptions"],
-    "accuracy.calibrate": ["Calibration", "calibrate"],
+    "accuracy.fit.calibrate": ["Calibration", "calibrate"],
     "core.errors": ["InputError", "NothingFits", "TraincastError"],
     "step.estimate": ["Estimate", "estimate"],
     "step.model_flops": ["hardware_flops_per_token", "model_flops_per_token"],
@@ -96,7 +96,7 @@ _HOME = {
     "launch.export": ["Launch", "export"],
     "analysis.training_limits": ["Limits", "limits"],
     "catalog.load": ["load_model", "load_system", "model_names", "system_names"],
-    "measuring.measure": ["MeasuredMachine", "measure"],
+    "accuracy.measure.measure": ["MeasuredMachine", "measure"],
     "step.metrics": ["Metrics", "metrics"],
     "core.model": ["Model"],
     "core.plan": ["Plan", "Plans"],

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.accuracy.budget import budgets
+from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.core.units import quantity
 from traincast.report import heading, paragraphs, table_of
@@ -24,8 +24,8 @@ STILL_FAR: Final = (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from traincast.accuracy.calibrate import Calibration
-    from traincast.accuracy.parameters import Parameter
+    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy.fit.parameters import Parameter
     from traincast.accuracy.scores import Summary
     from traincast.accuracy.validate import Report
 

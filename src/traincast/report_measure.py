@@ -10,7 +10,7 @@ from traincast.core.units import many, seconds
 from traincast.report import heading, paragraphs, table_of
 
 if TYPE_CHECKING:
-    from traincast.measuring.measure import MeasuredMachine
+    from traincast.accuracy.measure.measure import MeasuredMachine
 
 BUSY = 0.1  # spread of the samples of products that says that something else was at work: 0.01 to 0.03 if not
 FEW = 8  # problems that are told one by one

@@ -12,8 +12,8 @@ from traincast.report import paragraphs, table_of
 from traincast.report_accuracy import COLUMNS, summary_cells
 
 if TYPE_CHECKING:
+    from traincast.accuracy.measure.training.compare import Judgement
     from traincast.accuracy.scores import Prediction, Summary
-    from traincast.measuring.judge import Judgement
 
 EXPLAINED: Final = (
     "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "

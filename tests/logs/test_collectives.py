@@ -7,7 +7,7 @@ import pytest
 import traincast as tc
 from log_files import CLUSTER, written
 from traincast.accuracy.logs import CollectiveRows, read
-from traincast.accuracy.logs.nccl import operation
+from traincast.accuracy.logs.nccl_tests import operation
 
 
 def test_nccl_example():

@@ -6,8 +6,8 @@ import pytest
 
 import traincast as tc
 from log_files import CLUSTER, example, row, written
-from traincast.accuracy import measurements
 from traincast.accuracy.logs import read
+from traincast.accuracy.runs import run
 
 GIVEN = {"model": "llama-3-8b", "seq": 4096, "recompute": "full", "gpu": "h100-sxm-80"}  # what the example leaves open
 
@@ -82,4 +82,4 @@ def test_deepspeed_does_not_know_the_model(tmp_path):
 
 
 def test_software_of_a_log():
-    assert measurements.read(row(CLUSTER / "deepspeed.log", **GIVEN)).stack == "deepspeed-2025"
+    assert run.read(row(CLUSTER / "deepspeed.log", **GIVEN)).stack == "deepspeed-2025"

@@ -4,8 +4,8 @@ import pytest
 
 import traincast as tc
 from log_files import CLUSTER, example, row, written
-from traincast.accuracy import measurements
 from traincast.accuracy.logs import read
+from traincast.accuracy.runs import run
 
 
 def test_megatron_example():
@@ -271,6 +271,6 @@ def test_runs_of_other_models_are_refused(changed, title, tmp_path):
 
 
 def test_software_of_a_log(tmp_path):
-    """As `traincast.accuracy.measurements` reads the framework; a log of Megatron-LM from before its core has an older one."""
-    assert measurements.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
+    """As `traincast.accuracy.runs.run` reads the framework; a log of Megatron-LM from before its core has an older one."""
+    assert run.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
     assert of_megatron(tmp_path, megatron())["stack"] == "Megatron-LM"

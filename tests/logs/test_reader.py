@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from log_files import CLUSTER, example, written
-from traincast.accuracy import measurements
 from traincast.accuracy.logs import TrainingRows, read
-from traincast.accuracy.logs.tables import TRAINING
+from traincast.accuracy.logs.rows import TRAINING
+from traincast.accuracy.runs import run as measurements
 
 ROOT = Path(__file__).parents[2]
 GIVEN = {  # what the examples' files leave open

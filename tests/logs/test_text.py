@@ -2,9 +2,9 @@
 
 import pytest
 
-from traincast.accuracy import measurements
-from traincast.accuracy.logs.devices import KNOWN, NAMES, accelerator
+from traincast.accuracy.logs.accelerator_names import KNOWN, NAMES, accelerator
 from traincast.accuracy.logs.text import lines, number, whole
+from traincast.accuracy.runs import run
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_accelerators_by_what_they_call_themselves(name, known):
 
 
 def test_accelerators_that_are_named_can_be_read():
-    table = next(one for one in measurements.rows() if one["id"] == "korth-008")
+    table = next(one for one in run.rows() if one["id"] == "korth-008")
     for name in KNOWN:
-        assert measurements.read(table | {"gpu": name}).system
+        assert run.read(table | {"gpu": name}).system
     assert {known for _, known in NAMES} >= set(KNOWN)

@@ -4,9 +4,9 @@ import pytest
 
 import traincast as tc
 from log_files import CLUSTER, example, row, written
-from traincast.accuracy import measurements
 from traincast.accuracy.logs import read
 from traincast.accuracy.logs.torchtitan import MODELS
+from traincast.accuracy.runs import run
 
 
 def test_torchtitan_example():
@@ -104,7 +104,7 @@ def test_what_is_computed_again_of_some_layers_only(tmp_path):
 
 
 def test_software_of_a_log(tmp_path):
-    """As `traincast.accuracy.measurements` reads the framework."""
-    assert measurements.read(row(CLUSTER / "torchtitan.log")).stack == "torchtitan-2025"
+    """As `traincast.accuracy.runs.run` reads the framework."""
+    assert run.read(row(CLUSTER / "torchtitan.log")).stack == "torchtitan-2025"
     eager = example("torchtitan.log").replace('"enable": true', '"enable": false')
-    assert measurements.read(row(written(tmp_path, "torchtitan.log", eager))).stack == "torchtitan-eager"
+    assert run.read(row(written(tmp_path, "torchtitan.log", eager))).stack == "torchtitan-eager"

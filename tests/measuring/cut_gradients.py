@@ -6,11 +6,11 @@ import sys
 import torch
 import torch.distributed as dist
 
+from traincast.accuracy.measure.launcher import Rank, address, detected
+from traincast.accuracy.measure.training.gpt import Cut
+from traincast.accuracy.measure.training.parallel_step import Place, Trainer
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.measuring.gpt import Cut
-from traincast.measuring.ranks import Rank, address, detected
-from traincast.measuring.training import Place, Trainer
 
 GPT = Model(
     name="tiny", layers=4, hidden=64, heads=4, ffn=256, seq=16, vocab=512, biases=("qkv", "proj", "mlp"), positions="learned",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from traincast.measuring.ranks import launch
+from traincast.accuracy.measure.launcher import launch
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 

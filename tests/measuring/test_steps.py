@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.accuracy.measurements import read, rows
+from traincast.accuracy.measure.training import compare
+from traincast.accuracy.measure.training.compare import Job, judged, measured_steps, of_system, partial_of, write_rows
+from traincast.accuracy.measure.training.shapes import ON_CPU, Case, Shape, cases, plans, shapes_of
+from traincast.accuracy.measure.training.timed_steps import _next, alike, faster, row
+from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
 from traincast.cli import main
 from traincast.core.errors import InputError
-from traincast.measuring import judge
-from traincast.measuring.grid import ON_CPU, Case, Shape, cases, plans, shapes_of
-from traincast.measuring.judge import Job, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.measuring.steps import _next, alike, faster, row
 from traincast.step.estimate import estimate
 from traincast.step.validity import require
 
@@ -189,7 +189,7 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
                 if len(asked) == 1 and index == 1:
                     raise KeyboardInterrupt
 
-        monkeypatch.setattr(judge, "launch", launch)
+        monkeypatch.setattr(compare, "launch", launch)
 
     job, seen = Job(tmp_path / "steps.csv", ranks=2, threads=3), []
     some = cases("cpu", 2)[:3]
@@ -202,7 +202,7 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
     assert [one["id"] for one in measured_steps(job)] == [some[0].id]
-    assert asked == [("traincast.measuring.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
+    assert asked == [("traincast.accuracy.measure.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
 
 
 def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
@@ -220,7 +220,7 @@ def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
 
 
 def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("traincast.measuring.crew.find_spec", lambda _: None)
+    monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     (tmp_path / "there.csv").write_text("")
     files = ["--output", str(tmp_path / "there.csv"), "--calibrated", str(tmp_path / "mine.txt")]
     with pytest.raises(SystemExit) as stop:

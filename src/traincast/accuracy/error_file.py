@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from traincast.accuracy.error_estimates import ASSUMED, estimate_errors
-from traincast.accuracy.recorded import write_system
+from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.residuals import PARTS, Residuals, gather
 from traincast.core.quantities import Bools
 from traincast.step.uncertainty import Errors, Span

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.accuracy.batches import batches
-from traincast.accuracy.evidence import bundled_runs, group_of
-from traincast.accuracy.measurements import Run
+from traincast.accuracy.fit.residuals import bundled_runs, group_of
+from traincast.accuracy.run_batches import batches
+from traincast.accuracy.runs.run import Run
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints

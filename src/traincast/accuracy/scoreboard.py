@@ -16,9 +16,9 @@ from typing import Final, Literal
 import numpy as np
 
 from traincast.accuracy.error_estimates import coverage
-from traincast.accuracy.kernel_benchmarks import KernelPrediction
-from traincast.accuracy.kernel_benchmarks import predict as predict_kernels
-from traincast.accuracy.kernel_benchmarks import read as read_kernels
+from traincast.accuracy.fit.kernel_benchmarks import KernelPrediction
+from traincast.accuracy.fit.kernel_benchmarks import predict as predict_kernels
+from traincast.accuracy.fit.kernel_benchmarks import read as read_kernels
 from traincast.accuracy.microbenchmarks import BANDS, Timing, check_collectives
 from traincast.accuracy.residuals import gather
 from traincast.accuracy.scores import Prediction, Subject, Summary, source_of, summaries, summary, totals

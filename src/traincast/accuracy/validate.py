@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from traincast.accuracy.batches import Batch, batches
-from traincast.accuracy.measurements import Run, readable, rows
+from traincast.accuracy.run_batches import Batch, batches
+from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions

@@ -111,8 +111,8 @@ def calibrate(
 
     Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
     """
-    from traincast.accuracy.calibrate import fitted_to
-    from traincast.accuracy.collected import read
+    from traincast.accuracy.fit.calibrate import fitted_to
+    from traincast.accuracy.fit.measured_files import read
     from traincast.core.output_files import check_output
 
     mistakes = Mistakes("calibrate")

@@ -50,7 +50,7 @@ def measure(
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
     from traincast import measure as measure_machine
-    from traincast.measuring.measure import BUDGET
+    from traincast.accuracy.measure.measure import BUDGET
 
     if step:
         judge_steps(system, ranks, threads, budget, output, calibrated, shapes, force, json)

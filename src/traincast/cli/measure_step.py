@@ -18,8 +18,8 @@ def judge_steps(
     json: bool,
 ) -> None:
     """Train small GPTs under several plans, predict the same, and say how far predictions are off."""
-    from traincast.measuring.grid import shapes_of
-    from traincast.measuring.judge import BUDGET, Job, judged, measured_steps, of_system, partial_of, write_rows
+    from traincast.accuracy.measure.training.compare import BUDGET, Job, judged, measured_steps, of_system, partial_of, write_rows
+    from traincast.accuracy.measure.training.shapes import shapes_of
 
     mistakes = Mistakes("measure")
     file = mistakes.of(_machine_file, system) or Path("machine.yaml")

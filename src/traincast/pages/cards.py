@@ -13,7 +13,7 @@ from traincast.pages.parts import bars, code, items, paragraph, table
 from traincast.planner.misfit import whole_memory
 
 if TYPE_CHECKING:
-    from traincast.accuracy.calibrate import Calibration
+    from traincast.accuracy.fit.calibrate import Calibration
     from traincast.accuracy.validate import Report
     from traincast.analysis.advise import Advice
     from traincast.analysis.training_limits import Limits

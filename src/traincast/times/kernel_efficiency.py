@@ -1,6 +1,6 @@
 """What kernels reach of a peak: tiles and waves of matrix products, fused attention, bursts before the power limit.
 
-Formulas and constants are checked against published microbenchmarks (`traincast.accuracy.kernel_benchmarks`; docs/kernels.md).
+Formulas and constants are checked against published microbenchmarks (`traincast.accuracy.fit.kernel_benchmarks`; docs/kernels.md).
 Every term is neutral with the assumptions of arXiv 2410.00273, which knows one share of the peak for all products.
 """
 

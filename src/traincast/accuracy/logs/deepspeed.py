@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.cells import complete
-from traincast.accuracy.logs.runs import Step, counted, last_run, timed, training_rows
-from traincast.accuracy.logs.tables import TrainingRows
+from traincast.accuracy.logs.row_columns import complete
+from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth, whole
+from traincast.accuracy.logs.training_log import Step, counted, last_run, timed, training_rows
 
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "

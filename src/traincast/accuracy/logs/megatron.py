@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.cells import complete
-from traincast.accuracy.logs.megatron_settings import cells
-from traincast.accuracy.logs.runs import LastRun, Step, counted, last_run, timed, training_rows
-from traincast.accuracy.logs.tables import TrainingRows
+from traincast.accuracy.logs.megatron_args import cells
+from traincast.accuracy.logs.row_columns import complete
+from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
+from traincast.accuracy.logs.training_log import LastRun, Step, counted, last_run, timed, training_rows
 from traincast.launch.unsupported import DUMPED, check_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"

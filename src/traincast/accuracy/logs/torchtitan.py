@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.cells import complete, of_model
-from traincast.accuracy.logs.devices import accelerator
-from traincast.accuracy.logs.runs import Step, last_run, timed, training_rows
-from traincast.accuracy.logs.tables import TrainingRows
+from traincast.accuracy.logs.accelerator_names import accelerator
+from traincast.accuracy.logs.row_columns import complete, of_model
+from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole
+from traincast.accuracy.logs.training_log import Step, last_run, timed, training_rows
 from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
 from traincast.launch.torchtitan.settings import MODELS
 

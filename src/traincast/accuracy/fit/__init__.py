@@ -1,0 +1,1 @@
+"""Constants fitted to measurements: parameters, residuals, least squares."""

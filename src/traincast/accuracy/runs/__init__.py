@@ -1,0 +1,1 @@
+"""Rows of tables of measured runs made into runs that can be predicted."""
