@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from left_out import residuals, write
-from published import in_catalogue, parameters
 from rich.console import Console
 
+from left_out import residuals, write
+from published import in_catalogue, parameters
 from traincast.accuracy.fit.fit import Fitted, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import Found, write_catalogue
 from traincast.accuracy.fit.least_squares import DETERMINED, Solution, deviations
@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             told(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
-        renewed = "from traincast.accuracy.error_file import write_errors; write_errors()"  # elsewhere: here old values are at work
-        subprocess.run([sys.executable, "-c", renewed], check=True)
+        renewed = "from errors_yaml import write_errors; write_errors()"  # elsewhere: here old values are at work
+        subprocess.run([sys.executable, "-c", renewed], check=True, cwd=Path(__file__).parent)
     subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
 
 

@@ -39,7 +39,7 @@ from traincast.times.process_groups import Group
 from traincast.times.roofline import arithmetic, exposed_memory
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS))
+sys.path[:0] = [str(DOCS), str(DOCS.parent / "calibration")]
 import commands_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402

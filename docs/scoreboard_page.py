@@ -1,12 +1,10 @@
-"""The scoreboard page: printed from `traincast.accuracy.scoreboard`, every figure worked out."""
+"""The scoreboard page: printed from calibration/goals_and_errors.py, every figure worked out."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from traincast.accuracy.error_budget import BELIEVED
-from traincast.accuracy.fit.residuals import NOISE
-from traincast.accuracy.microbenchmarks import BANDS
-from traincast.accuracy.scoreboard import (
+from collective_benchmarks import BANDS
+from goals_and_errors import (
     ATTENTION,
     COLLECTIVES,
     COVERED,
@@ -27,6 +25,8 @@ from traincast.accuracy.scoreboard import (
     mean,
     perlmutter,
 )
+from traincast.accuracy.error_budget import BELIEVED
+from traincast.accuracy.fit.residuals import NOISE
 from traincast.accuracy.scores import INDEPENDENT, Summary, source_of
 from traincast.core.assumptions import CALIBRATED
 

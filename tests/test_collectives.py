@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.accuracy.microbenchmarks import BANDS, check_collectives, rows
+from collective_benchmarks import BANDS, check_collectives, rows
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.system import Tier

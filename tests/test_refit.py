@@ -1,16 +1,18 @@
 """The refit of the catalogue to published runs: what it reads, what it writes, and the gate on the errors of every source."""
 
 import csv
-import importlib.util
 import json
 import math
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import left_out
+import published
+import refit
+import scoreboard
 from traincast.accuracy.fit.fitted_yaml import Found
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
@@ -23,17 +25,6 @@ BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'
 SEVEN = (*(f"{rate}_sustained" for rate in ("matrix", "fp8", "fp4", "hbm")), *(f"attention_fa{i}" for i in (1, 2, 3)))
 FITTED = "fitted to 9 published runs, 2026-01-02"
 RUNS = {run.id: run for run in bundled_runs() if run.step_seconds}
-
-
-def script(name):
-    """A module of the folder calibration/, whose scripts import each other by name."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "calibration" / f"{name}.py")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-published, left_out, refit, scoreboard = map(script, ("published", "left_out", "refit", "scoreboard"))
 
 
 def test_what_is_fitted_is_little_and_has_reasons():

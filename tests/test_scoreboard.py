@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from goals_and_errors import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
 from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import readable, rows
-from traincast.accuracy.scoreboard import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
 from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
 from traincast.accuracy.validate import validate
 from traincast.cli import main

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.accuracy.error_estimates import coverage, estimate_errors, memory_errors, rankings, weighted_quantile
-from traincast.accuracy.error_file import document
-from traincast.accuracy.residuals import gather, table
+from error_model import coverage, estimate_errors, memory_errors, rankings, weighted_quantile
+from errors_yaml import document
+from left_out_residuals import gather, table
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import load_stack, resolve
 from traincast.cli import main
@@ -67,7 +67,7 @@ def test_coverage_of_runs_whose_group_nothing_was_fitted_to():
 
 
 def test_the_catalogue_holds_what_the_left_out_runs_say():
-    """As far as predictions have not changed much since; else run traincast.accuracy.error_file.write_errors()."""
+    """As far as predictions have not changed much since; else run calibration/refit.py."""
     found = document(DATA, estimate_errors(DATA), "today")
     time = {name: one["value"] for name, one in found["time"].items() if name != "reach"}  # one of a few
     assert time == pytest.approx({name: getattr(KNOWN, name) for name in time}, rel=0.2, abs=0.05)

@@ -3,7 +3,7 @@
 The error is that of the logarithm of predicted over measured time. Its variance is a sum of what runs have in common and what is
 a plan's own, of the errors of the step's components (communication, bubble, host), each as far as the step consists of it, and of
 what is not known from runs: software, accelerators, sizes beyond those measured. The constants stand in ``catalog/errors.yaml``,
-estimated (`traincast.accuracy.error_file`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
+estimated (`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
 
 Two plans of one model on one machine share most of their error. What is left between them is the error of the components in which
 they differ, and their own, which plans share as far as they are alike.

@@ -1,4 +1,4 @@
-"""What the file of the errors of predictions holds; written by `traincast.accuracy.error_file`, read by `traincast.step.uncertainty`."""
+"""What the file of the errors of predictions holds; written by calibration/errors_yaml.py, read by `traincast.step.uncertainty`."""
 
 from traincast.catalog.schema.fields import Amount, Count, File, Number, Part, Text
 

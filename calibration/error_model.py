@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from traincast.accuracy.residuals import PARTS, Residuals
+from left_out_residuals import PARTS, Residuals
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
 

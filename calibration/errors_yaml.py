@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from traincast.accuracy.error_estimates import ASSUMED, estimate_errors
+from error_model import ASSUMED, estimate_errors
+from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
-from traincast.accuracy.residuals import PARTS, Residuals, gather
 from traincast.core.quantities import Bools
 from traincast.step.uncertainty import Errors, Span
 

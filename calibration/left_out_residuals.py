@@ -1,4 +1,4 @@
-"""Errors of predictions of measured runs that nothing was fitted to: what `traincast.accuracy.error_estimates` makes intervals of.
+"""Errors of predictions of measured runs that nothing was fitted to: what error_model.py makes intervals of.
 
 ``catalog/measured/left_out.csv`` has a row for each measured run that can be predicted: `id`, `source`, `group` (source x model x
 accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with the catalogue's constants, and with

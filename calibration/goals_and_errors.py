@@ -15,12 +15,12 @@ from typing import Final, Literal
 
 import numpy as np
 
-from traincast.accuracy.error_estimates import coverage
+from collective_benchmarks import BANDS, Timing, check_collectives
+from error_model import coverage
+from left_out_residuals import gather
 from traincast.accuracy.fit.kernel_benchmarks import KernelPrediction
 from traincast.accuracy.fit.kernel_benchmarks import predict as predict_kernels
 from traincast.accuracy.fit.kernel_benchmarks import read as read_kernels
-from traincast.accuracy.microbenchmarks import BANDS, Timing, check_collectives
-from traincast.accuracy.residuals import gather
 from traincast.accuracy.scores import Prediction, Subject, Summary, source_of, summaries, summary, totals
 from traincast.accuracy.validate import Report, validate
 
