@@ -205,8 +205,8 @@ def main() -> None:
     for name, (seconds, timed) in costs.items():
         ratio = seconds / costs[ASSUMED[0]][0]
         print(f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, {ratio:.2f} times paper")
-    from traincast.paper import paper_figures, paper_studies
     from traincast.planner.study.executors import run
+    from traincast.ui.figures.paper import paper_figures, paper_studies
 
     print("\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process")
     for strategy in ("1d", "summa"):

@@ -4,8 +4,8 @@ import contextlib
 import io
 import os
 
-from traincast.cli import main
-from traincast.cli.manual import SECTIONS
+from traincast.ui.cli.help_pages import SECTIONS
+from traincast.ui.cli.main import main
 
 INTRO = """# Command line
 

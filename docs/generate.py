@@ -469,10 +469,10 @@ def draw() -> None:
     from traincast.accuracy.validate import validate
     from traincast.analysis.trace import trace
     from traincast.analysis.training_limits import limits
-    from traincast.paper import paper_figures
-    from traincast.plots import save, timeline, utilisation_by_cluster, utilisation_by_compute
-    from traincast.report_accuracy import accuracy_figure
     from traincast.step.estimate import estimate
+    from traincast.ui.figures import save, timeline, utilisation_by_cluster, utilisation_by_compute
+    from traincast.ui.figures.paper import paper_figures
+    from traincast.ui.text.accuracy import accuracy_figure
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")

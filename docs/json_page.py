@@ -1,10 +1,10 @@
-"""The page on JSON outputs and the schemas it links to, from `traincast.outputs`."""
+"""The page on JSON outputs and the schemas it links to, from `traincast.ui.json_schema`."""
 
 import json
 from collections.abc import Iterator
 
-from traincast.outputs import OUTPUTS, schema
-from traincast.outputs.vocabulary import UNIT, Schema, rows
+from traincast.ui.json_schema import OUTPUTS, schema
+from traincast.ui.json_schema.vocabulary import UNIT, Schema, rows
 
 INTRO = """# JSON outputs
 

@@ -7,7 +7,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-from traincast.cli import app
+from traincast.ui.cli.main import app
 
 SCRIPTS = Path(__file__).parent / "launch" / "scripts"
 NAMES = sorted(name for name in app if not name.startswith("-"))

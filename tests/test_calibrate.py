@@ -23,8 +23,8 @@ from traincast.catalog.load import figures
 from traincast.catalog.schema.messages import check
 from traincast.catalog.schema.system import system_file
 from traincast.catalog.software_stacks import resolve
-from traincast.cli import main
 from traincast.core.errors import InputError
+from traincast.ui.cli.main import main
 
 pytest.importorskip("scipy", reason="calibration is an extra")
 RUNS = bundled_runs()

@@ -17,13 +17,13 @@ import pytest
 from starlette.testclient import TestClient
 
 import traincast as tc
-from traincast.cli import main
-from traincast.explorer.app import FIRST, application
-from traincast.explorer.files import Body
-from traincast.explorer.pool import Pool, Worker
-from traincast.explorer.state import State
-from traincast.outputs import schema
 from traincast.planner.study.sweep import varied
+from traincast.ui.cli.main import main
+from traincast.ui.explorer.app import FIRST, application
+from traincast.ui.explorer.question import State
+from traincast.ui.explorer.static_files import Body
+from traincast.ui.explorer.worker_pool import Pool, Worker
+from traincast.ui.json_schema import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
 ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}
@@ -380,7 +380,7 @@ def test_answers_are_kept():
 
 def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
     """Short answers to long questions: of four with 1 KB each only the last has room."""
-    monkeypatch.setattr("traincast.explorer.pool.KEPT", 1500)
+    monkeypatch.setattr("traincast.ui.explorer.worker_pool.KEPT", 1500)
 
     async def sizes():
         pool = Pool(workers=0)
@@ -396,7 +396,7 @@ def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
 def test_a_worker_that_does_not_start_is_replaced(monkeypatch):
     worker = Worker()
     try:
-        monkeypatch.setattr("traincast.explorer.pool.START_SECONDS", 0.0)
+        monkeypatch.setattr("traincast.ui.explorer.worker_pool.START_SECONDS", 0.0)
         assert worker.ask("model", "{}", 30.0)[0] == 422
         monkeypatch.undo()
         assert worker.ask("model", "{}", 30.0)[0] == 200
@@ -473,7 +473,7 @@ def test_serve_where_nobody_can_listen(arguments, said, capsys):
 
 def test_serve_without_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "traincast.explorer.server", raising=False)
+    monkeypatch.delitem(sys.modules, "traincast.ui.explorer.server", raising=False)
     with pytest.raises(SystemExit) as stop:
         main(["serve"])
     assert stop.value.code == 2

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from traincast.core.plan_choices import ALLOWED
-from traincast.explorer.app import ASKED, application
-from traincast.explorer.pool import Pool
-from traincast.explorer.state import FIELDS, LOCKS, State
+from traincast.ui.explorer.app import ASKED, application
+from traincast.ui.explorer.question import FIELDS, LOCKS, State
+from traincast.ui.explorer.worker_pool import Pool
 
 REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "60"))
 SECONDS = 2.0  # a search of millions is cut off

@@ -10,11 +10,11 @@ import pytest
 
 from traincast.catalog.huggingface.model_types import FAMILIES
 from traincast.catalog.load import figures, load_model, model_names
-from traincast.cli import main
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import Local
-from traincast.explorer.known import model_info
+from traincast.ui.cli.main import main
+from traincast.ui.explorer.choices import model_info
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast import plots
 from traincast.analysis.data_movement import (
     Device,
     Work,
@@ -24,6 +23,7 @@ from traincast.analysis.data_movement import (
 )
 from traincast.analysis.training_limits import BATCH, batch_tokens, device_of, training
 from traincast.catalog.load import accelerator_names
+from traincast.ui import figures
 
 # H100 SXM as in Epoch AI's notebook: dense peak at 8 bits, HBM3, NVLink 4 in both directions
 H100 = Device(name="H100 SXM", flops8=1979e12, memory_bandwidth=3352e9, network_bandwidth=900e9)
@@ -193,15 +193,15 @@ def test_all_mistakes_are_told_at_once():
 
 def test_figures_show_what_is_found(tmp_path):
     found = tc.limits("h100-sxm-80", network=100e9)
-    for draw in (plots.utilisation_by_cluster, plots.utilisation_by_compute):
+    for draw in (figures.utilisation_by_cluster, figures.utilisation_by_compute):
         figure = draw(found)
         (ax,) = figure.axes
         assert ax.get_ylabel() == "Utilisation of the dense peak"
-        plots.save(figure, tmp_path / "figure.svg")
+        figures.save(figure, tmp_path / "figure.svg")
         assert (tmp_path / "figure.svg").stat().st_size > 5000
-    line = plots.utilisation_by_cluster(found).axes[0].lines[0]
+    line = figures.utilisation_by_cluster(found).axes[0].lines[0]
     assert list(line.get_ydata()) == list(found.clusters.utilisation)
-    words = " ".join(text.get_text() for text in plots.utilisation_by_compute(found).axes[0].texts)
+    words = " ".join(text.get_text() for text in figures.utilisation_by_compute(found).axes[0].texts)
     for word, at in (("halves", found.halves), ("collapses", found.collapses)):
         exponent = int(np.floor(np.log10(at)))
         superscript = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(exponent))

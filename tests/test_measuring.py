@@ -21,8 +21,8 @@ from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
 from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
 from traincast.accuracy.measure.time_budget import SHARES, VISITS, Budget
 from traincast.accuracy.measure.timing import counts
-from traincast.cli import main
 from traincast.core.output_files import check_output
+from traincast.ui.cli.main import main
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,
@@ -377,7 +377,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
 
 
 def test_nothing_but_measuring_loads_pytorch():
-    code = "import sys, traincast.cli, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
+    code = "import sys, traincast.ui.cli.main, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 

@@ -10,11 +10,10 @@ import traincast as tc
 from html_pages import Page as Reader
 from html_pages import read
 from traincast.core.units import seconds
-from traincast.pages import estimates, searches
-from traincast.pages.cards import CARDS
-from traincast.pages.markup import Html, element, joined, linked
-from traincast.pages.page import Page, write
-from traincast.pages.parts import Section, table
+from traincast.ui.html import plan_report, search_report
+from traincast.ui.html.elements import Html, Section, element, joined, linked, table
+from traincast.ui.html.notebook_cards import CARDS
+from traincast.ui.html.page import Page, write
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
 
@@ -53,7 +52,7 @@ def test_addresses_become_links_and_nothing_else_does(text, shown):
 
 def test_hostile_names_stay_text(found):
     plan, est = found.best
-    for page in (searches.page(found), estimates.page(est)):
+    for page in (search_report.page(found), plan_report.page(est)):
         read_page = read(page.document("traincast plan " + HOSTILE))
         assert "<script>alert(" in read_page.said["h1"][0]
         assert HOSTILE in read_page.said["pre"][-1]
@@ -78,7 +77,7 @@ def test_a_page_is_whole_or_not_there(tmp_path, monkeypatch):
 
 def test_an_idealised_time_is_said_to_be_one():
     est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=16, dp=16, fast_tp=8), gbs=4096)
-    page = read(estimates.page(est).document())
+    page = read(plan_report.page(est).document())
     assert "that of an idealised machine" in page.said["main"][0]
     assert "arXiv 2410.00273" in page.said["a"]
     assert "pre" not in page.said  # no command line in Python
@@ -87,7 +86,7 @@ def test_an_idealised_time_is_said_to_be_one():
 def test_columns_of_plans_make_no_report():
     est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=16, dp=16, fast_tp=8).columns(), gbs=4096)
     with pytest.raises(tc.InputError, match="columns of plans"):
-        estimates.page(est)
+        plan_report.page(est)
 
 
 @pytest.fixture(scope="module")

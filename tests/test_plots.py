@@ -10,13 +10,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Annotation
 
 import traincast as tc
-from traincast import paper, plots
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import GIB
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
-from traincast.plots import style
 from traincast.step.placement import placements
+from traincast.ui import figures
+from traincast.ui.figures import paper, style
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
@@ -60,15 +60,15 @@ def every(scaling, swept, found):
     one = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "summa")
     est = found.best[1]
     return {
-        "days": plots.strong_scaling(scaling),
-        "throughput": plots.strong_scaling(scaling, "throughput"),
-        "optima": plots.optima(one, capacity=2e10),
-        "design": plots.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=2)),
-        "contour": plots.contour(swept, HBM, BANDWIDTH, (4, 16), marks=[machine()]),
-        "roofline": plots.roofline(est),
-        "memory": plots.memory_waterfall(est),
-        "pareto": plots.pareto(found),
-        "tornado": plots.tornado(found),
+        "days": figures.strong_scaling(scaling),
+        "throughput": figures.strong_scaling(scaling, "throughput"),
+        "optima": figures.optima(one, capacity=2e10),
+        "design": figures.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=2)),
+        "contour": figures.contour(swept, HBM, BANDWIDTH, (4, 16), marks=[machine()]),
+        "roofline": figures.roofline(est),
+        "memory": figures.memory_waterfall(est),
+        "pareto": figures.pareto(found),
+        "tornado": figures.tornado(found),
     }
 
 
@@ -186,7 +186,7 @@ def test_optima_draw_the_table(scaling, every):
 
 def test_optima_without_a_capacity(scaling):
     one = scaling.filter(pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d")
-    figure = plots.optima(one)
+    figure = figures.optima(one)
     assert not figure.axes[1].lines, "a machine by hand is not in the catalogue"
     assert "does not fit" in words(figure), "nothing fits on one GPU"
 
@@ -196,7 +196,7 @@ def test_optima_without_a_capacity(scaling):
 )
 def test_design_space_draws_every_placement(base):
     small = machine(1.2e9)
-    (ax,) = plots.design_space(MODEL, small, 16, 64, base).axes
+    (ax,) = figures.design_space(MODEL, small, 16, 64, base).axes
     columns = [points for points in ax.lines if points.get_marker() == "o"]
     assert columns
     for points, tick in zip(columns, ax.get_xticklabels(), strict=True):
@@ -211,14 +211,14 @@ def test_design_space_draws_every_placement(base):
 
 def test_design_space_needs_a_plan():
     with pytest.raises(tc.InputError, match="no number of pipeline stages"):
-        plots.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=32))
+        figures.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=32))
 
 
 def test_contour_draws_the_table(swept, every):
     figure = every["contour"]
     for ax, gpus in zip(figure.axes, (4, 16), strict=False):
         assert ax.get_title() == f"small, {gpus} GPUs"
-    xs, ys, z = plots.contours._grid(swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days")
+    xs, ys, z = figures.contours._grid(swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days")
     assert np.isnan(z[:, 0]).all(), "1 GB is too little"
     for row in swept.filter(pl.col("gpus") == 4).iter_rows(named=True):
         value = z[ys.tolist().index(row[BANDWIDTH] / 1e9), xs.tolist().index(row[HBM] / GIB)]
@@ -230,13 +230,13 @@ def test_contour_draws_the_table(swept, every):
 
 
 def test_contour_where_nothing_fits(swept):
-    figure = plots.contour(swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4)
+    figure = figures.contour(swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4)
     assert "does not fit" in words(figure)
 
 
 def test_levels_enclose_all_values():
     for low, high in ((3.0, 40.0), (7.0, 17.0), (0.02, 900.0), (5.0, 5.1), (5.0, 5.0)):
-        levels = plots.contours._levels(np.array([low, np.nan, high]))
+        levels = figures.contours._levels(np.array([low, np.nan, high]))
         assert levels[0] <= low
         assert high <= levels[-1]
         assert (np.diff(levels) > 0).all()
@@ -273,7 +273,7 @@ def test_memory_waterfall_adds_up(found, every):
     assert list(held) == ["weights", "gradients", "optimizer", "activations"]
     assert [bar.get_height() for bar in bars[:-1]] == pytest.approx([value / GIB for value in held.values()])
     assert [tick.get_text() for tick in ax.get_xticklabels()] == [*held, "total"]
-    tight = plots.memory_waterfall(tc.estimate(MODEL, machine(1e9), found.best[0]))
+    tight = figures.memory_waterfall(tc.estimate(MODEL, machine(1e9), found.best[0]))
     assert any("too little" in text for text in words(tight))
 
 
@@ -287,9 +287,9 @@ def test_pareto_marks_front_and_winner(found, every):
 
 def test_pareto_where_nothing_fits():
     nothing = tc.search(MODEL, machine(1e8), 4)
-    assert any("candidates fits" in text for text in words(plots.pareto(nothing)))
+    assert any("candidates fits" in text for text in words(figures.pareto(nothing)))
     with pytest.raises(tc.InputError, match="candidates fits"):
-        plots.tornado(nothing)
+        figures.tornado(nothing)
 
 
 def test_tornado_changes_each_figure(found, every):
@@ -311,28 +311,28 @@ def test_tornado_changes_each_figure(found, every):
 
 
 def test_tornado_leaves_out_what_changes_nothing(found):
-    every = plots.tornado(found, 0.0).axes[0]
-    some = plots.tornado(found).axes[0]
+    every = figures.tornado(found, 0.0).axes[0]
+    some = figures.tornado(found).axes[0]
     names = [[tick.get_text() for tick in ax.get_yticklabels()] for ax in (every, some)]
     widths = np.abs([[bar.get_width() for bar in bars] for bars in every.containers]).max(axis=0)  # [%]
     assert names[1] == [name for name, width in zip(names[0], widths, strict=True) if width >= 0.05]
     assert len(names[1]) < len(names[0])
     assert f"\n{len(names[0]) - len(names[1])} more: below 0.05%" in some.get_xlabel()
-    assert len(plots.tornado(found, 1e9).axes[0].get_yticklabels()) == 1
+    assert len(figures.tornado(found, 1e9).axes[0].get_yticklabels()) == 1
 
 
 def test_tornado_says_what_no_longer_fits(found):
     held = found.best[1].memory_bytes
     brim = tc.search(MODEL, machine(held * 1.05), 16)
     assert brim.best[1].memory_bytes > 0.9 * held * 1.05
-    assert any("does not fit" in text for text in words(plots.tornado(brim)))
+    assert any("does not fit" in text for text in words(figures.tornado(brim)))
 
 
 @pytest.mark.parametrize("ending", ["svg", "pdf", "png"])
 def test_save_gives_the_same_bytes(tmp_path, scaling, every, ending):
-    plots.save(every["days"], tmp_path / f"a.{ending}")
-    plots.save(every["days"], tmp_path / f"b.{ending}")
-    plots.save(plots.strong_scaling(scaling), tmp_path / f"c.{ending}")
+    figures.save(every["days"], tmp_path / f"a.{ending}")
+    figures.save(every["days"], tmp_path / f"b.{ending}")
+    figures.save(figures.strong_scaling(scaling), tmp_path / f"c.{ending}")
     one, again, anew = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "abc")
     assert one == again == anew
     assert len(list(tmp_path.iterdir())) == 3
@@ -340,7 +340,7 @@ def test_save_gives_the_same_bytes(tmp_path, scaling, every, ending):
 
 def test_every_figure_can_be_saved(tmp_path, every):
     for name, figure in every.items():
-        plots.save(figure, str(tmp_path / f"{name}.svg"))
+        figures.save(figure, str(tmp_path / f"{name}.svg"))
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text(encoding="utf-8")
 
 
@@ -354,49 +354,49 @@ def test_save_is_whole_or_not_at_all(tmp_path, every, monkeypatch):
 
     monkeypatch.setattr(mpl.figure.Figure, "savefig", half)
     with pytest.raises(OSError, match="disk full"):
-        plots.save(every["days"], path)
+        figures.save(every["days"], path)
     assert path.read_text(encoding="utf-8") == "before"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_save_refuses(tmp_path, every):
     with pytest.raises(tc.InputError, match=r"ending '.jpg'.*\.svg, \.pdf, \.png"):
-        plots.save(every["days"], tmp_path / "figure.jpg")
+        figures.save(every["days"], tmp_path / "figure.jpg")
     (tmp_path / "file").write_text("")
     with pytest.raises(tc.InputError, match="file is no folder"):
-        plots.save(every["days"], tmp_path / "file" / "figure.svg")
+        figures.save(every["days"], tmp_path / "file" / "figure.svg")
 
 
 def test_settings_of_the_caller_stay(scaling):
     with mpl.rc_context({"font.size": 30, "axes.grid": True}):
         before = dict(mpl.rcParams)
-        figure = plots.strong_scaling(scaling)
+        figure = figures.strong_scaling(scaling)
         assert dict(mpl.rcParams) == before
     assert figure.axes[0].xaxis.label.get_fontsize() == 8
 
 
 def test_tables_that_cannot_be_drawn(scaling, swept, found):
     with pytest.raises(tc.InputError, match="did you mean throughput"):
-        plots.strong_scaling(scaling, "throughputs")
+        figures.strong_scaling(scaling, "throughputs")
     with pytest.raises(tc.InputError, match="one point, the table has 12"):
-        plots.strong_scaling(swept)
+        figures.strong_scaling(swept)
     with pytest.raises(tc.InputError, match="no plan fits"):
-        plots.strong_scaling(scaling.filter(pl.col("feasible") == 0))
+        figures.strong_scaling(scaling.filter(pl.col("feasible") == 0))
     with pytest.raises(tc.InputError, match="one system, the table has 2") as error:
-        plots.optima(scaling)
+        figures.optima(scaling)
     assert len(error.value.problems) == 2
     with pytest.raises(tc.InputError, match="no rows"):
-        plots.optima(scaling.clear())
+        figures.optima(scaling.clear())
     with pytest.raises(tc.InputError, match="no plan fits"):
-        plots.optima(scaling.filter(pl.col("gpus") == 1, pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d"))
+        figures.optima(scaling.filter(pl.col("gpus") == 1, pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d"))
     with pytest.raises(tc.InputError, match="unknown column"):
-        plots.contour(swept, HBM, "accelerator.hbm_bandwith", 4)
+        figures.contour(swept, HBM, "accelerator.hbm_bandwith", 4)
     with pytest.raises(tc.InputError, match="nothing on 5 GPUs"):
-        plots.contour(swept, HBM, BANDWIDTH, 5)
+        figures.contour(swept, HBM, BANDWIDTH, 5)
     with pytest.raises(tc.InputError, match="has one value"):
-        plots.contour(swept.filter(pl.col(HBM) == 8e9), HBM, BANDWIDTH, 4)
+        figures.contour(swept.filter(pl.col(HBM) == 8e9), HBM, BANDWIDTH, 4)
     many = tc.estimate(MODEL, machine(), placements(tc.Plan(tp=2, dp=8), 4))
-    for draw in (plots.roofline, plots.memory_waterfall):
+    for draw in (figures.roofline, figures.memory_waterfall):
         with pytest.raises(tc.InputError, match="give one plan"):
             draw(many)
 

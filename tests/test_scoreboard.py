@@ -13,9 +13,9 @@ from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import readable, rows
 from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
 from traincast.accuracy.validate import validate
-from traincast.cli import main
-from traincast.plots import accuracy
-from traincast.report_accuracy import accuracy_figure
+from traincast.ui.cli.main import main
+from traincast.ui.figures import accuracy
+from traincast.ui.text.accuracy import accuracy_figure
 
 BOARD = board()
 DENSE = Subject(moe=False, stack="s", setting="a", plan=1)

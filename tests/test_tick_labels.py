@@ -7,10 +7,10 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import traincast as tc
-from traincast import plots
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
-from traincast.plots.style import STYLE, _style, power, round_ticks
+from traincast.ui import figures
+from traincast.ui.figures.style import STYLE, _style, power, round_ticks
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(name="small", layers=16, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
@@ -36,47 +36,47 @@ def errors(low, high):
     """Predicted against measured times between two ends [s]."""
     measured = np.geomspace(low, high, 9)
     budgets = [(f"source-{i}", 3, {"compute": 0.02 * i, "bubble": -0.01}, 0.01) for i in range(1, 12)]
-    return plots.accuracy(measured, measured * 1.05, ["a", "b", "c"] * 3, np.arange(9) % 2 == 0, budgets, "errors")
+    return figures.accuracy(measured, measured * 1.05, ["a", "b", "c"] * 3, np.arange(9) % 2 == 0, budgets, "errors")
 
 
 FIGURES = {
-    "strong_scaling": lambda: plots.strong_scaling(scaling((1, 2, 4, 8, 16, 32, 64))),
-    "strong_scaling large": lambda: plots.strong_scaling(
+    "strong_scaling": lambda: figures.strong_scaling(scaling((1, 2, 4, 8, 16, 32, 64))),
+    "strong_scaling large": lambda: figures.strong_scaling(
         scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t", "gpt3-175b")), "throughput"
     ),
-    "strong_scaling one": lambda: plots.strong_scaling(scaling((64,))),
-    "strong_scaling narrow": lambda: plots.strong_scaling(scaling((64, 96), gbs=192)),
-    "optima": lambda: plots.optima(scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10),
-    "optima many": lambda: plots.optima(scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t",), strategies=("1d",))),
-    "design_space": lambda: plots.design_space(MODEL, tc.load_system("h200-nvs8"), 64, 64, tc.Plan(tp=2)),
-    "design_space large": lambda: plots.design_space(
+    "strong_scaling one": lambda: figures.strong_scaling(scaling((64,))),
+    "strong_scaling narrow": lambda: figures.strong_scaling(scaling((64, 96), gbs=192)),
+    "optima": lambda: figures.optima(scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10),
+    "optima many": lambda: figures.optima(scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t",), strategies=("1d",))),
+    "design_space": lambda: figures.design_space(MODEL, tc.load_system("h200-nvs8"), 64, 64, tc.Plan(tp=2)),
+    "design_space large": lambda: figures.design_space(
         tc.load_model("gpt3-1t"), tc.load_system("b200-nvs8"), 16384, 4096, tc.Plan(tp=8)
     ),
-    "contour": lambda: plots.contour(swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]),
-    "contour one": lambda: plots.contour(swept(), BANDWIDTH, HBM, 64),
-    "roofline": lambda: plots.roofline(estimate()),
-    "memory_waterfall": lambda: plots.memory_waterfall(estimate(recompute="full")),
-    "time_waterfall": lambda: plots.time_waterfall(estimate()),
-    "stage_memory": lambda: plots.stage_memory(estimate()),
-    "pareto": lambda: plots.pareto(tc.search(MODEL, "h200-nvs8", 64)),
-    "pareto large": lambda: plots.pareto(tc.search("gpt3-175b", "dgx-a100", 1024, strategy="1d")),
-    "tornado": lambda: plots.tornado(tc.search(MODEL, "h200-nvs8", 64)),
-    "timeline": lambda: plots.timeline(tc.trace(estimate())),
-    "timeline deep": lambda: plots.timeline(
+    "contour": lambda: figures.contour(swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]),
+    "contour one": lambda: figures.contour(swept(), BANDWIDTH, HBM, 64),
+    "roofline": lambda: figures.roofline(estimate()),
+    "memory_waterfall": lambda: figures.memory_waterfall(estimate(recompute="full")),
+    "time_waterfall": lambda: figures.time_waterfall(estimate()),
+    "stage_memory": lambda: figures.stage_memory(estimate()),
+    "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", 64)),
+    "pareto large": lambda: figures.pareto(tc.search("gpt3-175b", "dgx-a100", 1024, strategy="1d")),
+    "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", 64)),
+    "timeline": lambda: figures.timeline(tc.trace(estimate())),
+    "timeline deep": lambda: figures.timeline(
         tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), 512))
     ),
     "accuracy": lambda: errors(0.5, 40.0),
     "accuracy wide": lambda: errors(0.003, 900.0),
     "accuracy narrow": lambda: errors(2.0, 2.1),
-    "utilisation_by_cluster": lambda: plots.utilisation_by_cluster(tc.limits("h100-sxm-80")),
-    "utilisation_by_cluster few": lambda: plots.utilisation_by_cluster(tc.limits("a100-sxm-80", gpus=[64, 100])),
-    "utilisation_by_compute": lambda: plots.utilisation_by_compute(tc.limits("h100-sxm-80", network="100 GB/s")),
-    "utilisation_by_compute slow": lambda: plots.utilisation_by_compute(tc.limits("v100-sxm-32", days=700.0)),
+    "utilisation_by_cluster": lambda: figures.utilisation_by_cluster(tc.limits("h100-sxm-80")),
+    "utilisation_by_cluster few": lambda: figures.utilisation_by_cluster(tc.limits("a100-sxm-80", gpus=[64, 100])),
+    "utilisation_by_compute": lambda: figures.utilisation_by_compute(tc.limits("h100-sxm-80", network="100 GB/s")),
+    "utilisation_by_compute slow": lambda: figures.utilisation_by_compute(tc.limits("v100-sxm-32", days=700.0)),
 }
 
 
 def test_every_figure_is_here():
-    assert {name.split()[0] for name in FIGURES} == set(plots.__all__) - {"save", "to_svg"}
+    assert {name.split()[0] for name in FIGURES} == set(figures.__all__) - {"save", "to_svg"}
 
 
 def shown(axis):

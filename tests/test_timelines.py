@@ -5,8 +5,8 @@ import pytest
 from matplotlib.collections import PolyCollection
 
 import traincast as tc
-from traincast import plots
 from traincast.core.plan import Plan
+from traincast.ui import figures
 
 
 def traced(gbs, system="dgx-h100", assumptions=None, **knobs):
@@ -36,7 +36,7 @@ def spans(ax):
     ids=["1f1b", "split", "no barrier", "two ways", "one stage"],
 )
 def test_every_row_is_filled_from_the_start_of_its_step_to_its_end(found):
-    (ax,) = plots.timeline(found).axes
+    (ax,) = figures.timeline(found).axes
     for device, bars in spans(ax).items():
         assert bars[0][0] == pytest.approx(found.begin[device])
         assert [start for start, _ in bars[1:]] == pytest.approx([end for _, end in bars[:-1]], abs=1e-9)
@@ -46,7 +46,7 @@ def test_every_row_is_filled_from_the_start_of_its_step_to_its_end(found):
 
 def test_passes_have_the_numbers_of_their_micro_batches():
     found = traced(16, pp=4)
-    (ax,) = plots.timeline(found).axes
+    (ax,) = figures.timeline(found).axes
     written = sorted((round(text.get_position()[1]), text.get_position()[0], int(text.get_text())) for text in ax.texts)
     assert [(device, number) for device, _, number in written] == [
         (one.device, one.microbatch) for own in found.by_device for one in own
@@ -56,7 +56,7 @@ def test_passes_have_the_numbers_of_their_micro_batches():
 def test_a_long_step_is_drawn_in_parts():
     """Without numbers, which have no room, then its beginning and the end of its pipeline with them."""
     found = traced(256, pp=4, vp=2)
-    whole, beginning, end = plots.timeline(found).axes
+    whole, beginning, end = figures.timeline(found).axes
     assert not whole.texts
     assert {text.get_text() for text in beginning.texts} >= {"0", "1"}
     assert str(found.microbatches - 1) in {text.get_text() for text in end.texts}
@@ -67,5 +67,5 @@ def test_a_long_step_is_drawn_in_parts():
 
 def test_the_same_trace_gives_the_same_bytes(tmp_path):
     for name in ("a.svg", "b.svg"):
-        plots.save(plots.timeline(traced(16, pp=2)), tmp_path / name)
+        figures.save(figures.timeline(traced(16, pp=2)), tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

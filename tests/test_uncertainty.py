@@ -16,7 +16,6 @@ from errors_yaml import document
 from left_out_residuals import gather, table
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import load_stack, resolve
-from traincast.cli import main
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
@@ -34,6 +33,7 @@ from traincast.step.uncertainty import (
     outside,
     unlike,
 )
+from traincast.ui.cli.main import main
 
 RUNS = Path(__file__).parent / "data" / "my_runs.csv"
 KNOWN = errors()

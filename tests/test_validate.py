@@ -11,8 +11,8 @@ import traincast as tc
 from traincast.accuracy.runs.run import NEEDED, read, readable, rows
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
-from traincast.cli import main
 from traincast.step.memory import reported
+from traincast.ui.cli.main import main
 
 TABLE = rows()
 BY_ID = {row["id"]: row for row in TABLE}

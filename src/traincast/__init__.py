@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from traincast.core.system import Accelerator, System, Tier
     from traincast.launch.check import Checked, check
     from traincast.launch.export import Launch, export
-    from traincast.pages import write_html
     from traincast.planner.search import Found, search, search_each
     from traincast.planner.study.executors import study
     from traincast.planner.study.results import Results
     from traincast.step.estimate import Estimate, estimate
     from traincast.step.metrics import Metrics, metrics
     from traincast.step.model_flops import hardware_flops_per_token, model_flops_per_token
+    from traincast.ui.html.write import write_html
 
 __all__ = [
     "Accelerator",
@@ -102,7 +102,7 @@ _HOME = {
     "core.plan": ["Plan", "Plans"],
     "planner.study.executors": ["study"],
     "analysis.paper_results": ["reproduce"],
-    "pages": ["write_html"],
+    "ui.html.write": ["write_html"],
     "planner.study.results": ["Results"],
     "analysis.zero_scaling": ["scaling"],
     "accuracy.validate": ["validate"],

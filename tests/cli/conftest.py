@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from every_command import STUDY
-from traincast.cli import main
+from traincast.ui.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

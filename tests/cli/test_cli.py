@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from traincast.cli import main
+from traincast.ui.cli.main import main
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 COMMANDS = {

@@ -11,7 +11,7 @@ from inspect import signature
 import pytest
 
 from every_command import EXAMPLES, NAMES, calls
-from traincast.cli import app
+from traincast.ui.cli.main import app
 
 TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
 WRITING = [(name, option) for name in NAMES for option in ("output", "html") if option in TAKEN[name]]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from traincast.cli import main
-from traincast.plots.files import OF_A_PLAN
+from traincast.ui.cli.main import main
+from traincast.ui.figures.from_files import OF_A_PLAN
 
 STUDY = """
 models: [gpt3-175b]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from every_command import EXAMPLES, NAMES
-from traincast.cli import app
-from traincast.cli.manual import PAGES, SECTIONS, broken
+from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken
+from traincast.ui.cli.main import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 GROUPS = {  # where an option stands in every command that has it

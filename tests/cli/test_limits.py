@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from traincast.cli import main
+from traincast.ui.cli.main import main
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from every_command import BEFORE, ENDLESS, LACKING, NAMES, calls
-from traincast.outputs import OUTPUTS, schema
-from traincast.outputs.vocabulary import rows
+from traincast.ui.json_schema import OUTPUTS, schema
+from traincast.ui.json_schema.vocabulary import rows
 
 jsonschema = pytest.importorskip("jsonschema", reason="a development tool")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from traincast.cli import main
+from traincast.ui.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

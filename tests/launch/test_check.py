@@ -9,11 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.cli import main
 from traincast.launch.canonical import model_facts
 from traincast.launch.formats import FORMATS
 from traincast.launch.megatron.model_settings import read_moe_layers
 from traincast.launch.read_bash import settings_of
+from traincast.ui.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"

@@ -84,7 +84,7 @@ def test_a_search_without_plans_and_an_unknown_format_are_refused():
 
 def test_the_command_writes_a_file_once(tmp_path, capsys):
     """A file is never written over, and what is not expressed goes to standard error."""
-    from traincast.cli import main
+    from traincast.ui.cli.main import main
 
     path = tmp_path / "run.sh"
     command = f"export llama-3-8b --system dgx-a100 --tp 2 --dp 4 --gbs 8 --output {path}".split()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.torchtitan.table import stack
 from traincast.planner.framework_refusals import REFUSALS, accepted, refused
+from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
 DISCARDED = {"layernorm", "moe_act"}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling

@@ -8,9 +8,9 @@ import tomllib
 import pytest
 
 import traincast as tc
-from traincast.cli import main
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.torchtitan.settings import MODELS
+from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
 DENSE = "llama-3-8b"

@@ -6,10 +6,10 @@ import re
 import pytest
 
 import traincast as tc
-from traincast.cli import main
 from traincast.launch.formats import FORMATS
 from traincast.launch.read import read
 from traincast.launch.unsupported import keys_of
+from traincast.ui.cli.main import main
 
 MEGATRON = (
     "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32"

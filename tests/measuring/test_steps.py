@@ -19,10 +19,10 @@ from traincast.accuracy.measure.training.timed_steps import _next, alike, faster
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
-from traincast.cli import main
 from traincast.core.errors import InputError
 from traincast.step.estimate import estimate
 from traincast.step.validity import require
+from traincast.ui.cli.main import main
 
 DATA = Path(__file__).parents[2] / "examples" / "measured_cpu"
 MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20

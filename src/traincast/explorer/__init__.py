@@ -1,5 +1,0 @@
-"""The explorer: a web page that re-searches the whole space at every change, and the server behind it (`traincast serve`).
-
-A state (`state.py`) says what is asked, in JSON or in the address of the page; `answers.py` makes of it what the page draws, in
-worker processes with an end (`pool.py`); `app.py` is what the network sees. The page itself is static (`static/`).
-"""

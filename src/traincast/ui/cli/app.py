@@ -1,0 +1,135 @@
+"""What the commands share: the app, types of arguments, output, and progress."""
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
+
+from cyclopts import App, Group, Parameter, Token, convert
+
+from traincast.core.errors import InputError
+from traincast.core.version import __version__
+from traincast.ui.cli.completion import names_of_choices
+
+if TYPE_CHECKING:
+    from traincast.ui.html.page import Page
+
+
+def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert arguments as usual, but never round 4.5 GPUs to 4."""
+    if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
+        raise ValueError("must be a whole number")
+    return convert(kind, tokens)
+
+
+QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # what options are about, as help pages tell it
+KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
+OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
+app = App(
+    default_parameter=Parameter(converter=_whole),
+    name="traincast",
+    version=__version__,
+    help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
+    help_format="plaintext",
+    group_commands=Group("Options", sort_key=99),
+    group_arguments=QUESTION,
+    group_parameters=OPTIONS,
+    suppress_keyboard_interrupt=False,
+)
+
+HtmlFile = Annotated[
+    Path | None,
+    Parameter(name="--html", group=OUTPUT, help="Write a report to this file, .html: one page with figures, sources and all."),
+]
+Force = Annotated[bool, Parameter(negative="", group=OUTPUT, help="Overwrite the files that are written.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")]
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """A progress bar on standard error, silent where that is no terminal: done, of how much, candidates decided."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
+
+    columns: tuple[ProgressColumn | str, ...] = (*Progress.get_default_columns()[:3], "{task.fields[rate]}", TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
+
+        def told(done: float, total: float, candidates: int = 0) -> None:
+            nonlocal decided
+            decided += candidates
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield told
+
+
+class _Reply:
+    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+
+    typed: tuple[str, ...] = ()
+    wanted = printed = False
+
+
+def begin_reply(arguments: Sequence[str]) -> None:
+    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    _Reply.typed = tuple(arguments)
+    _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.core.output_files import check_output
+        from traincast.ui.html.svg import require_figures
+
+        check_output(html, force, (".html",))
+        require_figures()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.ui.html.page import write
+
+    write(page, html, shlex.join(("traincast", *_Reply.typed)))
+
+
+def key_of(html: Path | None) -> dict[str, str]:
+    """Where a report is, for machines."""
+    return {} if html is None else {"html": str(html)}
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(value, indent=2, allow_nan=False))
+    _Reply.printed = True
+
+
+def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+    """One clear message on standard error, the same for machines where they wait for an answer, and the exit code."""
+    tell_failure(message, code, error)
+    sys.exit(code)
+
+
+def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """The messages of `fail`."""
+    if _Reply.wanted and not _Reply.printed:
+        subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
+        print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+    warn(message)
+
+
+def outlive_closed_pipes() -> None:
+    """Let pipes and sockets that others close raise an error; else they end a command quietly, as `| head` should."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def warn(message: str) -> None:
+    """One clear message on standard error."""
+    print(f"traincast: {message}", file=sys.stderr, flush=True)

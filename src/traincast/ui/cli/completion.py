@@ -1,0 +1,89 @@
+"""Completion in the shell: names of the catalogue, asked for when the tabulator key is pressed."""
+
+from collections.abc import Iterable
+from glob import escape, glob
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+ENDINGS = (".yaml", ".yml", ".json")
+
+
+def names_of_models(context: "CompletionContext") -> list[str]:
+    """Models of the catalogue, and files."""
+    from traincast.catalog.load import model_names
+
+    return _or_files(model_names(), context)
+
+
+def names_of_systems(context: "CompletionContext") -> list[str]:
+    """Systems of the catalogue, and files."""
+    from traincast.catalog.load import system_names
+
+    return _or_files(system_names(), context)
+
+
+def names_of_accelerators(context: "CompletionContext") -> list[str]:
+    """Accelerators of the catalogue."""
+    from traincast.catalog.load import accelerator_names
+
+    return list(accelerator_names())
+
+
+def names_of_assumptions(context: "CompletionContext") -> list[str]:
+    """Presets, and the software stacks of the catalogue."""
+    from traincast.catalog.software_stacks import stack_names
+
+    return ["calibrated", "paper", "paper-published", *stack_names()]
+
+
+def names_of_entries(context: "CompletionContext") -> list[str]:
+    """Everything that `traincast catalog` shows by name, and files."""
+    from traincast.catalog.load import accelerator_names, model_names, system_names
+    from traincast.catalog.software_stacks import stack_names
+
+    return _or_files([*model_names(), *system_names(), *accelerator_names(), *stack_names()], context)
+
+
+def names_of_frameworks(context: "CompletionContext") -> list[str]:
+    """Frameworks."""
+    from traincast.planner.framework_spaces import FRAMEWORKS
+
+    return list(FRAMEWORKS)
+
+
+def names_of_strategies(context: "CompletionContext") -> list[str]:
+    """Ways to cut a layer, after those already written."""
+    from traincast.core.plan_choices import STRATEGIES
+
+    written = context.incomplete.rpartition(",")
+    return ["".join((*written[:2], name)) for name in STRATEGIES]
+
+
+def names_of_formats(context: "CompletionContext") -> list[str]:
+    """Formats of launches."""
+    from traincast.launch.formats import FORMATS
+
+    return list(FORMATS)
+
+
+def names_of_choices(context: "CompletionContext") -> list[str]:
+    """What a choice of a plan may be, after words already joined; nothing for a number."""
+    from traincast.core.plan_choices import ALLOWED, JOINED
+
+    name = context.argument.field_info.name
+    written = context.incomplete.rpartition("+") if name in JOINED else ("", "", "")
+    return ["".join((*written[:2], str(word))) for word in ALLOWED.get(name, ())]
+
+
+def names_of_outputs(context: "CompletionContext") -> list[str]:
+    """Outputs that have a schema."""
+    from traincast.ui.json_schema import OUTPUTS
+
+    return list(OUTPUTS)
+
+
+def _or_files(names: Iterable[str], context: "CompletionContext") -> list[str]:
+    """Names, and files that begin with what is written."""
+    return [*names, *(file for file in glob(f"{escape(context.incomplete)}*") if file.endswith(ENDINGS))]

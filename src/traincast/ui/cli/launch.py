@@ -1,0 +1,157 @@
+"""Commands on launches of training frameworks: `export`, `check`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from traincast.core.errors import Mistakes, NothingFits, unknown
+from traincast.core.plan import Plan
+from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
+from traincast.ui.cli.completion import names_of_formats, names_of_models
+from traincast.ui.cli.options import (
+    ASKED,
+    UNLOCKED,
+    Asked,
+    Assumed,
+    Held,
+    ModelName,
+    Question,
+    SystemName,
+    case_of,
+    estimated,
+    require_fit,
+)
+
+if TYPE_CHECKING:
+    from traincast.launch.format import Format
+    from traincast.planner.search import Found
+    from traincast.step.estimate import Estimate
+
+
+TRIED = 10  # plans of a search, of which the best is written that can be said in full
+
+
+@app.command
+def export(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    to: Annotated[str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")] = "megatron",
+    gpus: Annotated[
+        int | None,
+        Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
+    ] = None,
+    asked: Question = ASKED,
+    locks: Held = UNLOCKED,
+    output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
+    force: Force = False,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Write the best plan, or the one given, as a launch script or configuration of a training framework.
+
+    What the framework cannot be told is said in the file and on standard error.
+
+    Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
+    """
+    from traincast.core.output_files import beside, check_output
+    from traincast.launch.export import FORMATS
+    from traincast.launch.export import export as launch_of
+    from traincast.ui.text.plans import title
+
+    if to not in FORMATS:
+        raise unknown("format", to, FORMATS)
+    if output is not None:
+        check_output(output, force, (FORMATS[to].ending,))
+    held = {name: value for name, value in vars(locks).items() if value is not None}
+    if gpus is None:
+        what: Estimate | Found = estimated(asked, model, system, Plan(**held), assumptions)
+    else:
+        what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
+    launch = launch_of(what, to)
+    assert launch.est is not None
+    if what.model.left_out:
+        print(title(what), file=sys.stderr)
+    for line in launch.not_expressed.values():
+        print(f"not expressed: {line}", file=sys.stderr)
+    if output is not None:
+        with beside(output) as partial:
+            partial.write_text(launch.text, encoding="utf-8")
+    if json:
+        told = {"to": to, "output": None if output is None else str(output), "text": launch.text}
+        print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
+    elif output is None:
+        print(launch.text, end="")
+    require_fit(launch.est)
+
+
+@app.command
+def check(
+    file: Annotated[Path, Parameter(help="Launch script or configuration, as `export` writes them or as people do.")],
+    /,
+    *,
+    system: SystemName,
+    model: Annotated[
+        str | None,
+        Parameter(
+            group=QUESTION,
+            metavar="MODEL",
+            completer=names_of_models,
+            help="Model, where the file does not describe it: a name of the catalogue, or a file.",
+        ),
+    ] = None,
+    gpus: Annotated[int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")] = None,
+    global_batch: Annotated[
+        int | None,
+        Parameter(group=QUESTION, name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say."),
+    ] = None,
+    framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
+    accept_unread: Annotated[
+        bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
+    ] = False,
+    locks: Held = UNLOCKED,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
+
+    What the file does not say of the plan can be given, such as --recompute full.
+
+    Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
+    """
+    from traincast.launch.check import check as checked
+
+    held = {name: value for name, value in vars(locks).items() if value is not None}
+    with progress("check") as told:
+        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told, accept_unread)
+        answer = found.to_dict()
+    if json:
+        print_json(case_of(found.est) | answer)
+    else:
+        from traincast.ui.text.launch import print_checked
+        from traincast.ui.text.plans import console
+
+        print_checked(found, console())
+    if not found.est.fits:
+        from traincast.ui.text.launch import nearest
+
+        raise NothingFits(nearest(found))
+
+
+def _best(
+    asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
+) -> "Found":
+    """The best plans that a framework can run and be told."""
+    from traincast.launch.check import space_of
+    from traincast.planner.search import ask
+
+    mistakes = Mistakes("export")
+    wanted, machine, gbs = asked.read(mistakes, model, system)
+    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
+    with progress("search") as told:
+        (found,) = mistakes.settled(asking).answer(told)
+    return found

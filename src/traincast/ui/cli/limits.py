@@ -1,0 +1,116 @@
+"""The command on what moving data allows: `limits`."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.output_files import check_folder
+from traincast.core.units import counted
+from traincast.ui.cli.app import OUTPUT, Json, app, print_json
+from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
+
+if TYPE_CHECKING:
+    from traincast.analysis.training_limits import Limits
+
+
+@app.command
+def limits(
+    *,
+    accelerator: Annotated[
+        str | None, Parameter(completer=names_of_accelerators, help="Accelerator of the catalogue, such as h100-sxm-80.")
+    ] = None,
+    system: Annotated[
+        str | None,
+        Parameter(
+            completer=names_of_systems,
+            metavar="SYSTEM",
+            help="In its place a system, by name or file: its accelerator and fast domain.",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        Parameter(help="What a GPU sends and receives together, such as '900 GB/s'; else that of the fastest domain known."),
+    ] = None,
+    layer: Annotated[str, Parameter(help="Input and output width of the layer.")] = "16384x81920",
+    batch: Annotated[str, Parameter(help="Batch of the layer in tokens; k, M and G count in 1024.")] = "4M",
+    micro_batches: Annotated[int, Parameter(help="Micro-batches of that batch.")] = 1,
+    gpus: Annotated[str | None, Parameter(help="Numbers of GPUs with commas; else 4, 16, … 4194304.")] = None,
+    days: Annotated[float | None, Parameter(help="Length of training runs [days]; else three months.")] = None,
+    batch_growth: Annotated[
+        float | None, Parameter(help="Exponent of training compute by which batches of training runs grow; else 1/6.")
+    ] = None,
+    figures: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw utilisation into this folder as well, as SVG.")] = None,
+    json: Json = False,
+) -> None:
+    """Say how far moving data lets a cluster, and a training run of fixed length, grow: the best sharding, and what binds.
+
+    Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
+    """
+    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
+    from traincast.analysis.training_limits import limits as find
+
+    mistakes = Mistakes("limits")
+    widths = mistakes.of(_layer, layer) or (1, 1)
+    tokens = mistakes.of(counted, batch, "--batch", 1024) or 1
+    counts = CLUSTERS if gpus is None else mistakes.of(_gpus, gpus) or (1,)
+    lasting, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
+    mistakes.of(check, widths, tokens, micro_batches, counts, lasting, growth)
+    mistakes.of(device_of, accelerator, system, network)
+    if figures is not None:
+        mistakes.of(check_folder, figures)
+    mistakes.tell()
+    found = find(
+        accelerator,
+        system=system,
+        network=network,
+        layer=widths,
+        tokens=tokens,
+        micro_batches=micro_batches,
+        gpus=counts,
+        days=lasting,
+        batch_growth=growth,
+    )
+    drawn = [] if figures is None else _draw(found, figures)
+    if json:
+        print_json(found.to_dict() | {"figures": [str(path) for path in drawn]})
+        return
+    from traincast.ui.text.limits import print_limits
+    from traincast.ui.text.plans import console
+
+    print_limits(found, console())
+    for path in drawn:
+        print(path)
+
+
+def _layer(text: str) -> tuple[int, int]:
+    """Two widths such as 16384x81920."""
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    if match is None:
+        raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
+    return int(match[1]), int(match[2])
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    """Numbers with commas."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
+    numbers = [int(word) for word in words if word.isdecimal()]
+    wrong += [one for number in numbers for one in not_whole("gpus", number)]
+    if wrong:
+        raise InputError("--gpus", wrong)
+    return tuple(numbers)
+
+
+def _draw(found: "Limits", folder: Path) -> list[Path]:
+    """Draw the figures into a folder."""
+    from traincast.ui.figures import save, utilisation_by_cluster, utilisation_by_compute
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for draw in (utilisation_by_cluster, utilisation_by_compute):
+        drawn.append(folder / f"{draw.__name__}.svg")
+        save(draw(found), drawn[-1])
+    return drawn

@@ -1,0 +1,71 @@
+"""The command line, `traincast COMMAND`; each command takes `--json`.
+
+Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
+cannot be written, 130 when interrupted.
+"""
+
+import signal
+import sys
+from collections.abc import Sequence
+
+from cyclopts import CycloptsError
+
+from traincast.core.errors import InputError, TraincastError
+from traincast.ui.cli import accuracy, advise, launch, limits, measure, plan, reference, scaling, serve, study, trace
+from traincast.ui.cli.app import app, begin_reply, fail
+from traincast.ui.cli.help_pages import arrange
+from traincast.ui.cli.usage_errors import mistakes_of
+
+__all__ = [
+    "accuracy",
+    "advise",
+    "app",
+    "launch",
+    "limits",
+    "main",
+    "measure",
+    "plan",
+    "reference",
+    "scaling",
+    "serve",
+    "study",
+    "trace",
+]
+
+arrange(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    if arguments is None:
+        _make_standard_output_forgiving()
+    begin_reply(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except CycloptsError as error:
+        command = " ".join(error.command_chain or ())
+        told = InputError(command or "command line", mistakes_of(error))
+        fail(f"{told}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, told)
+    except TraincastError as error:
+        fail(str(error), error.exit_code, error)
+    except OSError as error:
+        if error.filename is None:
+            sys.stdout = None  # what is left unwritten stays so
+        fail(f"cannot write: {_said(error)}", 2, error)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+
+
+def _said(error: OSError) -> str:
+    """What an operating system says of a file, if it names one."""
+    return str(error.strerror) if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def _make_standard_output_forgiving() -> None:
+    """Characters that its encoding lacks become question marks; a reader that has seen enough ends the program quietly."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)

@@ -1,0 +1,209 @@
+"""What is asked of a run: model, system, batch, and the knobs of a plan, as the commands share them."""
+
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+from cyclopts import Parameter
+
+from traincast.core.errors import InputError, Mistakes, NothingFits
+from traincast.core.plan import Plan
+from traincast.core.units import counted
+from traincast.planner.framework_spaces import SEARCHED
+from traincast.ui.cli.app import KNOBS, QUESTION, warn
+from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
+
+if TYPE_CHECKING:
+    from traincast.core.model import Model
+    from traincast.core.system import System
+    from traincast.planner.search import Found
+    from traincast.step.estimate import Estimate
+    from traincast.step.metrics import Metrics
+
+ModelName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="MODEL",
+        completer=names_of_models,
+        help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.",
+    ),
+]
+SystemName = Annotated[
+    str,
+    Parameter(
+        group=QUESTION,
+        metavar="SYSTEM",
+        completer=names_of_systems,
+        help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.",
+    ),
+]
+Assumed = Annotated[
+    str | None,
+    Parameter(
+        group=QUESTION,
+        completer=names_of_assumptions,
+        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata).",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is trained, and what its figures are turned into."""
+
+    seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
+    global_batch: Annotated[
+        int | None,
+        Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own, or 4M tokens."),
+    ] = None
+    tokens_per_batch: Annotated[
+        str | None, Parameter(help="Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192.")
+    ] = None
+    imbalance: Annotated[
+        str | None, Parameter(help="Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas.")
+    ] = None
+    tokens: Annotated[str | None, Parameter(help="Tokens of the whole run, such as 15T; else the model's own.")] = None
+    price: Annotated[float | None, Parameter(help="Price of a GPU for an hour [$]; else the system's.")] = None
+
+    restart: Annotated[float | None, Parameter(help="Time from a failure until training goes on [s]; with it goodput is told.")] = (
+        None
+    )
+
+    def read(
+        self, mistakes: Mistakes, name: str, system_name: str, usual: int | None = None
+    ) -> "tuple[Model | None, System | None, int | None]":
+        """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
+
+        Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
+        """
+        from traincast.catalog.load import load_model, load_system
+        from traincast.step.metrics import check_given
+
+        model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)
+        load = None if self.imbalance is None else mistakes.of(self._load)
+        if model is not None and load is not None:
+            model = mistakes.of(model.with_load, load) or model
+        mistakes.of(self._tokens)
+        mistakes.of(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, mistakes.of(self._batch, model, usual)
+
+    def metrics(self, est: "Estimate") -> "Metrics":
+        """Throughput, utilisation and cost."""
+        from traincast.step.metrics import metrics
+
+        return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
+
+    def _load(self) -> float | list[float]:
+        """Load of the experts: a factor, or tokens of every expert."""
+        try:
+            load = [float(one) for one in str(self.imbalance).split(",")]
+        except ValueError:
+            raise InputError("--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]) from None
+        return load if len(load) > 1 else load[0]
+
+    def _tokens(self) -> int | None:
+        """Tokens of the whole run, where they are given."""
+        return None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
+
+    def _batch(self, model: "Model | None", usual: int | None) -> int:
+        """The global batch [sequences]: that asked for, the model's own, or the usual one."""
+        from traincast.step.arguments import check_gbs, usual_batch
+
+        batch = self._given_batch(model)
+        if model is not None and self.leaves_batch(model):
+            batch = usual or usual_batch(model.seq)
+        return check_gbs(batch, model)
+
+    def leaves_batch(self, model: "Model") -> bool:
+        """Whether neither the command line nor the model says what the global batch is."""
+        return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
+
+    def _given_batch(self, model: "Model | None") -> int | None:
+        """The global batch [sequences], where one is given."""
+        if self.tokens_per_batch is None:
+            return self.global_batch
+        if self.global_batch is not None:
+            raise InputError("global batch", ["--global-batch and --tokens-per-batch: give one of them"])
+        tokens = counted(self.tokens_per_batch, "--tokens-per-batch", 1024)
+        if model is None:
+            return None
+        if tokens % model.seq or not tokens:
+            near = max(round(tokens / model.seq), 1)
+            allowed = f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
+            wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
+            raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
+        return tokens // model.seq
+
+
+def _locks() -> Any:
+    """A class whose fields are the knobs and choices a search can be held to, all left out."""
+    kinds = get_type_hints(Plan)
+    locked = [one for one in fields(Plan) if one.name in (*SEARCHED, "recompute_every") or one.name in Plan().choices()]
+    return make_dataclass(
+        "Locks",
+        [(one.name, kinds[one.name] | None, field(default=None, metadata=one.metadata)) for one in locked],
+        frozen=True,
+        kw_only=True,
+        namespace={"__module__": __name__},  # else it counts as one of the standard library
+    )
+
+
+Locks = _locks()
+ASKED, UNLOCKED = Asked(), Locks()
+Question = Annotated[Asked, Parameter(name="*", group=QUESTION)]
+Given = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
+Held = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
+
+
+def estimated(
+    asked: Asked,
+    model: str,
+    system: str,
+    plan: Plan,
+    assumptions: str | None,
+    usual: int | None = None,
+    mistakes: Mistakes | None = None,
+) -> "Estimate":
+    """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
+    from traincast.step.arguments import check_assumptions, check_size
+    from traincast.step.estimate import estimate, usual_assumptions
+
+    mistakes = mistakes or Mistakes("estimate")
+    wanted, machine, gbs = asked.read(mistakes, model, system, usual)
+    mistakes.of(check_assumptions, assumptions, usual_assumptions(wanted))
+    mistakes.of(check_size, machine, plan.gpus)
+    sure = mistakes.settled
+    return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
+
+
+def require_fit(est: "Estimate") -> None:
+    """End with exit code 1 if a plan does not fit."""
+    if not est.fits:
+        raise NothingFits(_misfit(est))
+
+
+def warn_of_misfit(est: "Estimate") -> None:
+    """Say on standard error if a plan does not fit, where that is not what was asked."""
+    if not est.fits:
+        warn(_misfit(est))
+
+
+def _misfit(est: "Estimate") -> str:
+    """How much a plan is short of, and what would make it fit."""
+    from traincast.planner.misfit import short_of
+
+    return f"the plan does not fit: {short_of(est, advice=True)}"
+
+
+def case_of(est: "Estimate | Found") -> dict[str, Any]:
+    """What was asked, for machines."""
+    gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
+    return {
+        "model": est.model.name,
+        "left_out": est.model.left_out or None,
+        "system": est.system.name,
+        "gpus": gpus,
+        "global_batch": est.gbs,
+        "seq": est.model.seq,
+        "assumptions": est.assumptions.name,
+    }

@@ -1,0 +1,225 @@
+"""Commands on plans: `plan`, `estimate`, `memory`."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from traincast.core.errors import Mistakes, NothingFits
+from traincast.core.plan import Plan
+from traincast.ui.cli.app import (
+    OUTPUT,
+    QUESTION,
+    SEARCH,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    key_of,
+    print_json,
+    progress,
+    write_html,
+)
+from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
+from traincast.ui.cli.options import (
+    ASKED,
+    UNLOCKED,
+    Asked,
+    Assumed,
+    Given,
+    Held,
+    ModelName,
+    Question,
+    SystemName,
+    case_of,
+    estimated,
+    require_fit,
+)
+
+if TYPE_CHECKING:
+    from traincast.planner.explain import Explanation
+    from traincast.planner.search import Found
+    from traincast.step.estimate import Estimate
+
+
+@app.command
+def plan(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
+    asked: Question = ASKED,
+    framework: Annotated[
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_frameworks,
+            help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.",
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        Parameter(
+            group=SEARCH,
+            completer=names_of_strategies,
+            help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.",
+        ),
+    ] = None,
+    objective: Annotated[
+        Literal["time", "throughput", "cost", "memory"],
+        Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
+    ] = "time",
+    top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
+    locks: Held = UNLOCKED,
+    assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Find the best plan by searching every candidate. Any knob can be held to one value, such as --tp 8 or --zero 3.
+
+    Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
+    """
+    from traincast.planner.search import ask
+
+    mistakes = Mistakes("search")
+    mistakes.of(check_html, html, force)
+    wanted, machine, gbs = asked.read(mistakes, model, system)
+    held = {name: value for name, value in vars(locks).items() if value is not None}
+    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
+    question = mistakes.settled(asking)
+    with progress("search") as told:
+        begin = time.perf_counter()
+        (found,) = question.answer(told)
+        best = found.best
+        elapsed = time.perf_counter() - begin
+    explanation = found.explain()
+    if html is not None:
+        _report_search(found, explanation, asked, html)
+    if json:
+        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()} | key_of(html))
+    elif best is not None:
+        from traincast.ui.text.plans import console, header, print_found
+
+        out = console()
+        header(found, out, asked.leaves_batch(found.model))
+        print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
+    if html is not None and not json:
+        print(html)
+    if best is None:
+        raise NothingFits(str(explanation))
+
+
+def _report_search(found: "Found", explanation: "Explanation", asked: Asked, html: Path) -> None:
+    """Write the report on a search."""
+    from traincast.ui.html import search_report
+    from traincast.ui.text.plans import remarks
+
+    measures = None if found.best is None else asked.metrics(found.best[1])
+    write_html(search_report.page(found, explanation, measures, remarks(found, asked.leaves_batch(found.model))), html)
+
+
+@app.command
+def estimate(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: Given = None,
+    asked: Question = ASKED,
+    operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
+    assumptions: Assumed = None,
+    html: HtmlFile = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Estimate one plan: time and memory of a step. Without any --fast-* the fastest placement is chosen.
+
+    Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
+    """
+    mistakes = Mistakes("estimate")
+    mistakes.of(check_html, html, force)
+    est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
+    if html is not None:
+        from traincast.ui.html import plan_report
+        from traincast.ui.text.plans import remarks
+
+        write_html(plan_report.page(est, asked.metrics(est), remarks(est, asked.leaves_batch(est.model))), html)
+    if json:
+        told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
+        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}) | key_of(html))
+    else:
+        from traincast.ui.text.plans import console, header, print_breakdowns, print_metrics, print_operations
+
+        out = console()
+        header(est, out, asked.leaves_batch(est.model))
+        print_breakdowns(est, out)
+        print_metrics(asked.metrics(est), out)
+        if operations:
+            print_operations(est, out)
+        if html is not None:
+            print(html)
+    require_fit(est)
+
+
+@app.command
+def memory(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: Given = None,
+    asked: Question = ASKED,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
+
+    Without a global batch of the model or on the command line, as many micro-batches are taken as fill the pipeline.
+
+    Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
+    """
+    given = plan or Plan()
+    est = estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
+    if json:
+        from traincast.analysis.per_parameter import kept_by
+
+        kept = {"bytes_per_parameter": kept_by(est).to_dict()}
+        print_json(case_of(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
+    else:
+        from traincast.ui.text.advice import print_kept
+        from traincast.ui.text.plans import console, header, print_devices
+
+        out = console()
+        header(est, out, asked.leaves_batch(est.model), timed=False)
+        print_devices(est, out)
+        print_kept(est, out)
+    require_fit(est)
+
+
+_PARETO = ("strategy", "plan", "step_seconds", "memory_bytes")
+
+
+def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
+    """A search for machines."""
+
+    def told(est: "Estimate") -> Mapping[str, Any]:
+        return est.summary() | {"metrics": vars(asked.metrics(est))}
+
+    sure = found.within_3_percent
+    within = {} if sure is None else {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
+    return case_of(found) | {
+        "framework": found.framework.name,
+        "objective": found.objective,
+        "strategies": found.strategies,
+        "candidates": found.candidates,
+        "feasible": found.feasible,
+        "rejected": found.rejected,
+        **within,
+        "plans": [told(est) for _, est in found.plans],
+        "pareto": [{key: est.summary()[key] for key in _PARETO} for _, est in found.pareto()],
+    }

@@ -1,0 +1,167 @@
+"""Commands on studies: `study`, `merge`, `plot`."""
+
+import os
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.ui.cli.app import (
+    OUTPUT,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    fail,
+    key_of,
+    print_json,
+    progress,
+    tell_failure,
+    write_html,
+)
+
+if TYPE_CHECKING:
+    from traincast.planner.study.sweep import Study
+
+
+@app.command
+def study(
+    file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the table goes: .parquet, .csv or .json.")],
+    workers: Annotated[int, Parameter(help="Local processes.")] = 1,
+    dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
+    mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
+    shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
+    html: HtmlFile = None,
+    force: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
+
+    Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
+    """
+    from traincast.planner.study import executors
+    from traincast.planner.study.study_file import load_study
+
+    mistakes = Mistakes("study")
+    known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
+    problems = not_whole("workers", workers)
+    problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
+    if html is not None and shards is not None and shards.n > 1:
+        problems.append("--html: a shard is not the whole study; traincast merge writes its report")
+    if problems:
+        mistakes.errors.append(InputError("study", problems))
+    mistakes.of(check_html, html, force)
+    asked, part = mistakes.settled(known), mistakes.settled(shards)
+    where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
+    begin = time.perf_counter()
+    try:
+        with where as executor, progress(asked.name) as told:
+            written = executors.run_to(asked, output, force, part, executor, workers, told)
+    except KeyboardInterrupt:
+        told_how = "interrupted; finished chunks are kept: the same command goes on from there"
+        if dask:  # whose own way out could wait for ever
+            tell_failure(told_how, 130)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            os._exit(130)
+        fail(told_how, 130)
+    _told(asked, output, written, time.perf_counter() - begin, html, json)
+
+
+Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
+
+
+@app.command
+def plot(
+    file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
+    /,
+    *,
+    kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
+    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
+    x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
+    y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
+    gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
+    model: Annotated[str | None, Parameter(help="Only rows of this model.")] = None,
+    system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
+    strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
+    gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Draw a figure of a study or of a plan.
+
+    Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
+    """
+    from traincast.core.output_files import check_output
+    from traincast.ui.figures import save
+    from traincast.ui.figures.from_files import OF_A_PLAN, draw_plan, draw_study
+    from traincast.ui.figures.style import ENDINGS
+
+    check_output(output, force, ENDINGS)
+    if kind in OF_A_PLAN:
+        figure = draw_plan(file, kind)
+    else:
+        figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
+    save(figure, output)
+    if json:
+        print_json({"figure": str(output), "kind": kind})
+    else:
+        print(output)
+
+
+@app.command
+def merge(
+    file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
+    /,
+    *,
+    output: Annotated[Path, Parameter(group=OUTPUT, help="The output that the shards were given.")],
+    html: HtmlFile = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Merge the shards of a study into its table.
+
+    Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
+    """
+    from traincast.core.output_files import check_output
+    from traincast.planner.study import executors
+    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.study_file import load_study
+
+    mistakes = Mistakes("merge")
+    known = mistakes.of(load_study, file)
+    mistakes.of(check_output, output, force, FORMATS)
+    mistakes.of(check_html, html, force)
+    asked, begin = mistakes.settled(known), time.perf_counter()
+    executors.Parts.of(asked, output, create=False).write(output, force)
+    _told(asked, output, True, time.perf_counter() - begin, html, json)
+
+
+def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
+    """Say what a study gave, in a report as well where one is wanted."""
+    from traincast.planner.study import results
+
+    rows, decided = results.count(output) if written else (None, None)
+    if html is not None:
+        from traincast.ui.html import study_report
+
+        write_html(study_report.page(results.written(output, asked), (*asked.models, *asked.systems)), html)
+    if as_json:
+        told = {"study": asked.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
+        print_json(told | key_of(html))
+    elif written:
+        print(f"{asked.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        if html is not None:
+            print(html)
+    else:
+        print(f"{asked.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")

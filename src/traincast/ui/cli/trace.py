@@ -1,0 +1,81 @@
+"""The command on the step of a plan as it runs: `trace`."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from traincast.core.errors import InputError, Mistakes
+from traincast.core.plan import Plan
+from traincast.ui.cli.app import OUTPUT, Force, Json, app, print_json
+from traincast.ui.cli.options import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, warn_of_misfit
+
+
+@app.command
+def trace(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: Given = None,
+    asked: Question = ASKED,
+    output: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
+    ] = None,
+    figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Where a drawing of it goes: .svg, .pdf or .png.")] = None,
+    stages: Annotated[str | None, Parameter(group=OUTPUT, help="Only these stages in the output, such as 0,1,6-7.")] = None,
+    micro_batches: Annotated[
+        str | None, Parameter(group=OUTPUT, help="Only passes of these micro-batches in the output, such as 0-15.")
+    ] = None,
+    assumptions: Assumed = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show the step of one plan as it runs: every pass of every micro-batch on every stage, and every wait.
+
+    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
+    """
+    from traincast.analysis import chrome_trace
+    from traincast.analysis.trace import trace
+    from traincast.core.output_files import check_output
+
+    mistakes = Mistakes("trace")
+    if output is not None:
+        mistakes.of(check_output, output, force, chrome_trace.ENDINGS)
+    if figure is not None:
+        mistakes.of(check_output, figure, force, (".svg", ".pdf", ".png"))
+    shown = [mistakes.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
+    est = mistakes.settled(mistakes.of(estimated, asked, model, system, plan or Plan(), assumptions))
+    found = trace(est)
+    if output is not None:
+        chrome_trace.write(found, output, force, *shown)
+    if figure is not None:
+        from traincast.ui.figures import save, timeline
+
+        save(timeline(found), figure)
+    files = {name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))}
+    if json:
+        print_json(case_of(est) | {"estimate": est.summary(), "trace": found.to_dict()} | files)
+    else:
+        from traincast.ui.text.plans import console, header
+        from traincast.ui.text.trace import print_trace
+
+        out = console()
+        header(est, out, asked.leaves_batch(est.model))
+        print_trace(found, out)
+        for path in filter(None, files.values()):
+            print(path)
+    warn_of_misfit(est)
+
+
+def _numbers(name: str, text: str | None) -> tuple[int, ...]:
+    """Whole numbers and ranges of them with commas, such as 0,1,6-7."""
+    found: list[int] = []
+    for word in [] if text is None else text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
+        found += range(first, last + 1)
+    return tuple(found)

@@ -1,0 +1,122 @@
+"""What there is to choose from: models, systems and their figures, frameworks, knobs."""
+
+from typing import Any, Final
+
+from traincast.catalog.load import model_names, system_names
+from traincast.catalog.schema.fields import Count, Entry, Share
+from traincast.catalog.software_stacks import stack_names
+from traincast.core.assumptions import CALIBRATED, PRESETS
+from traincast.core.model import Model
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.quantities import COLUMNS
+from traincast.core.system import System
+from traincast.core.version import __version__
+from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.misfit import label
+from traincast.planner.search import OBJECTIVES
+from traincast.step.arguments import usual_batch
+from traincast.step.model_flops import CONVENTIONS
+from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
+from traincast.ui.explorer.question import PASTED, State, catalogue_system, entries, lockable, model_of
+
+REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
+LARGEST_DOMAIN: Final = 1024
+LEAST_SHARE: Final = 0.05
+
+
+def catalog() -> dict[str, Any]:
+    """Everything a search can be asked, by name."""
+    presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
+    components = {
+        kind: [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
+        for kind in ("time", "memory")
+    }
+    return {
+        "version": __version__,
+        "default": State().to_dict(),
+        "models": model_names(),
+        "systems": system_names(),
+        "frameworks": [
+            {"name": one.name, "about": one.about, "strategies": one.strategies, "assumptions": one.assumptions}
+            for one in FRAMEWORKS.values()
+        ],
+        "strategies": tuple(STRATEGIES),
+        "objectives": OBJECTIVES,
+        "assumptions": presets,
+        "locks": lockable(),
+        "components": components,
+        "conventions": tuple(CONVENTIONS),
+        "timeline": True,
+        "limits": {"top": MOST_PLANS, "seconds": SECONDS, "request_bytes": REQUEST_BYTES},
+    }
+
+
+def model_info(model: Model) -> dict[str, Any]:
+    """What a model is, in a few figures."""
+    shape = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")}
+    return {
+        "name": model.name,
+        "left_out": model.left_out or None,
+        "pasted": model.name == PASTED,
+        "parameters": model.parameters,
+        "active_parameters": model.active_parameters,
+        **shape,
+        "usual_batch": usual_batch(model.seq),
+        "training_tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
+        "experts": None if model.experts is None else model.experts.experts,
+    }
+
+
+def model_told(state: State) -> dict[str, Any]:
+    """What the model of a state is.
+
+    Raises
+    ------
+    InputError
+        If there is no such model.
+    """
+    return model_info(model_of(state))
+
+
+def system_info(name: Any) -> dict[str, Any]:
+    """A system and every figure of it that can be changed: its value, its unit, and how far a slider goes.
+
+    Raises
+    ------
+    InputError
+        If there is no such system.
+    """
+    system = catalogue_system(name)
+    return brief(system) | {
+        "tiers": [tier.name for tier in system.tiers],
+        "figures": [_figure(system, path, entry) for path, entry in entries(system).items()],
+    }
+
+
+def brief(system: System) -> dict[str, Any]:
+    """What a system is, in a few figures."""
+    return {
+        "name": system.name,
+        "accelerator": system.accelerator.name,
+        "fast_domain": system.fast_domain,
+        "gpus": system.gpus,
+        "capacity_bytes": float(system.accelerator.hbm_bytes),
+        "price": system.price,
+    }
+
+
+def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
+    """One figure with the reach of its slider."""
+    sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
+    value = float(sizes.get(path) or system.figures()[path])
+    if issubclass(entry, Share):
+        scale, low, high = "linear", min(LEAST_SHARE, value), 1.0
+    elif issubclass(entry, Count):
+        scale, low, high = "whole", 1.0, max(float(LARGEST_DOMAIN), value)
+    elif value:
+        scale, low, high = "log", value / REACH, value * REACH
+    else:
+        scale, low, high = "linear", 0.0, 1.0
+    info = COLUMNS[path]
+    told = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
+    return told | {"source": system.sources.get(path, "")}

@@ -1,0 +1,344 @@
+"""What the page asks: a state as JSON or in the address, checked into a model, a machine and a search."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pydantic import ValidationError
+
+from traincast.catalog.load import known_model, known_system, read_model
+from traincast.catalog.schema.fields import Entry, Part, Quantity
+from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
+from traincast.core.errors import InputError, Mistakes, close_to, is_whole, not_a
+from traincast.core.model import Model
+from traincast.core.plan_choices import ALLOWED
+from traincast.core.quantities import CHOICES, COLUMNS
+from traincast.core.system import System
+from traincast.core.units import counted
+from traincast.planner.framework_spaces import SEARCHED
+from traincast.planner.search import Question, ask
+from traincast.planner.study.sweep import varied
+from traincast.step.arguments import check_gbs, usual_batch
+from traincast.step.metrics import check_given
+from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
+
+if TYPE_CHECKING:
+    from traincast.step.estimate import Estimate
+    from traincast.step.metrics import Metrics
+
+LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be held at one value
+PAGE_ONLY: Final = ("pin", "view")  # keys of the address that are the page's own
+PASTED: Final = "pasted-model"
+
+
+@dataclass(frozen=True)
+class State:
+    """What is asked; every field as it came, None where it is left to the model, the framework or the assumptions."""
+
+    model: Any = "llama-3-70b"
+    system: Any = "dgx-h100"
+    figures: Any = field(default_factory=dict)
+    gpus: Any = 512
+    global_batch: Any = None
+    seq: Any = None
+    framework: Any = None
+    strategy: Any = None
+    objective: Any = "time"
+    assumptions: Any = None
+    locks: Any = field(default_factory=dict)
+    top: Any = 10
+    tokens: Any = None
+    price: Any = None
+    restart: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON."""
+        return asdict(self)
+
+
+FIELDS: Final = tuple(one.name for one in fields(State))
+
+
+def read_state(content: Mapping[str, Any]) -> State:
+    """A state from JSON; fields left out or null have their default.
+
+    Raises
+    ------
+    InputError
+        If a field is not known.
+    """
+    wrong = [f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in content if name not in FIELDS]
+    if wrong:
+        raise InputError("state", wrong)
+    return State(**{name: value for name, value in content.items() if value is not None})
+
+
+def read_address(query: Iterable[tuple[str, str]]) -> State:
+    """A state from the query of an address: fields, locks and paths of figures by name, one level deep.
+
+    Raises
+    ------
+    InputError
+        If a key is neither, or stands twice.
+    """
+    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
+    locks: dict[str, Any] = {}
+    problems = []
+    for key, text in query:
+        if key in PAGE_ONLY:
+            continue
+        place = found if key in FIELDS else figures if "." in key else locks
+        if key in place:
+            problems.append(f"{key}: stands twice in the address")
+        elif key in ("figures", "locks") or (place is locks and key not in LOCKS):
+            problems.append(f"{key}: no key of an address; {close_to(key, (*FIELDS, *LOCKS))}")
+        else:
+            place[key] = _written(key, text)
+    if problems:
+        raise InputError("address", problems)
+    return read_state(found | {"figures": figures, "locks": locks})
+
+
+def _written(key: str, text: str) -> Any:
+    """A value of the address: a number or truth value where it reads as one; a model where it is an object."""
+    if key == "model" and text.lstrip().startswith("{"):
+        return parse_json(text)
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text) if len(text) < 32 else text
+        except ValueError:
+            continue
+    return text
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The content of JSON text, which holds no repeated key and no number that is none.
+
+    Raises
+    ------
+    InputError
+        If it is malformed.
+    """
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no number")
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            raise ValueError("a key stands twice in an object")
+        return content
+
+    try:
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=distinct)
+    except RecursionError:
+        raise InputError("JSON", ["is nested too deeply"]) from None
+    except ValueError as error:  # what is malformed, and text that is no UTF-8
+        raise InputError("JSON", [f"malformed: {error}"]) from None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A state found usable: its model, its machine, and what is searched."""
+
+    state: State
+    model: Model
+    system: System
+    question: Question
+
+    @property
+    def normal(self) -> dict[str, Any]:
+        """The state with what it leaves out."""
+        asked = self.question
+        known = {
+            "global_batch": asked.gbs,
+            "seq": self.model.seq,
+            "framework": asked.framework.name,
+            "strategy": list(asked.framework.strategies),
+            "assumptions": asked.assumptions.name,
+            "figures": {path: _figure_at(self.system, path) for path in self.state.figures},
+        }
+        return self.state.to_dict() | known
+
+    def metrics(self, est: "Estimate") -> "Metrics":
+        """Throughput, utilisation and cost of an estimate."""
+        from traincast.step.metrics import metrics
+
+        state = self.state
+        return metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart)
+
+
+def _figure_at(system: System, path: str) -> float:
+    """A figure of a machine by its path, sizes of tiers included."""
+    size = next((tier.size for i, tier in enumerate(system.tiers) if path == f"network.{i}.size"), None)
+    return float(system.figures()[path] if size is None else size)
+
+
+def check_state(state: State, sizes: tuple[int, ...] | None = None) -> Case:
+    """A state as a question, on its own number of GPUs or on several.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong with it, as the command line would say it.
+    """
+    mistakes = Mistakes("search")
+    model, system = mistakes.of(model_of, state), mistakes.of(system_of, state)
+    gbs = mistakes.of(_batch, state, model)
+    mistakes.of(_check_types, state)
+    mistakes.of(_tokens, state)
+    mistakes.of(check_given, price=state.price, restart_seconds=state.restart)
+    asked = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
+    question = ask(mistakes, *asked, None, state.framework, state.locks, state.objective)
+    sure = mistakes.settled
+    return Case(state, sure(model), sure(system), sure(question))
+
+
+def model_of(state: State) -> Model:
+    """The model of a state: one of the catalogue, or one that was pasted.
+
+    Raises
+    ------
+    InputError
+        If it is neither, or a pasted one has more layers than are answered for.
+    """
+    if wrong := not_a("model", state.model, "a name of the catalogue, or an object", str, Mapping):
+        raise InputError("search", wrong)
+    if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):
+        raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
+    if isinstance(state.model, str):
+        return _catalogue_model(state.model, state.seq)
+    pasted = read_model(state.model, PASTED, seq=state.seq)
+    if pasted.layers > MOST_LAYERS:
+        raise InputError("search", [f"layers = {pasted.layers:,}: must be at most {MOST_LAYERS:,}"])
+    return pasted
+
+
+@lru_cache(maxsize=64)
+def _catalogue_model(name: str, seq: int | None) -> Model:
+    """A model of the catalogue, read once."""
+    return known_model(name, seq=seq)
+
+
+def catalogue_system(name: Any) -> System:
+    """A system of the catalogue, read once.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name.
+    """
+    if wrong := not_a("system", name, "a name of the catalogue", str):
+        raise InputError("search", wrong)
+    return _catalogue_system(name)
+
+
+@lru_cache(maxsize=64)
+def _catalogue_system(name: str) -> System:
+    """A system of the catalogue, read once."""
+    return known_system(name)
+
+
+def system_of(state: State) -> System:
+    """The system of a state, with the figures given in the place of the catalogue's.
+
+    Raises
+    ------
+    InputError
+        If there is none of that name, or with every figure that cannot be.
+    """
+    system = catalogue_system(state.system)
+    if wrong := not_a("figures", state.figures, "an object of paths and values", Mapping):
+        raise InputError("search", wrong)
+    known = entries(system)
+    problems, values = [], {}
+    for path, raw in state.figures.items():
+        if path not in known:
+            problems.append(f"{path}: no figure of {system.name}; {close_to(path, known)}")
+            continue
+        try:
+            values[path] = known[path].model_validate({"value": _with_unit(raw, known[path])}).value
+        except ValidationError as error:
+            told = error.errors()[0]
+            problems.append(f"{path} = {str(raw)[:60]!r}: {told.get('ctx', {}).get('error', told['msg'])}")
+    if problems:
+        raise InputError("figures", problems)
+    return varied(system, values)
+
+
+def _with_unit(raw: Any, entry: type[Entry]) -> Any:
+    """A bare number as text in SI, where a file has to write the unit."""
+    number = issubclass(entry, Quantity) and isinstance(raw, int | float) and not isinstance(raw, bool)
+    return f"{float(raw)!r} {entry.unit}" if number and abs(raw) < 1e300 else raw
+
+
+def entries(system: System) -> dict[str, type[Entry]]:
+    """What each figure of a machine may be, by its path."""
+    outer = len(system.tiers) - 1
+    parts: list[type[Part]] = [InnerTier, *[MiddleTier] * (outer - 1), OuterTier]
+    sizes = [f"network.{i}.size" for i in range(outer)]
+    found = {}
+    for path in (*system.figures(), *sizes):
+        *_, place, name = path.split(".")
+        part = AcceleratorPart if path.startswith("accelerator.") else parts[int(place)]
+        if path in COLUMNS and name in part.model_fields:
+            found[path] = _entry(part.model_fields[name].annotation)
+    return found
+
+
+def _entry(annotation: Any) -> type[Entry]:
+    """The kind of figure an annotation names, itself or beside None."""
+    kinds = getattr(annotation, "__args__", (annotation,))
+    return cast(type[Entry], kinds[0])
+
+
+def _batch(state: State, model: Model | None) -> int:
+    """The global batch [sequences]: that asked for, the model's own, or one of 4M tokens."""
+    batch = state.global_batch
+    if batch is None and model is not None and model.global_batch is None:
+        batch = usual_batch(model.seq)
+    return check_gbs(batch, model)
+
+
+def _tokens(state: State) -> int | None:
+    """Tokens of the whole run, where they are given."""
+    if state.tokens is None:
+        return None
+    whole = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
+    return counted(f"{int(state.tokens) if whole else state.tokens}"[:40], "tokens", 1000)
+
+
+def _check_types(state: State) -> None:
+    """Refuse what no argument of a search can be, beyond what the search itself refuses."""
+    problems = not_a("locks", state.locks, "an object of knobs and values", Mapping)
+    problems += not_a("objective", state.objective, "a name", str)
+    problems += not_a("strategy", state.strategy, "a name or a list of names", str, list, type(None))
+    if is_whole(state.top) and state.top > MOST_PLANS:
+        problems.append(f"top = {state.top}: must be at most {MOST_PLANS}")
+    locks = state.locks if isinstance(state.locks, Mapping) else {}
+    problems += [
+        f"{name} = {str(value)[:60]}: must be a number, a word or a truth value"
+        for name, value in locks.items()
+        if isinstance(value, list | dict)
+    ]
+    if problems:
+        raise InputError("search", problems)
+
+
+def lockable() -> list[dict[str, Any]]:
+    """Every knob and choice that can be held at one value: its name, meaning, and what it may be."""
+
+    def told(name: str) -> dict[str, Any]:
+        if name not in CHOICES:
+            return {"kind": "number"}
+        if name not in ALLOWED:
+            return {"kind": "text"}
+        joined = {"joined": True} if name in ("recompute", "offload") else {}
+        return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
+
+    return [{"name": name, "meaning": COLUMNS[name].meaning, **told(name)} for name in LOCKS]

@@ -1,0 +1,102 @@
+"""What stands before every request: the name it was sent to, its size; and the headers of every answer."""
+
+import ipaddress
+import socket
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from traincast.ui.explorer.limits import REQUEST_BYTES
+from traincast.ui.explorer.worker import failure
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; connect-src 'self';"
+    " manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware: refuses requests to foreign names and bodies that are too large, and sets the headers of every answer.
+
+    A page of another site that has its own name resolve to this machine (DNS rebinding) sends that name as Host: only names of
+    this machine and bare addresses are answered.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What stands behind.
+    host : str
+        Where the server listens.
+    """
+
+    def __init__(self, app: ASGIApp, host: str):
+        self.app = app
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or hand it on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if not self.is_own(headers.get(b"host", "")):
+            await _refuse(403, "this server is not known by that name", sent)
+        elif _length(headers.get(b"content-length", "0")) > REQUEST_BYTES:
+            await _refuse(413, TOO_LARGE, sent)
+        else:
+            await self.app(scope, _bounded(receive), sent)
+
+    def is_own(self, host: str) -> bool:
+        """Whether a Host header names this machine."""
+        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name.lower() in self.names
+        return True
+
+
+TOO_LARGE: Final = f"a request is at most {REQUEST_BYTES >> 10} KiB"
+
+
+def _length(text: str) -> int:
+    """The length a request says it has."""
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _bounded(receive: Receive) -> Receive:
+    """The body as it comes in, up to its limit."""
+    size = 0
+
+    async def received() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > REQUEST_BYTES:
+            raise HTTPException(413, TOO_LARGE)
+        return message
+
+    return received
+
+
+async def _refuse(status: int, message: str, send: Send) -> None:
+    """Answer without asking the application."""
+    body = failure(message)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,76 @@
+"""The explorer on a socket."""
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import uvicorn
+
+from traincast.core.errors import InputError, not_a
+from traincast.ui.explorer.app import application
+
+BACKLOG: Final = 512  # connections that the system may hold for us
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Parameters
+    ----------
+    host : str
+        Address or name of this machine.
+    port : int
+        Port; 0 for any that is free.
+
+    Raises
+    ------
+    InputError
+        If nobody can listen there: no such address, a port in use, or one that needs more rights.
+    """
+    if wrong := not_a("port", port, "a whole number", int) or (
+        [] if 0 <= port < 1 << 16 else [f"port = {port}: must be from 0 to 65535"]
+    ):
+        raise InputError("serve", wrong)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else bodies wait 40 ms for an acknowledgement
+        return listening
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError("serve", [f"cannot listen on {host}, port {port}: {reason}"]) from None
+
+
+def run(listening: socket.socket, host: str, told: Callable[[], None]) -> None:
+    """Serve until interrupted.
+
+    Parameters
+    ----------
+    listening : socket
+        From `listen`.
+    host : str
+        Where it listens, as it was asked for.
+    told : callable
+        Called once it answers.
+    """
+    config = uvicorn.Config(
+        application(host=host), log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
+        timeout_graceful_shutdown=2, lifespan="on", ws="none",
+    )  # fmt: skip
+    server = _Server(config, told)
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
+        server.run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """Tells when it answers."""
+
+    def __init__(self, config: uvicorn.Config, told: Callable[[], None]):
+        super().__init__(config)
+        self._told = told
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._told()

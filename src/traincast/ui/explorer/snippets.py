@@ -1,0 +1,122 @@
+"""A search or a plan as text to paste elsewhere: Python, the command line, the flags of a framework."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from traincast.core.plan import Plan
+from traincast.launch.export import FORMATS, export
+from traincast.step.estimate import estimate
+from traincast.ui.explorer.question import PASTED, Case
+
+KNOBS: Final = {one.name: one.default for one in fields(Plan)}
+GIVEN: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
+
+
+def copies(case: Case, plan: Plan | None) -> dict[str, Any]:
+    """The texts.
+
+    Parameters
+    ----------
+    case : Case
+        What is asked.
+    plan : Plan or None
+        One plan, or the search.
+
+    Returns
+    -------
+    dict
+        ``"python"``, ``"cli"``, and ``"launch"``: flags by framework.
+    """
+    return {"python": _python(case, plan), "cli": _command(case, plan), "launch": [] if plan is None else _launches(case, plan)}
+
+
+def _launches(case: Case, plan: Plan) -> list[dict[str, Any]]:
+    """The plan as each framework is told it, and what it cannot be told."""
+    est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
+    written = [(form, export(est, name)) for name, form in FORMATS.items()]
+    return [
+        {"name": form.name, "title": form.title, "text": one.text, "unsaid": list(one.not_expressed.values())}
+        for form, one in written
+    ]
+
+
+def _python(case: Case, plan: Plan | None) -> str:
+    """A script that asks the same."""
+    state, lines = case.state, ["import traincast as tc"]
+    system = f"tc.load_system({state.system!r})"
+    if state.figures:
+        lines += ["from traincast.planner.study.sweep import varied"]
+        figures = {path: case.normal["figures"][path] for path in state.figures}
+        system = f"varied({system}, {figures!r})"
+    if isinstance(state.model, str):
+        model = f"tc.load_model({state.model!r}, seq={case.model.seq})"
+    else:
+        lines += ["from traincast.catalog.load import read_model"]
+        model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
+    lines += ["", f"model = {model}", f"system = {system}"]
+    if plan is None:
+        asked = {"gpus": state.gpus, "gbs": case.question.gbs} | _asked(case)
+        lines += [f"found = tc.search(model, system, {_arguments(asked)})"]
+        lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
+    else:
+        given = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
+        lines += [f"plan = tc.Plan({_arguments(knobs_of(plan))})", f"est = tc.estimate(model, system, plan, {given})", "print(est)"]
+    return "\n".join(lines) + "\n"
+
+
+def _asked(case: Case) -> dict[str, Any]:
+    """Arguments of a search beyond its size."""
+    state = case.state
+    names = ("framework", "strategy", "assumptions")
+    told = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
+    locks = {"locks": dict(state.locks)} if state.locks else {}
+    objective = {} if state.objective == "time" else {"objective": state.objective}
+    return told | locks | objective | {"top": state.top}
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    """Arguments by name."""
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def _command(case: Case, plan: Plan | None) -> str:
+    """The command that asks the same, and what it cannot be told."""
+    state, notes = case.state, []
+    model = str(state.model)
+    if not isinstance(state.model, str):
+        model = "config.json"
+        notes.append("config.json holds the model that was pasted:\n" + json.dumps(state.model, indent=2))
+    if state.figures:
+        figures = ", ".join(f"{path} = {case.normal['figures'][path]:.15g}" for path in state.figures)
+        notes.append(f"not said by this command: {figures}; write them into a system file")
+    words = ["traincast", "plan" if plan is None else "estimate", model, "--system", str(state.system)]
+    if plan is None:
+        words += ["--gpus", str(state.gpus), *_flags({name: getattr(state, name) for name in GIVEN}), *_flags(state.locks)]
+        words += [*(["--objective", state.objective] if state.objective != "time" else []), "--top", str(state.top)]
+    else:
+        given = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
+        words += [*_flags(given), *_flags(knobs_of(plan))]
+    comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
+    return comments + shlex.join(words) + "\n"
+
+
+def _flags(values: Mapping[str, Any]) -> list[str]:
+    """Values as options of the command line; those that are None are left out."""
+    words = []
+    for name, value in values.items():
+        option = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            words.append(option if value else f"--no-{name.replace('_', '-')}")
+        elif value is not None:
+            words += [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+    return words
+
+
+def knobs_of(plan: Plan) -> dict[str, Any]:
+    """The knobs and choices of a plan that differ from the default, the whole placement among them."""
+    told = {name: getattr(plan, name) for name in KNOBS}
+    alone = {name for name in KNOBS if name.startswith("fast_") and told[name.removeprefix("fast_")] == 1}
+    return {name: value for name, value in told.items() if value != KNOBS[name] and value is not None and name not in alone}

@@ -1,0 +1,63 @@
+"""The page's own files, read once: each with its type, an entity tag, and its compressed form."""
+
+import gzip
+import hashlib
+import mimetypes
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final
+
+TYPES: Final = {
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".map": "application/json",
+    ".md": "text/plain",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+COMPRESSED: Final = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
+LEAST: Final = 1024  # bytes from which compression pays
+
+
+@dataclass(frozen=True)
+class Body:
+    """What is sent, with its type."""
+
+    content: bytes
+    media_type: str
+
+    @cached_property
+    def etag(self) -> str:
+        """A tag that changes with the content."""
+        return f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
+
+    @cached_property
+    def compressed(self) -> bytes | None:
+        """The content in gzip, where that pays."""
+        pays = len(self.content) >= LEAST and self.media_type.startswith(COMPRESSED)
+        return gzip.compress(self.content, 6, mtime=0) if pays else None
+
+
+def static_files() -> Mapping[str, Body]:
+    """Every file of the page by its path under ``static/``."""
+    return dict(_under(files("traincast").joinpath("ui", "explorer", "static"), ""))
+
+
+def _under(folder: Traversable, prefix: str) -> list[tuple[str, Body]]:
+    """Files of a folder and of those in it."""
+    found: list[tuple[str, Body]] = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        if entry.is_dir():
+            found += _under(entry, f"{prefix}{entry.name}/")
+        else:
+            found.append((f"{prefix}{entry.name}", Body(entry.read_bytes(), _type_of(entry.name))))
+    return found
+
+
+def _type_of(name: str) -> str:
+    """Media type of a file by its ending."""
+    ending = f".{name.rpartition('.')[2]}"
+    return TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")

@@ -1,0 +1,89 @@
+"""A worker process: requests in, answers out, each a status and bytes of JSON. It can be ended at any time."""
+
+import gc
+import json
+import math
+import signal
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.ui.explorer.limits import MEMORY
+
+READY: Final = "ready"
+JSON: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+def work(pipe: Connection) -> None:
+    """Say that it is ready, then answer requests until the pipe is closed."""
+    from traincast.ui.explorer import answers  # noqa: F401  # all that answers need is imported
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal reaches the server, which then closes the pipe
+    _bound_memory()
+    np.seterr(all="ignore")  # numbers that are none become null
+    pipe.send(READY)
+    while True:
+        try:
+            kind, text = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(respond(kind, text))
+        if not gc.get_freeze_count():
+            gc.freeze()  # what was imported and read for the first answer stays, and need not be looked through again
+
+
+def respond(kind: str, text: str) -> tuple[int, bytes]:
+    """Status and body of the answer to one request.
+
+    Parameters
+    ----------
+    kind : str
+        One of `ANSWERS`.
+    text : str
+        The request as JSON.
+    """
+    from traincast.core.errors import TraincastError
+    from traincast.ui.explorer.answers import ANSWERS
+
+    try:
+        return 200, encoded(ANSWERS[kind](json.loads(text)))
+    except TraincastError as error:
+        return 422, failure(str(error), getattr(error, "problems", None))
+    except (MemoryError, OverflowError):
+        return 422, failure("the numbers asked for are too large to be searched here")
+    except Exception as error:  # a mistake of ours: told, and the process goes on
+        traceback.print_exc()
+        return 500, failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
+
+
+def failure(message: str, problems: Any = None) -> bytes:
+    """The body of an answer that is none."""
+    return encoded({"error": {"message": message, "problems": list(problems or [message])}})
+
+
+def encoded(value: Any) -> bytes:
+    """JSON; numbers that are not finite become null."""
+    try:
+        return JSON.encode(value).encode()
+    except ValueError:
+        return JSON.encode(_finite(value)).encode()
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for what is no finite number."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _bound_memory() -> None:
+    """Keep a search that is too large from taking the machine's memory."""
+    try:
+        import resource
+    except ImportError:  # a system without limits
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

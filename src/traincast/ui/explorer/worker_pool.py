@@ -1,0 +1,185 @@
+"""Worker processes that answer requests: a bounded number waits, each has a time limit, and equal questions are asked once."""
+
+import asyncio
+import multiprocessing
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Final
+
+from traincast.ui.explorer.limits import SECONDS, WAITING
+from traincast.ui.explorer.worker import READY, failure, work
+
+Answered = tuple[int, bytes]
+Gone = Callable[[], Awaitable[bool]]
+SLOW: Final = ("explain", "scaling", "timeline")
+START_SECONDS: Final = 60.0  # in which a process has imported what it needs
+KEPT: Final = 32 << 20  # bytes of answers that are kept, with their questions
+WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
+
+
+async def here() -> bool:
+    """Who asks has not left."""
+    return False
+
+
+class Busy(Exception):
+    """More requests wait than may."""
+
+
+class Worker:
+    """A process that answers one request at a time; one that takes too long is ended, and another takes its place."""
+
+    def __init__(self) -> None:
+        self.last = ""
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe: Connection
+        self._pipe, other = context.Pipe()
+        self._process = context.Process(target=work, args=(other,), daemon=True)
+        self._process.start()
+        self._ready = False
+        other.close()
+
+    def ask(self, kind: str, text: str, seconds: float) -> Answered:
+        """The answer; called in a thread, since it waits."""
+        self.last = text
+        try:
+            self._ready = self._ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
+            if self._ready:
+                self._pipe.send((kind, text))
+            if self._ready and self._pipe.poll(seconds):
+                answer: Answered = self._pipe.recv()
+                return answer
+            answer = (
+                422,
+                failure(f"this takes longer than {seconds:g} s: ask for fewer GPUs, another framework, or lock some knobs"),
+            )
+        except (EOFError, OSError):
+            answer = 503, failure("the search was ended by the system; it may have needed too much memory")
+        self.end()
+        self._start()
+        return answer
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+@dataclass(eq=False)
+class Job:
+    """A question that waits for its answer, and who does."""
+
+    kind: str
+    text: str
+    answered: "asyncio.Future[Answered]"
+    gone: list[Gone] = field(default_factory=list)  # who asks, whether they have left
+
+    async def is_wanted(self) -> bool:
+        """Whether anybody still waits."""
+        return not all([await gone() for gone in self.gone])
+
+
+class Pool:
+    """Workers, what waits for them, and the last answers.
+
+    The first worker is for quick questions only: a slider that moves does not wait behind the explanation of its last position.
+
+    Parameters
+    ----------
+    workers : int
+        Processes.
+    waiting : int
+        Requests that may wait for one.
+    seconds : float
+        Time limit of each, once it is worked on [s].
+    """
+
+    def __init__(self, workers: int = WORKERS, waiting: int = WAITING, seconds: float = SECONDS):
+        self.waiting, self.seconds = waiting, seconds
+        self._all = tuple(Worker() for _ in range(workers))
+        self._idle = list(self._all)
+        self._jobs: dict[tuple[str, str], Job] = {}
+        self._queue: list[Job] = []
+        self._working: set[asyncio.Task[None]] = set()
+        self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
+        self._size = 0  # bytes of these and of their questions
+
+    async def ready(self, kind: str, text: str) -> None:
+        """Let every worker answer a request once, so that what is imported and read once is there."""
+        await asyncio.gather(*(asyncio.to_thread(one.ask, kind, text, START_SECONDS) for one in self._all))
+        await self.answer(kind, text)
+
+    async def answer(self, kind: str, text: str, gone: Gone = here) -> Answered:
+        """Status and body: kept, under way already, or made now.
+
+        Parameters
+        ----------
+        kind, text : str
+            The request.
+        gone : callable
+            Tells whether who asks has left; what nobody waits for is not begun.
+
+        Raises
+        ------
+        Busy
+            If too many requests wait already.
+        """
+        key = kind, text
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        if key not in self._jobs:
+            if len(self._queue) >= self.waiting:
+                raise Busy
+            self._jobs[key] = Job(kind, text, asyncio.get_running_loop().create_future())
+            self._queue.append(self._jobs[key])
+        job = self._jobs[key]
+        job.gone.append(gone)
+        self._begin()
+        return await asyncio.shield(job.answered)
+
+    def _begin(self) -> None:
+        """Give waiting questions to idle workers, each rather to one that had the same question before."""
+        for job in sorted(self._queue, key=lambda job: job.kind in SLOW):
+            able = [one for one in self._idle if job.kind not in SLOW or one is not self._all[0] or len(self._all) == 1]
+            if able:
+                worker = min(able, key=lambda one: (one.last != job.text, one is not self._all[0]))
+                self._idle.remove(worker)
+                self._queue.remove(job)
+                task = asyncio.create_task(self._work(worker, job))
+                self._working.add(task)
+                task.add_done_callback(self._working.discard)
+
+    async def _work(self, worker: Worker, job: Job) -> None:
+        """Have a worker answer a question, unless nobody waits for it any more."""
+        answer = 503, failure("nobody waited for the answer any more")
+        try:
+            if await job.is_wanted():
+                answer = await asyncio.to_thread(worker.ask, job.kind, job.text, self.seconds)
+        finally:
+            self._idle.append(worker)
+            del self._jobs[job.kind, job.text]
+            job.answered.set_result(answer)
+        if answer[0] == 200:
+            self._keep((job.kind, job.text), answer)
+        self._begin()
+
+    def _keep(self, key: tuple[str, str], answer: Answered) -> None:
+        """Keep an answer, and let the oldest go where all are too large."""
+        self._kept[key] = answer
+        self._size += len(key[1]) + len(answer[1])
+        while self._size > KEPT:
+            (_, text), (_, body) = self._kept.popitem(last=False)
+            self._size -= len(text) + len(body)
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._all:
+            worker.end()

@@ -1,0 +1,200 @@
+"""Contours of a result over two varied fields of a machine."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm
+from matplotlib.contour import ContourSet
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+
+from traincast.core.errors import InputError, unknown
+from traincast.core.quantities import COLUMNS, Floats
+from traincast.core.system import System
+from traincast.ui.figures.style import (
+    COLUMN,
+    PAGE,
+    SMALL,
+    best,
+    hatched,
+    in_unit,
+    label,
+    log_axes,
+    panels,
+    plain_ticks,
+    round_ticks,
+    styled,
+)
+
+STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
+    1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3, 3.15, 3.35, 3.55, 3.75,
+    4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
+)  # fmt: skip
+ENOUGH: Final = 8  # contour levels
+WIDE: Final = 8  # a field that grows by more gets a logarithmic axis
+Grid = tuple[Floats, Floats, Floats]  # x, y, and values of shape (y, x), nan where nothing fits
+
+
+@styled
+def contour(
+    frame: pl.DataFrame,
+    x: str,
+    y: str,
+    gpus: int | Sequence[int],
+    value: str = "training_days",
+    marks: Sequence[System] = (),
+) -> Figure:
+    """A result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
+
+    Parameters
+    ----------
+    frame : polars.DataFrame
+        A study's table, of one model and batch. What else it has several of (strategies, systems, other fields) is optimised over.
+    x, y : str
+        Paths of varied fields. A field that varied together with one of them gets the axis opposite.
+    gpus : int or sequence of int
+        Numbers of GPUs, a panel each.
+    value : str
+        A result, such as ``"training_days"`` or ``"step_seconds"``.
+    marks : sequence of System
+        Machines to mark.
+
+    Raises
+    ------
+    InputError
+        If the table lacks a field, the value or a number of GPUs, or a field did not vary.
+    """
+    rows = best(frame, "contour", "model", "gbs")
+    for name in (x, y, value):
+        if name not in frame.columns:
+            raise unknown("column", name, [one for one in frame.columns if COLUMNS[one].kind in {"figure", "result"}])
+    sizes = [gpus] if isinstance(gpus, int) else list(gpus)
+    problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
+    problems += [f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2]
+    if x == y:
+        problems.append(f"x and y are both {x}")
+    elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
+        problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
+    if problems:
+        raise InputError("contour", problems)
+    grids = [_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
+    levels = _levels(np.concatenate([z.ravel() for _, _, z in grids]))
+    width = COLUMN + 1.2 if len(sizes) == 1 else PAGE * len(sizes) / 2
+    figure, axes = panels(len(sizes), width=width, height=3.4, sharey=True)
+    filled = [_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
+    for ax, n in zip(axes, sizes, strict=True):
+        ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
+        ax.set_xlabel(label(x))
+        _marks(ax, x, y, marks)
+        _opposite(ax, rows, x, y, last=ax is axes[-1])
+    axes[0].set_ylabel(label(y))
+    if shown := [one for one in filled if one is not None]:
+        bar = figure.colorbar(shown[0], ax=axes, label=label(value), format="%g", ticks=levels, pad=0.02)
+        bar.ax.tick_params(labelsize=7)
+    return figure
+
+
+def _grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
+    """The value of the fastest plan at each pair of fields."""
+    fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique([x, y], keep="first", maintain_order=True)
+    xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
+    ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
+    z = np.full((len(ys), len(xs)), np.nan)
+    z[up, across] = in_unit(value, fastest[value].cast(pl.Float64).to_numpy())
+    return in_unit(x, xs), in_unit(y, ys), z
+
+
+def _levels(values: Floats) -> Floats:
+    """Round levels from below the least value to above the largest; none where there is no value."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return known
+    low, high = known.min(), known.max()
+    decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
+    for stride in (8, 4, 2, 1):
+        levels = np.outer(decades, STEPS[::stride]).ravel()
+        levels = levels[np.searchsorted(levels, low, "right") - 1 : np.searchsorted(levels, high, "right") + 1]
+        if len(levels) >= ENOUGH:
+            return levels
+    return np.asarray(MaxNLocator(ENOUGH).tick_values(low, high * (1 + 1e-9)))
+
+
+def _panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
+    """Filled contours and labelled isolines of one number of GPUs; what is left empty does not fit."""
+    xs, ys, z = grid
+    ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
+    log_axes(ax, "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > WIDE * values[0]))
+    empty = np.isnan(z)
+    if empty.any():
+        hatched(ax)
+        up, across = np.nonzero(empty)
+        places = ax.transAxes.inverted().transform(ax.transData.transform(np.column_stack((xs[across], ys[up]))))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        look: dict[str, Any] = {"transform": ax.transAxes, "fontsize": SMALL, "ha": "center", "va": "center", "bbox": box}
+        right, top = places.mean(axis=0).clip(0.16, 0.84)
+        ax.text(right, top, "does not fit", **look)
+    if empty.all():
+        return None
+    shown = np.ma.masked_invalid(z)
+    filled = ax.contourf(xs, ys, shown, levels, cmap="cividis_r", norm=BoundaryNorm(levels, 256))
+    inside = levels[(levels > shown.min()) & (levels < shown.max())]
+    if len(inside):
+        _isolines(ax, ax.contour(xs, ys, shown, inside, colors="black", linewidths=0.5))
+    return filled
+
+
+def _isolines(ax: Axes, lines: ContourSet) -> None:
+    """Label isolines, away from the borders and from each other."""
+    kept = np.empty((0, 2))
+    for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=SMALL, colors="black"):
+        text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
+        place = ax.transAxes.inverted().transform(ax.transData.transform(text.get_position()))
+        near = np.abs(kept - place) < (0.09, 0.05)
+        if np.abs(place - 0.5).max() > 0.46 or near.all(axis=1).any():
+            text.remove()
+        else:
+            kept = np.vstack((kept, place))
+
+
+def _marks(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
+    """Machines by name, where they lie in the panel."""
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
+    for system in systems:
+        figures = system.figures()
+        point = float(in_unit(x, figures[x])), float(in_unit(y, figures[y]))
+        right, up = ax.transAxes.inverted().transform(ax.transData.transform(point))
+        if max(abs(right - 0.5), abs(up - 0.5)) < 0.5 + 1e-6:
+            ax.plot(*point, "o", color="white", markeredgecolor="black", markersize=4.5, clip_on=False, zorder=5)
+            ax.annotate(
+                system.accelerator.name, point, (6 if right < 0.5 else -6, 0), textcoords="offset points", fontsize=SMALL, bbox=box,
+                zorder=5, ha="left" if right < 0.5 else "right", va="bottom" if up < 0.5 else "top",
+            )  # fmt: skip
+
+
+def _opposite(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
+    """Axes for the fields that vary together with x and y."""
+    for path, other, side in ((x, y, "top"), (y, x, "right")):
+        pair = _paired(rows, path, other)
+        if pair is None or (side == "right" and not last):
+            continue
+        name, at, values = pair
+        low, high = values[0], values[-1]
+        ticks = round_ticks(low, high)
+        second = ax.secondary_xaxis("top") if side == "top" else ax.secondary_yaxis("right")
+        plain_ticks(second.xaxis if side == "top" else second.yaxis, np.interp(ticks, values, at).tolist(), ticks)
+        second.tick_params(labelsize=7, width=0.6)
+        second.set(**{"xlabel" if side == "top" else "ylabel": label(name)})
+
+
+def _paired(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
+    """A field that rises with another at every point: its name, and the values of both as shown."""
+    fields = [name for name in rows.columns if COLUMNS[name].kind == "figure" and name not in (path, other)]
+    for name in fields:
+        pairs = rows.select(path, name).unique().sort(path)
+        if len(pairs) == rows[path].n_unique() and (pairs[name].diff().drop_nulls() > 0).all():
+            return name, in_unit(path, pairs[path].to_numpy()), in_unit(name, pairs[name].to_numpy())
+    return None

@@ -1,0 +1,85 @@
+"""The studies of arXiv 2410.00273, and its figures."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import polars as pl
+
+from traincast.analysis.paper_results import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
+from traincast.catalog.load import load_model, load_system
+from traincast.core.plan import Plan
+from traincast.planner.study.executors import run
+from traincast.planner.study.sweep import Axis, Study, define
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
+GPT, VIT = MODELS.values()
+LINE: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # generations that studies 4 and 5 run through
+HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
+RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
+OPTIMA: Final = ((GPT, "1d"), (GPT, "summa"), (VIT, "summa"), (VIT, "context"))
+DESIGNS: Final = {  # study 3: what the plans tried have in common
+    GPT: (Plan(tp=8), Plan(tp=4, tp2=2, panels=8, tp_kind="summa")),
+    VIT: (Plan(tp=4, cp=4, cp_kind="all-gather"), Plan(tp=4, tp2=4, panels=8, tp_kind="summa")),
+}
+LARGE, LARGEST = 8192, 16384  # GPUs of studies 4 and 5, and of study 3
+
+
+def paper_studies() -> dict[str, Study]:
+    """Studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is no search.
+
+    Returns
+    -------
+    dict of str to Study
+        ``"strong-scaling"``, ``"capacity-bandwidth"`` and ``"flops-capacity"``.
+    """
+    capacity = np.linspace(80e9, 1000e9, 32)
+    bandwidth = np.linspace(500e9, 16000e9, 28)
+    systems = [f"{name}-nvs{domain}" for name in ACCELERATORS for domain in DOMAINS]
+    alone = {HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}
+    paired = through(HBM, 4), through(RATES, 8)
+    return {
+        "strong-scaling": define(list(MODELS.values()), systems, GPUS, gbs=BATCH, name="strong-scaling"),
+        "capacity-bandwidth": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"),
+        "flops-capacity": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=paired, name="flops-capacity"),
+    }
+
+
+def through(paths: tuple[str, ...], points: int) -> Axis:
+    """Fields that vary together from each generation of accelerators to the next, `points` on a leg, its ends included."""
+    figures = [load_system(name).figures() for name in LINE]
+    legs = {path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)] for path in paths}
+    return {path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()}
+
+
+def paper_figures() -> Iterator[tuple[str, "Figure"]]:
+    """Every figure of the paper's five studies.
+
+    Yields
+    ------
+    stem : str
+        Name for a file.
+    figure : Figure
+        The figure.
+    """
+    from traincast.ui import figures as plots
+
+    frames = {name: run(study).frame for name, study in paper_studies().items()}
+    scaling = frames["strong-scaling"]
+    yield "1-strong-scaling-days", plots.strong_scaling(scaling)
+    yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput")
+    for model, strategy in OPTIMA:
+        rows = scaling.filter(pl.col("model") == model, pl.col("system") == SYSTEM, pl.col("strategy") == strategy)
+        yield f"2-optima-{model}-{strategy}", plots.optima(rows)
+    machine = load_system(SYSTEM)
+    for model, plans in DESIGNS.items():
+        for plan in plans:
+            stem = f"3-design-space-{model}-{plan.strategy}"
+            yield stem, plots.design_space(load_model(model), machine, LARGEST, BATCH, plan)
+    marks = [load_system(name) for name in LINE]
+    yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, LARGE, marks=marks)
+    yield "5-flops-capacity", plots.contour(frames["flops-capacity"], RATES[0], HBM[0], LARGE, marks=marks)

@@ -1,0 +1,169 @@
+"""Figures of one plan's step: what its time goes to, and what its memory holds, part on part."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.units import seconds
+from traincast.planner.misfit import label as component_name
+from traincast.step.estimate import Estimate
+from traincast.ui.figures.style import (
+    BLACK,
+    COLUMN,
+    COMPONENTS,
+    GREY,
+    PAGE,
+    SMALL,
+    VERMILION,
+    in_unit,
+    label,
+    panels,
+    styled,
+    unit_of,
+)
+
+LEAST: Final = 5e-4  # share of a step that is drawn
+
+
+@styled
+def memory_waterfall(est: Estimate) -> Figure:
+    """Memory of the fullest rank, component on component, against capacity.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+
+    Raises
+    ------
+    InputError
+        If it is of columns of plans.
+    """
+    single(est, "memory waterfall")
+    held = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
+    figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(held) + 1)))
+    total = float(in_unit("memory_bytes", est.memory_bytes))
+    for place, (name, size, under) in enumerate(_stacked(held)):
+        ax.bar(place, size, bottom=under, width=0.7, **_look(name))
+        ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=GREY, linewidth=0.6)
+        _written(ax, place, under + size, size)
+    ax.bar(len(held), total, color=GREY, width=0.7)
+    _written(ax, len(held), total, total)
+    _capacity(ax, est)
+    figure.legend(loc="outside lower center")
+    ax.set_xticks(range(len(held) + 1), [*held, "total"])
+    ax.set_ylabel(label("memory_bytes"))
+    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=SMALL)
+    return figure
+
+
+@styled
+def stage_memory(est: Estimate) -> Figure:
+    """Memory of every stage of the pipeline by component, against capacity.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+
+    Raises
+    ------
+    InputError
+        If it is of columns of plans.
+    """
+    single(est, "memory of stages")
+    told = [one["memory_by_component_bytes"] for one in est.devices()]
+    named = [name for name in told[0] if any(one[name] for one in told)]
+    figure, (ax,) = panels(1, width=min(PAGE, COLUMN + 0.12 * len(told)), height=3.2)
+    under = np.zeros(len(told))
+    for name in named:
+        sizes = np.array([float(in_unit(name, one[name])) for one in told])
+        ax.bar(range(len(told)), sizes, bottom=under, width=0.75, **_look(name))
+        under += sizes
+    _capacity(ax, est)
+    ax.set_xlabel("Pipeline stage, from the first")
+    ax.set_ylabel(label("memory_bytes"))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    handles = [*ax.get_lines(), *(Patch(label=component_name(name), **_look(name)) for name in reversed(named))]
+    figure.legend(handles=handles, loc="outside right center")
+    return figure
+
+
+@styled
+def time_waterfall(est: Estimate) -> Figure:
+    """Time of a step, part after part.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+
+    Raises
+    ------
+    InputError
+        If it is of columns of plans.
+    """
+    single(est, "time waterfall")
+    whole = float(est.step_seconds)
+    spent = {name: float(value) for name, value in est.breakdown.items() if value > LEAST * whole}
+    figure, (ax,) = panels(1, width=COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
+    for place, (name, size, before) in enumerate(_stacked(spent)):
+        ax.barh(place, size, left=before, height=0.7, **_look(name))
+        ax.plot([before + size] * 2, [place + 0.35, place + 0.65], color=GREY, linewidth=0.6)
+        ax.annotate(f"{seconds(size)}, {size / whole:.1%}", (before + size, place), (3, 0), textcoords="offset points", **_TEXT)
+    low, high = (whole, whole) if est.interval is None else (float(end) for end in est.interval)
+    ax.barh(len(spent), whole, color=GREY, height=0.7)
+    ax.annotate(seconds(whole), (high, len(spent)), (5, 0), textcoords="offset points", **_TEXT)
+    if est.interval is not None:
+        ax.errorbar(whole, len(spent), xerr=[[whole - low], [high - whole]], color=BLACK, elinewidth=0.8, capsize=2)
+    ax.set_yticks(range(len(spent) + 1), [*map(component_name, spent), "step"])
+    ax.invert_yaxis()
+    ax.set_xlim(0, max(whole * 1.25, high * 1.15))
+    ax.set_xlabel(label("step_seconds"))
+    return figure
+
+
+_TEXT: Final[dict[str, Any]] = {"va": "center", "fontsize": SMALL}
+
+
+def _stacked(parts: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+    """Name and size of parts, and the sum of those before."""
+    before = 0.0
+    for name, size in parts.items():
+        yield name, size, before
+        before += size
+
+
+def _look(name: str) -> dict[str, Any]:
+    """Colour and hatch of a component."""
+    colour, hatch = COMPONENTS[name]
+    return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def _written(ax: Axes, place: float, top: float, size: float) -> None:
+    """A bar's size above it."""
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
+
+
+def _capacity(ax: Axes, est: Estimate) -> None:
+    """A line for what the accelerator has, in all that the axis shows."""
+    capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
+    total = float(in_unit("memory_bytes", est.memory_bytes))
+    unit = unit_of("memory_bytes")[0]
+    told = f"capacity {capacity:.1f} {unit}" + ("" if est.fits else f": {total - capacity:.1f} {unit} too little")
+    ax.axhline(capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=told)
+    ax.set_ylim(0, max(capacity, total) * 1.12)
+
+
+def single(est: Estimate, what: str) -> None:
+    """Refuse columns of plans."""
+    if not isinstance(est.plan, Plan):
+        raise InputError(what, ["the estimate is of columns of plans: give one plan"])

@@ -1,0 +1,1 @@
+"""Results as HTML: reports in one file (`--html`, `write_html`), and cards in notebooks."""

@@ -1,0 +1,156 @@
+"""HTML from the inside out: whatever is not markup yet is escaped where it enters an element."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from traincast.core.quantities import Column
+from traincast.planner.misfit import label
+
+VOID: Final = frozenset({"meta", "br", "col", "hr"})
+LINK: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
+
+
+class Html(str):
+    """Markup, which is not escaped again."""
+
+    __slots__ = ()
+
+
+def markup(content: object) -> Html:
+    """Content as markup: text is escaped, markup is what it is."""
+    return content if isinstance(content, Html) else Html(escape(str(content)))
+
+
+def joined(parts: Iterable[object], between: str = "") -> Html:
+    """Pieces one after the other."""
+    return Html(escape(between).join(markup(one) for one in parts))
+
+
+def element(name: str, /, *content: object, **attributes: object) -> Html:
+    """An element.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    *content
+        What is inside; text is escaped.
+    **attributes
+        Its attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
+    """
+    told = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    return Html(f"<{name}{told}>" if name in VOID else f"<{name}{told}>{joined(content)}</{name}>")
+
+
+def linked(text: str) -> Html:
+    """Text whose addresses, and numbers of arXiv, are links."""
+    parts, end = [], 0
+    for match in LINK.finditer(text):
+        address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
+        parts += [text[end : match.start()], element("a", match[0], href=address)]
+        end = match.end()
+    return joined((*parts, text[end:]))
+
+
+MOST: Final = 400  # rows of a table that are shown
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page.
+
+    Parameters
+    ----------
+    key : str
+        Its name in addresses.
+    title : str
+        Its heading.
+    content : Html
+        What it says.
+    """
+
+    key: str
+    title: str
+    content: Html
+
+
+def paragraph(*content: object, class_: str | None = None) -> Html:
+    """A paragraph."""
+    return element("p", *content, class_=class_)
+
+
+def items(lines: Iterable[object]) -> Html:
+    """A list."""
+    return element("ul", *(element("li", line) for line in lines))
+
+
+def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()) -> Html:
+    """A table; the first cell of a row is its heading.
+
+    Parameters
+    ----------
+    caption : str
+        What it shows.
+    header : sequence of str
+        Headings of its columns.
+    rows : iterable of sequences
+        Its cells.
+    words : collection of str
+        Columns that hold words, not numbers; as the first always does.
+    """
+    looks = ["words" if not i or name in words else None for i, name in enumerate(header)]
+    some = list(rows)
+    body = [
+        element("tr", *(element("td" if i else "th", cell, class_=look, scope=None if i else "row") for i, (cell, look) in cells))
+        for cells in (list(enumerate(zip(row, looks, strict=True))) for row in some[:MOST])
+    ]
+    names = (element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True))
+    cut = f" (the first {MOST:,} of {len(some):,} rows)" if len(some) > MOST else ""
+    inside = element("table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body))
+    return element("div", inside, class_="wide", role="region", tabindex=0, aria_label=caption)
+
+
+def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:
+    """Parts of a whole as a table, each with its share, also as a bar."""
+    shares = {name: float(value) / whole for name, value in parts.items() if value}
+    rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
+    return table(caption, ("part", what, "share", ""), rows, words=("",))
+
+
+def _bar(share: float) -> Html:
+    """A share as the length of a bar."""
+    return element("span", class_="bar", style=f"width:{100 * min(share, 1):.2f}%")
+
+
+def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
+    """The figures that matter: what, how much, and a remark each."""
+    return element(
+        "dl",
+        *(
+            element("div", element("dt", what), element("dd", value), element("dd", note, class_="note"))
+            for what, value, note in figures
+        ),
+        class_="tiles",
+    )
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Html:
+    """Names and what they stand for."""
+    return element("dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs")
+
+
+def code(text: object) -> Html:
+    """Something to type, or a plan as it is typed."""
+    return element("code", markup(text))
+
+
+def listing(text: str) -> Html:
+    """Lines to copy."""
+    return element("pre", code(text), tabindex=0)

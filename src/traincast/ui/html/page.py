@@ -1,0 +1,114 @@
+"""A report as one page that needs nothing else: no other file, no script, no host."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+
+from traincast.core.errors import InputError
+from traincast.core.output_files import beside, check_output
+from traincast.core.version import __version__
+from traincast.ui.html.elements import Html, Section, element, items, joined, listing, pairs, paragraph
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a report says.
+
+    Parameters
+    ----------
+    kind : str
+        What sort of report it is.
+    title : str
+        What is answered.
+    remarks : sequence of str
+        What is to be known about it.
+    answer : Html
+        The answer in a sentence, and what belongs right below.
+    sections : tuple of Section
+        All the rest.
+    fits : bool
+        Whether the answer is one to build on.
+    """
+
+    kind: str
+    title: str
+    remarks: list[str]
+    answer: Html
+    sections: tuple[Section, ...]
+    fits: bool = True
+
+    def document(self, command: str | None = None) -> str:
+        """The page as HTML; `command` repeats it."""
+        parts = (*self.sections, _provenance(command))
+        head = element(
+            "head",
+            element("meta", charset="utf-8"),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="generator", content=f"traincast {__version__}"),
+            element("title", f"{self.title}: {self.kind.lower()}"),
+            element("style", Html(files("traincast.ui.html").joinpath("page.css").read_text(encoding="utf-8"))),
+        )
+        body = element("body", self._header(), element("main", *self._main(parts)), _footer())
+        return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+    def _header(self) -> Html:
+        """What is answered."""
+        return element("header", paragraph(self.kind, class_="kind"), element("h1", self.title), items(self.remarks))
+
+    def _main(self, parts: tuple[Section, ...]) -> Iterator[Html]:
+        """The answer, where to find what, and the sections."""
+        yield element("div", self.answer, class_="answer" if self.fits else "answer short")
+        links = items(element("a", one.title, href=f"#{one.key}") for one in parts)
+        yield element("nav", links, aria_label="Sections")
+        for one in parts:
+            yield element("section", element("h2", one.title), one.content, id=one.key)
+
+
+def write(page: Page, path: Path, command: str | None = None) -> None:
+    """Write a report, whole or not at all; a file that is there already is replaced.
+
+    Parameters
+    ----------
+    page : Page
+        The report.
+    path : Path
+        Where to: a file that ends in .html.
+    command : str, optional
+        The command line that repeats it.
+
+    Raises
+    ------
+    InputError
+        If the path cannot be written to.
+    """
+    check_output(path, True, (".html",))
+    with beside(path) as partial:
+        partial.write_bytes(page.document(command).encode("utf-8", errors="replace"))
+
+
+def _provenance(command: str | None) -> Section:
+    """What made the report, and how to repeat it."""
+    today = _today()
+    told = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
+    if command is None:
+        return Section("provenance", "Provenance", told)
+    again = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
+    return Section("provenance", "Provenance", joined((told, again, listing(command))))
+
+
+def _today() -> str:
+    """The date of writing (UTC), or that of SOURCE_DATE_EPOCH, with which the same bytes are written on another day."""
+    given = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
+    try:
+        return datetime.fromtimestamp(int(given), UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        raise InputError("SOURCE_DATE_EPOCH", [f"{given!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
+
+
+def _footer() -> Html:
+    """Whose page it is."""
+    return element("footer", f"traincast {__version__}: forecasts of training steps, from counts, measured rates and a search.")

@@ -1,0 +1,261 @@
+"""The report on one plan, and what every report on plans shares: time, memory, cost, and how sure it all is."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from traincast.core.errors import InputError
+from traincast.core.plan import Plan
+from traincast.core.quantities import COLUMNS, Column
+from traincast.core.units import gib, rate, seconds, signed, within
+from traincast.planner.explain import sensitivity
+from traincast.planner.misfit import FELT, short_of, whole_memory
+from traincast.step.estimate import Estimate
+from traincast.step.metrics import Metrics, metrics
+from traincast.ui.html.elements import Html, Section, bars, code, element, items, joined, pairs, paragraph, table, tiles
+from traincast.ui.html.page import Page
+from traincast.ui.html.sources import foundations
+from traincast.ui.html.svg import drawing
+from traincast.ui.text.plans import cell, days, knobs_of, likely, remarks, title
+
+
+def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
+    """The report on one plan.
+
+    Parameters
+    ----------
+    est : Estimate
+        Of one plan.
+    measures : Metrics, optional
+        Throughput, utilisation and cost; those of the model's and the system's own figures if left out.
+    remarks_ : list of str, optional
+        What is to be known about the question; what is usually said if left out.
+
+    Raises
+    ------
+    InputError
+        If the estimate is of columns of plans.
+    """
+    measures = metrics(est) if measures is None else measures
+    said = (
+        paragraph(f"A step takes {step(est)}{whole_run(measures)}.") if est.fits else paragraph("The plan does not fit in memory.")
+    )
+    more = Html() if est.fits else short(est, advice=True)
+    answer = joined((said, paragraph(code(est.plan)), more, summary(est, measures)))
+    sections = (
+        *of_a_plan(est, measures),
+        Section("sensitivity", "What binds", gains(sensitivity(est))),
+        operations(est),
+        *rests_on(est, measures),
+    )
+    return Page("Estimate of a plan", title(est), remarks_ or remarks(est), answer, sections, bool(est.fits))
+
+
+def _plan(est: Estimate) -> Plan:
+    """The plan of an estimate of one."""
+    if not isinstance(est.plan, Plan):
+        raise InputError("report", ["the estimate is of columns of plans: give one plan"])
+    return est.plan
+
+
+def step(est: Estimate) -> str:
+    """Time of a step, and where measured times lie where that is known."""
+    time = float(est.step_seconds)
+    if est.interval is None:
+        return seconds(time)
+    return f"{within(time, *map(float, est.interval))} with a probability of 90%)"
+
+
+def whole_run(measures: Metrics) -> str:
+    """What the whole run takes, where that is known, as the rest of a sentence."""
+    if measures.days is None:
+        return ""
+    return f", the whole run {days(measures.days)}" + ("" if measures.cost is None else f" and {money(float(measures.cost))}")
+
+
+def money(value: float) -> str:
+    """A sum of money [$] for people: ``"$11.4 M"``."""
+    return f"${rate(value, '')}".strip()
+
+
+def short(est: Estimate, advice: bool = False) -> Html:
+    """By how much a plan misses memory, and what would make it fit."""
+    return items(line.strip() for line in short_of(est, advice).splitlines())
+
+
+def summary(est: Estimate, measures: Metrics) -> Html:
+    """The figures that matter most."""
+    return tiles(_summary(est, measures))
+
+
+def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, object]]:
+    """What, how much, and a remark."""
+    off = "" if est.interval is None else f"90%: {' to '.join(seconds(float(end)) for end in est.interval)}"
+    yield "Time of a step", seconds(float(est.step_seconds)), off
+    every = f"{float(measures.tokens_per_second):,.0f} token/s in all"
+    yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", every
+    sure = "" if est.fits_probability is None else f", {likely(est.fits_probability)} likely to fit"
+    yield "Memory of a GPU", gib(float(est.memory_bytes)), f"of {gib(float(est.system.accelerator.hbm_bytes))}{sure}"
+    if measures.mfu is not None:
+        flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
+        yield "Utilisation (MFU)", f"{float(measures.mfu['megatron']):.1%}", f"{flops} of a GPU, Megatron's convention"
+    if measures.days is not None:
+        yield "The whole run", days(measures.days), f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
+    if measures.cost is not None and measures.gpu_hours:
+        yield (
+            "Its price",
+            money(float(measures.cost)),
+            f"at ${float(measures.cost) / float(measures.gpu_hours):,.2f} for a GPU and hour",
+        )
+    if measures.energy_kwh is not None:
+        carbon = "" if measures.carbon_kg is None else f"{float(measures.carbon_kg) / 1000:,.0f} t CO2e"
+        yield "Its electricity", rate(float(measures.energy_kwh) * 1000, "Wh"), carbon
+
+
+def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
+    """What the plan is, and where its time and memory go."""
+    return (
+        Section("plan", "The plan", knobs(est)),
+        Section("time", "Where the time goes", time_spent(est)),
+        Section("memory", "Where the memory goes", memory_held(est)),
+        Section("metrics", "Throughput, utilisation and cost", all_metrics(measures)),
+    )
+
+
+def knobs(est: Estimate) -> Html:
+    """Every knob of the plan that is not as usual."""
+    plan, summary = _plan(est), est.summary()["plan"]
+    named = [name for name in knobs_of([plan]) if cell(plan, name)]
+    named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
+    rows = ((name, str(summary[name]), COLUMNS[name].meaning) for name in named)
+    told = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
+    return joined((paragraph(code(plan)), told))
+
+
+def time_spent(est: Estimate) -> Html:
+    """Time of a step by component."""
+    from traincast.ui.figures import time_waterfall
+
+    most = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
+    alternative = (
+        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {most} is the largest"
+    )
+    drawn = drawing("time-figure", time_waterfall(est), "The parts of a step, one after the other.", alternative)
+    told = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
+    return element("div", drawn, told, class_="beside")
+
+
+def memory_held(est: Estimate) -> Html:
+    """Memory by component: of the fullest rank, and of every stage."""
+    from traincast.ui.figures import memory_waterfall, stage_memory
+
+    capacity, stages = float(est.system.accelerator.hbm_bytes), int(est.plan.pp)
+    figure, caption = (
+        (stage_memory(est), "Memory of every stage of the pipeline; the dashed line is what an accelerator has.")
+        if stages > 1
+        else (memory_waterfall(est), "Memory of a rank, part on part; the dashed line is what an accelerator has.")
+    )
+    held = gib(float(est.memory_bytes))
+    drawn = drawing(
+        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {held} of {gib(capacity)}"
+    )
+    whole, told = whole_memory(est)
+    of_all = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
+    return element("div", drawn, of_all, class_="beside")
+
+
+def all_metrics(measures: Metrics) -> Html:
+    """Metrics as tables, and what is missing for the others."""
+    shares = {name: some for name, some in (("MFU", measures.mfu), ("HFU", measures.hfu)) if some}
+    rows = (
+        (name, rate(float(flops), "FLOP/s"), *(f"{float(some[name]):.1%}" for some in shares.values()))
+        for name, flops in measures.flops_per_second_per_gpu.items()
+    )
+    told = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
+    every = table("The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _whole(measures))
+    unknown = [f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()]
+    more = (element("h3", "Not known"), items(unknown)) if unknown else ()
+    return joined((element("div", told, every, class_="beside"), *more))
+
+
+def _whole(measures: Metrics) -> Iterator[tuple[str, str]]:
+    """Metrics of the job and of the whole run that are known."""
+    told: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
+        ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
+        ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
+        ("length", measures.days, days),
+        ("GPU-hours", measures.gpu_hours, lambda value: f"{value:,.0f}"),
+        ("price", measures.cost, money),
+        ("electricity", measures.energy_kwh, lambda value: rate(value * 1000, "Wh")),
+        ("emissions", measures.carbon_kg, lambda value: f"{value / 1000:,.0f} t CO2e"),
+        ("a checkpoint", measures.checkpoint_bytes, gib),
+        ("time to write it", measures.checkpoint_seconds, seconds),
+        ("time between two", measures.checkpoint_interval, _long),
+        ("mean time between failures", measures.mtbf_seconds, _long),
+        ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
+        ("length with failures", measures.effective_days, days),
+    )
+    return ((name, form(float(value))) for name, value, form in told if value is not None)
+
+
+def _long(value: float) -> str:
+    """A duration for people that may take days."""
+    for size, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {name}"
+    return seconds(value)
+
+
+def gains(moved: Mapping[str, float]) -> Html:
+    """What better hardware would gain."""
+    rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
+    told = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
+    idle = [name for name, change in moved.items() if abs(change) <= FELT]
+    return joined((told, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
+
+
+def operations(est: Estimate) -> Section:
+    """Every operation of a layer."""
+    from traincast.ui.figures import roofline
+
+    alternative = (
+        "Points under the roofline of the accelerator, one for each operation of a layer and direction; larger ones take longer"
+    )
+    caption = "Operations of one micro-batch under the accelerator's roofs; the area of a point is its time."
+    drawn = drawing("roofline-figure", roofline(est), caption, alternative)
+    rows = (
+        (
+            row["operation"],
+            row["part"],
+            seconds(row["forward_seconds"]),
+            seconds(row["backward_seconds"] + row["again_seconds"]),
+            rate(sum(row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector")), "FLOP"),
+            gib(row["forward_bytes"] + row["backward_bytes"]),
+            seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]),
+            gib(row["saved_bytes"]),
+        )
+        for row in est.operations()
+    )
+    names = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
+    told = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
+    return Section("operations", "Operations of a layer", joined((drawn, told)))
+
+
+def rests_on(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
+    """How sure the answer is, and all it rests on."""
+    return (Section("uncertainty", "How sure this is", sureness(est, *more)), *foundations(est.model, est.system, est.assumptions))
+
+
+def sureness(est: Estimate, *more: str) -> Html:
+    """Intervals, and what lies outside of measured runs."""
+    if est.interval is None:
+        idealised = (
+            "The step time is that of an idealised machine, a bound for comparing plans and machines: no interval is known for it."
+        )
+        known = "No interval is known for these assumptions."
+        return joined((paragraph(known if est.assumptions.sustained_rates else idealised), *map(paragraph, more)))
+    low, high = (seconds(float(end)) for end in est.interval)
+    rows: list[tuple[str, object]] = [
+        ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
+        ("Memory", f"the plan fits with a probability of {likely(est.fits_probability or 0)}"),
+    ]
+    outside = [paragraph("The interval is wider, being outside of measured runs:"), items(est.outside)] if est.outside else []
+    return joined((pairs(rows), *map(paragraph, more), *outside))

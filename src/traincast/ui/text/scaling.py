@@ -1,0 +1,75 @@
+"""The scaling of ZeRO data parallelism for people."""
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from traincast.core.units import gib, many, rate, seconds
+from traincast.ui.text.plans import paragraphs, table_of
+
+if TYPE_CHECKING:
+    from traincast.analysis.zero_scaling import Asked, Scaling
+
+
+def print_scaling(asked: "Asked", stages: "list[Scaling]", out: Console) -> None:
+    """Iterations of every stage on every number of GPUs, and which network is enough."""
+    model, system = asked.model, asked.system
+    out.print(Text(f"{model.title} ({rate(asked.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
+    batch = f"{many(asked.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
+    out.print(f"{batch}, {asked.flops / 1e12:.1f} TFLOP; assumptions: {asked.assumptions.name}")
+    products = f"{rate(asked.rate, 'FLOP/s')}, k1 {asked.k1:g}, k2 {asked.k2:g}"
+    out.print(f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n")
+    out.print(_table(asked, stages))
+    first, capacity = asked.gpus[0], system.accelerator.hbm_bytes
+    eff = "as given" if asked.efficiency is not None else "of its times"
+    lines = [f"network: eff({first}→n), {eff}; efficiency: speed kept from {many(first, 'GPU')}"]
+    if any(memory > capacity for one in stages for memory in one.memory):
+        lines.append(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
+    if asked.target is not None:
+        lines += _target(asked, stages)
+    paragraphs(lines, out)
+
+
+def _table(asked: "Asked", stages: "list[Scaling]") -> Table:
+    """One row for every stage and number of GPUs."""
+    table = table_of(gap=1)
+    asks = asked.target is not None and asked.efficiency is None
+    names = ("ZeRO", "GPUs", "iteration", "comm", "share", "network", "efficiency", "memory")
+    for name in (*names, *(["enough"] if asks else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in stages:
+        for row in one.rows():
+            full = "!" if row["memory_bytes"] > asked.system.accelerator.hbm_bytes else " "
+            cells = [str(one.zero), f"{row['gpus']:,}", seconds(row["iteration_seconds"]), seconds(row["comm_seconds"])]
+            kept = row["network_efficiency"]
+            cells += [f"{row['comm_share']:.1%}", "" if kept is None else f"{kept:.3f}", f"{row['efficiency']:.1%}"]
+            cells.append(gib(row["memory_bytes"]) + full)
+            table.add_row(*cells, *([_enough(row["enough_bandwidth"])] if asks else []))
+        table.add_section()
+    return table
+
+
+def _enough(bandwidth: float | None) -> str:
+    """A bandwidth that is enough."""
+    if bandwidth is None:
+        return "none"
+    return rate(bandwidth, "B/s") if bandwidth else "any"
+
+
+def _target(asked: "Asked", stages: "list[Scaling]") -> list[str]:
+    """What is enough for the target, in words."""
+    first = many(asked.gpus[0], "GPU")
+    told = []
+    if asked.efficiency is None:
+        domain, now = asked.system.fast_domain, rate(asked.node_bandwidth, "B/s")
+        told.append(
+            f"enough: bandwidth of {domain} GPUs of a fast domain to all others, one direction (now {now}), at which the efficiency"
+            f" is {asked.target:.0%} of {first} as they are now"
+        )
+        told.append("any: that network is not used; none: latency, or the network inside a domain, takes too long already")
+    needed = [f"{one.needed_efficiency:.3f} for ZeRO-{one.zero}" for one in stages if one.needed_efficiency is not None]
+    if needed:
+        told.append(f"network efficiency that is enough for {asked.target:.0%}: {', '.join(needed)}")
+    return told
