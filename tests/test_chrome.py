@@ -45,7 +45,7 @@ def test_events_fill_the_step_of_every_device(est):
 def test_threads_do_not_overlap(est):
     """In whole nanoseconds, as Perfetto counts: it draws nothing else rightly."""
     threads = defaultdict(list)
-    for event in json.loads(json.dumps(tc.trace(est).to_chrome()))["traceEvents"]:
+    for event in json.loads(json.dumps(chrome_trace.to_chrome(tc.trace(est))))["traceEvents"]:
         if event["ph"] == "X":
             start, lasts = (round(event[key] * 1000) for key in ("ts", "dur"))
             assert start >= 0
@@ -56,7 +56,7 @@ def test_threads_do_not_overlap(est):
 
 
 def test_processes_and_threads_have_names(found):
-    told = found.to_chrome()["traceEvents"]
+    told = chrome_trace.to_chrome(found)["traceEvents"]
     names = {(event["name"], event["pid"], event["tid"]): event["args"] for event in told if event["ph"] == "M"}
     for stage in range(4):
         more = ", sets the step" if stage == found.device else ""
@@ -73,7 +73,7 @@ def test_arrows_lead_from_every_pass_to_the_one_that_goes_on(found):
         for one in own:
             passes[one.device + 1].append((round(one.start * 1e6, 3) - 1e-3, round(one.end * 1e6, 3) + 1e-3))
     ends = defaultdict(dict)
-    for event in found.to_chrome()["traceEvents"]:
+    for event in chrome_trace.to_chrome(found)["traceEvents"]:
         if event["ph"] in "sf":
             ends[event["id"]][event["ph"]] = event
             assert any(start <= event["ts"] <= end for start, end in passes[event["pid"]])
@@ -85,7 +85,7 @@ def test_a_slow_link_has_several_sends_on_its_way(found):
     """Sends that take three passes need at least three threads."""
     slow = tc.trace(found.estimate)
     object.__setattr__(slow.passes, "beside", 3 * max(slow.passes.seconds("F")))
-    names = {event["args"].get("name") for event in slow.to_chrome()["traceEvents"] if event["name"] == "thread_name"}
+    names = {event["args"].get("name") for event in chrome_trace.to_chrome(slow)["traceEvents"] if event["name"] == "thread_name"}
     assert {"PP comm (sends)", "PP comm (sends) 2", "PP comm (sends) 3"} <= names
 
 
@@ -114,7 +114,7 @@ def test_exchanges_with_experts_that_hide():
 
 
 def test_exact_sums_go_with_a_trace(found):
-    told = json.loads(json.dumps(found.to_chrome()))["otherData"]
+    told = json.loads(json.dumps(chrome_trace.to_chrome(found)))["otherData"]
     assert told["breakdown_seconds"] == found.estimate.breakdown
     assert told["totals_seconds"] == found.totals
     assert told["plan"] == str(found.estimate.plan)
@@ -122,7 +122,7 @@ def test_exact_sums_go_with_a_trace(found):
 
 def test_the_file_holds_the_same_events(found, tmp_path):
     chrome_trace.write(found, tmp_path / "trace.json", stages=[1], microbatches=[0, 1])
-    assert json.loads((tmp_path / "trace.json").read_text()) == found.to_chrome([1], [0, 1])
+    assert json.loads((tmp_path / "trace.json").read_text()) == chrome_trace.to_chrome(found, [1], [0, 1])
 
 
 def test_the_same_trace_gives_the_same_bytes(found, tmp_path):

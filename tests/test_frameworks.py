@@ -12,6 +12,7 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.plan_choices import ALLOWED, STRATEGIES
 from traincast.planner.framework_spaces import FRAMEWORKS, Batch, default_framework, framework
+from traincast.step.estimate import usual_assumptions
 
 DENSE = Model(
     name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True, mlp="swiglu",
@@ -42,6 +43,7 @@ def _candidates(outcome, layouts):
 def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron_else_any():
     gpt = tc.load_model("gpt3-1t")
     assert default_framework(gpt, None).name == "paper"
+    assert all(default_framework(model, None).assumptions == usual_assumptions(model) for model in (gpt, DENSE))
     assert default_framework(gpt, ("1d", "summa")).name == "paper"
     assert default_framework(gpt, ("ring",)).name == "megatron"
     assert default_framework(DENSE, ("1d", "summa")).name == "any"  # no framework runs SUMMA

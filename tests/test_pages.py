@@ -1,6 +1,9 @@
 """Pieces of HTML, and reports: whatever a name holds, the page stays what it is."""
 
 import re
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,8 @@ from html_pages import read
 from traincast.core.units import seconds
 from traincast.ui.html import plan_report, search_report
 from traincast.ui.html.elements import Html, Section, element, joined, linked, table
-from traincast.ui.html.notebook_cards import CARDS
+from traincast.ui.html.notebook import HOMES, register
+from traincast.ui.html.notebook_cards import CARDS, card
 from traincast.ui.html.page import Page, write
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
@@ -112,25 +116,50 @@ def results():
 
 def test_results_show_themselves_in_notebooks(results, found):
     """Well-formed pieces without anything from outside, under one class that their style is held to."""
-    shown = {name: (result._repr_html_(), figure) for name, (result, figure) in results.items()}
-    shown["Found"] = found._repr_html_(), seconds(found.best[1].step_seconds)
+    shown = {name: (card(result), figure) for name, (result, figure) in results.items()}
+    shown["Found"] = card(found), seconds(found.best[1].step_seconds)
     assert set(shown) == set(CARDS)
     for text, figure in shown.values():
-        card = Reader(text)
-        assert card.problems == []
-        assert any(figure in said for tag in ("td", "p", "li") for said in card.said.get(tag, []))
-        assert card.of("div")[0] == {"class": "traincast"}
-        assert all(line.startswith((".traincast", "}")) for line in card.said["style"][0].splitlines())
+        piece = Reader(text)
+        assert piece.problems == []
+        assert any(figure in said for tag in ("td", "p", "li") for said in piece.said.get(tag, []))
+        assert piece.of("div")[0] == {"class": "traincast"}
+        assert all(line.startswith((".traincast", "}")) for line in piece.said["style"][0].splitlines())
         assert not re.search(r"https?:|<script", text)
-        assert "url(" not in card.said["style"][0]
+        assert "url(" not in piece.said["style"][0]
     assert "&lt;script&gt;" in shown["Found"][0]
+
+
+def test_notebooks_know_every_card(results):
+    """By the names of classes and modules, which IPython compares."""
+    assert set(HOMES) == set(CARDS)
+    for name, home in HOMES.items():
+        assert getattr(import_module(home), name).__module__ == home
+    formatters = pytest.importorskip("IPython.core.formatters")
+    html = formatters.HTMLFormatter()
+    register(html)
+    for result, _ in results.values():
+        assert html(result) == card(result) is not None
+
+
+def test_cards_are_registered_where_ipython_runs():
+    """On import, and without importing what makes them."""
+    pytest.importorskip("IPython")
+    code = (
+        "import sys; from IPython.core.interactiveshell import InteractiveShell; shell = InteractiveShell.instance()\n"
+        "import traincast\n"
+        "print(shell.display_formatter.formatters['text/html'].lookup_by_type('traincast.step.estimate.Estimate').__module__)\n"
+        "assert 'traincast.ui.html.notebook_cards' not in sys.modules"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip().endswith("traincast.ui.html.notebook")
 
 
 def test_columns_of_plans_have_no_card():
     plans = tc.Plans(tp=8.0, pp=np.array([16.0, 32.0]), dp=np.array([16.0, 8.0]), mbs=1.0, fast_tp=8.0)
     est = tc.estimate("gpt3-1t", "h200-nvs8", plans, gbs=4096)
-    assert est._repr_html_() is None
-    assert tc.metrics(est)._repr_html_() is None
+    assert card(est) is None
+    assert card(tc.metrics(est)) is None
 
 
 def test_reports_from_python(found, tmp_path):

@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from traincast.core.version import __version__ as __version__
 
+if "IPython" in sys.modules:
+    from traincast.ui.html.notebook import register_in_notebook
+
+    register_in_notebook()
+
 if TYPE_CHECKING:
     from traincast.accuracy.fit.calibrate import Calibration, calibrate
     from traincast.accuracy.measure.measure import MeasuredMachine, measure

@@ -16,7 +16,6 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
 from traincast.core.units import seconds as rounded
-from traincast.shown import Shown
 from traincast.step.estimate import Estimate
 from traincast.step.memory import LEFT_OUT, reported
 from traincast.step.metrics import utilisation
@@ -27,7 +26,7 @@ ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
 
 
 @dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report:
     """Predictions of a table of runs.
 
     Parameters

@@ -24,7 +24,6 @@ from traincast.analysis.per_parameter import (
 )
 from traincast.core.errors import InputError
 from traincast.core.units import GIB, gib, percent, rate, signed
-from traincast.shown import Shown
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import hardware_flops_per_token
 
@@ -60,7 +59,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Advice(Shown):
+class Advice:
     """Memory anatomy, throughput and advice on one plan; each part is made when it is asked for.
 
     Parameters

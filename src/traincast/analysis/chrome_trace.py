@@ -144,7 +144,20 @@ def write(found: Trace, path: Path, force: bool = False, stages: Collection[int]
 
 
 def to_chrome(found: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
-    """A trace as one object in the format; arguments and errors as for `Trace.to_chrome`."""
+    """A trace as one object in the format, for Perfetto.
+
+    Parameters
+    ----------
+    found : Trace
+        The trace.
+    stages, microbatches : collection of int
+        Devices, and micro-batches whose passes are told; all if empty.
+
+    Raises
+    ------
+    InputError
+        If there are no such stages or micro-batches, or more than a million events.
+    """
     return _frame(found) | {"traceEvents": list(chrome_events(found, stages, microbatches))}
 
 
@@ -156,7 +169,7 @@ def _frame(found: Trace) -> dict[str, Any]:
 
 
 def chrome_events(found: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> Iterator[dict[str, Any]]:
-    """Events of a trace in the format; arguments and errors as for `Trace.to_chrome`."""
+    """Events of a trace in the format; arguments and errors as for `to_chrome`."""
     chosen = sorted(_chosen("stages", stages, found.timeline.pp))
     batches = _chosen("micro-batches", microbatches, found.microbatches)
     number = _number(found, chosen, batches)

@@ -6,7 +6,7 @@ and that has a name of its own: `Trace.remainder`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -161,23 +161,6 @@ class Trace:
     def _readers(self) -> dict[tuple[bool, int, int], Pass]:
         """Passes by whether they go backward, chunk and micro-batch."""
         return {(one.kind != "F", one.chunk, one.microbatch): one for own in self.by_device for one in own if one.kind != "W"}
-
-    def to_chrome(self, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
-        """The trace in Chrome's trace event format, for Perfetto.
-
-        Parameters
-        ----------
-        stages, microbatches : collection of int
-            Devices, and micro-batches whose passes are told; all if empty.
-
-        Raises
-        ------
-        InputError
-            If there are no such stages or micro-batches, or more than a million events.
-        """
-        from traincast.analysis.chrome_trace import to_chrome
-
-        return to_chrome(self, stages, microbatches)
 
     def sums(self) -> dict[str, Any]:
         """Sums of the estimate and of the trace for machines [s]."""

@@ -15,7 +15,6 @@ from traincast.core.errors import InputError, Mistakes, not_whole
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import in_si
-from traincast.shown import Shown
 
 WIDTH: Final = 2.0  # a word of 16 bits [byte]
 LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
@@ -80,7 +79,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Limits(Shown):
+class Limits:
     """What the movement of data allows on a device.
 
     Parameters

@@ -29,7 +29,6 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a, not_whole
 from traincast.core.model import Model
 from traincast.core.system import System
-from traincast.shown import Shown
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.model_flops import forward_flops
 
@@ -38,7 +37,7 @@ HALVINGS: Final = 48  # of the interval 1e-6 to 1e6: to 13 digits
 
 
 @dataclass(frozen=True)
-class Scaling(Shown):
+class Scaling:
     """One stage of ZeRO on a column of GPUs, the first of which all efficiencies refer to."""
 
     zero: int

@@ -74,7 +74,8 @@ def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints
     """
     inside = degrees.prod(axis=1) <= domain
     if batch.ordered:
-        places, placeable = in_order(domain, batch, degrees)
+        order = batch.given.get("order", "tp-cp-dp-pp")
+        places, placeable = in_order(domain, STRATEGIES[batch.strategy].axes, order, degrees)
     else:
         places = factorizations(domain, degrees.shape[1])
         placeable = np.ones((len(degrees), len(places)), bool)

@@ -26,7 +26,6 @@ from traincast.planner.explain import Explanation, explain
 from traincast.planner.framework_spaces import FRAMEWORKS, Batch, Framework, default_framework
 from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search_space import enumerate_space
-from traincast.shown import Shown
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, estimate
 
@@ -37,7 +36,7 @@ ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itsel
 
 
 @dataclass(frozen=True, repr=False)
-class Found(Shown):
+class Found:
     """Result of a search on one number of GPUs."""
 
     model: Model

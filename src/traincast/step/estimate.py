@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import on
+from traincast.catalog.software_stacks import USUAL, on
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import InputError, Mistakes, not_a
 from traincast.core.model import Model
@@ -19,8 +19,6 @@ from traincast.core.system import System
 from traincast.core.units import GIB
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
-from traincast.planner.framework_spaces import default_framework
-from traincast.shown import Shown
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import Footprint, devices_memory, memory
@@ -33,7 +31,7 @@ from traincast.times.operation_time import Seconds, Timed, time_part
 
 
 @dataclass(frozen=True, repr=False)
-class Estimate(Shown):
+class Estimate:
     """One training step of a plan, or of columns of plans.
 
     Figures are numbers for a `Plan` and columns for `Plans`.
@@ -241,7 +239,7 @@ def usual_assumptions(model: Model | None) -> str:
     str
         ``"paper"`` for a model of the paper's kind, without a vocabulary; else the stack of the framework that is usual.
     """
-    return PAPER.name if model is None else default_framework(model, None).assumptions
+    return PAPER.name if model is None or model.vocab is None else USUAL
 
 
 def estimate(

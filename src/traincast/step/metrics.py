@@ -14,7 +14,6 @@ from traincast.core.errors import InputError, not_a, unknown
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
-from traincast.shown import Shown
 from traincast.step.estimate import Estimate
 from traincast.step.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
 from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
@@ -24,7 +23,7 @@ Formula = Callable[..., Column]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics(Shown):
+class Metrics:
     """Metrics of a plan, or columns of them over plans. None where something is not known: `missing` says what.
 
     Parameters

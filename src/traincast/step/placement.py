@@ -9,7 +9,6 @@ import numpy as np
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
-from traincast.planner.framework_spaces import Batch
 from traincast.times.process_groups import ORDERS
 
 
@@ -75,17 +74,17 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
     given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
     if ordered and plan.gpus > domain and not given[degrees > 1].any():
-        places, _ = in_order(domain, Batch(plan.strategy, (("order", plan.order),)), degrees[None])
+        places, _ = in_order(domain, axes, plan.order, degrees[None])
     fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
     if not len(fast):
         return None
     return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
 
 
-def in_order(domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools]:
+def in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
     """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
-    axes, fast, room = STRATEGIES[batch.strategy].axes, np.ones_like(degrees), np.full(len(degrees), domain)
-    for axis in ORDERS[batch.given.get("order", "tp-cp-dp-pp")]:
+    fast, room = np.ones_like(degrees), np.full(len(degrees), domain)
+    for axis in ORDERS[order]:
         if axis in axes:
             i = axes.index(axis)
             fast[:, i] = np.gcd(degrees[:, i], room)

@@ -21,7 +21,6 @@ from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file, st
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
 from traincast.core.system import System
-from traincast.shown import Shown
 
 LEAST: Final = 4  # runs that one of them can be left out of
 SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (deviation of the logarithm), largest value; by weight
@@ -103,7 +102,7 @@ def _width(low: float | None, high: float | None) -> float:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration(Shown):
+class Calibration:
     """A system as its measurements say it is.
 
     Parameters

@@ -20,14 +20,13 @@ from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.study.sweep import MACHINES, SIZES, Study, Table
-from traincast.shown import Shown
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
 @dataclass(frozen=True)
-class Results(Shown):
+class Results:
     """A table of results.
 
     Parameters

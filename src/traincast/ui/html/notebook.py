@@ -1,0 +1,43 @@
+"""Cards of results in notebooks: what IPython is told when traincast is imported in one."""
+
+from typing import Any, Final
+
+HOMES: Final = {
+    "Advice": "traincast.analysis.advise",
+    "Calibration": "traincast.accuracy.fit.calibrate",
+    "Estimate": "traincast.step.estimate",
+    "Found": "traincast.planner.search",
+    "Limits": "traincast.analysis.training_limits",
+    "Metrics": "traincast.step.metrics",
+    "Report": "traincast.accuracy.validate",
+    "Results": "traincast.planner.study.results",
+    "Scaling": "traincast.analysis.zero_scaling",
+}  # class of a result -> its module; named, so that nothing is imported before it is shown
+
+
+def register(formatter: Any) -> None:
+    """Let IPython's formatter of HTML show results as cards.
+
+    Parameters
+    ----------
+    formatter : IPython.core.formatters.HTMLFormatter
+        What makes HTML of a value.
+    """
+    for name, module in HOMES.items():
+        formatter.for_type_by_name(module, name, _card)
+
+
+def register_in_notebook() -> None:
+    """Do so in the IPython that runs, if one does."""
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None:
+        register(shell.display_formatter.formatters["text/html"])
+
+
+def _card(result: object) -> str | None:
+    """The card of a result; None where the text is shown."""
+    from traincast.ui.html.notebook_cards import card
+
+    return card(result)
