@@ -8,7 +8,6 @@ summa tp=4 pp=16 dp=32 panels=32 fast_tp=4 fast_dp=2
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from traincast.core.version import __version__ as __version__
@@ -118,14 +117,6 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
-class _Package(ModuleType):
-    """The package as a module whose submodules do not hide the public functions of the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (isinstance(value, ModuleType) and name in _MODULE_OF):
-            super().__setattr__(name, value)
-
-
 def __getattr__(name: str) -> Any:
     """Import what is asked for, when it is asked for: importing the package costs nothing."""
     if name not in _MODULE_OF:
@@ -137,6 +128,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-sys.modules[__name__].__class__ = _Package

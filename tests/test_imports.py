@@ -1,0 +1,75 @@
+"""Every import of the package points down: at the top of modules, in functions, for type checkers, and by name."""
+
+import ast
+import tomllib
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "traincast"
+MODULES = {
+    ".".join(("traincast", *file.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__"): file
+    for file in SRC.rglob("*.py")
+}
+FACE = ("traincast", "traincast.__main__")  # may import everything
+
+
+def imported(module):
+    """Modules that a module imports, wherever it does so."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{module}: imports are written in full"
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in full}
+    return {name for name in found if name.split(".")[0] == "traincast"} - {module}
+
+
+IMPORTS = {module: imported(module) for module in MODULES if module not in FACE}
+
+
+def floors():
+    """The floor of every package, from the contract that the linter holds."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["name"] == "Nothing imports upward")
+    return {name.strip(): floor for floor, names in enumerate(reversed(layers)) for name in names.split("|")}
+
+
+def test_every_import_points_down():
+    floor = floors()
+    wrong = [
+        f"{module} imports {other}"
+        for module, others in IMPORTS.items()
+        for other in others
+        if other == "traincast"
+        or (other.split(".")[1] != module.split(".")[1] and floor[other.split(".")[1]] >= floor[module.split(".")[1]])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("depth", [2, 3, 9])
+def test_no_circles(depth):
+    """Not among modules, nor among the rooms that a package has inside."""
+
+    def room(module):
+        return ".".join(module.split(".")[:depth])
+
+    rooms = {room(module): set() for module in IMPORTS}
+    for module, others in IMPORTS.items():
+        above = {room(module), ".".join(room(module).split(".")[:-1])}
+        rooms[room(module)] |= {room(other) for other in others} - above
+    tuple(TopologicalSorter(rooms).static_order())  # raises CycleError
+
+
+def test_nothing_is_imported_by_a_name_in_a_string():
+    """A dynamic import would be an arrow that no linter sees."""
+    named = [module for module, file in MODULES.items() if "import_module(" in file.read_text(encoding="utf-8")]
+    assert named == ["traincast"]
+
+
+def test_packages_are_those_of_the_contract():
+    assert {module.split(".")[1] for module in IMPORTS} == set(floors())
