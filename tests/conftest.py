@@ -11,7 +11,7 @@ import traincast as tc
 settings.register_profile("traincast", deadline=None, derandomize=True)  # on a busy machine, and the same everywhere
 settings.load_profile("traincast")
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "published"
 
 
 @pytest.fixture(autouse=True)

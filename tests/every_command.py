@@ -19,7 +19,7 @@ SHORTER = {  # examples that take long, as they are tried here
     "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
     "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output this-machine.yaml",
     "completion bash > traincast.bash": "completion bash",
-    "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/cli/test_figures.py draws
+    "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/ui/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
     "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet --html report.html",
 }

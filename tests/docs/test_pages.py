@@ -46,7 +46,7 @@ DOCTESTS = [
     "traincast.analysis.trace",
     "traincast.launch.canonical",
     "traincast.launch.pipeline_layout",
-    "traincast.planner.panels_and_placements",
+    "traincast.step.placement",
     "traincast.planner.study.executors",
 ]
 

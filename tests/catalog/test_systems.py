@@ -131,7 +131,7 @@ def test_failures_are_those_of_llama_3() -> None:
 
 
 def test_the_files_of_the_page_on_machines_load(tmp_path: Path) -> None:
-    page = Path(__file__).parents[1] / "docs" / "machines.md"
+    page = Path(__file__).parents[2] / "docs" / "machines.md"
     files = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     assert len(files) == 2
     for number, text in enumerate(files):

@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from test_trace import estimates
 
 import traincast as tc
-from test_trace import estimates
 from traincast.analysis import chrome_trace
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan

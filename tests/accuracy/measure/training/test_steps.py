@@ -24,7 +24,7 @@ from traincast.step.estimate import estimate
 from traincast.step.validity import require
 from traincast.ui.cli.main import main
 
-DATA = Path(__file__).parents[2] / "examples" / "measured_cpu"
+DATA = Path(__file__).parents[4] / "examples" / "measured_cpu"
 MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
 STEPS = rows(DATA / "steps.csv")  # what they took to train the grid
 ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
@@ -130,7 +130,7 @@ def test_recorded_steps_are_met_within_the_goal():
 def test_the_documentation_tells_the_errors_of_the_recorded_steps():
     """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
     pytest.importorskip("scipy", reason="scipy is not installed")
-    text = (Path(__file__).parents[2] / "docs" / "measure.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
     errors = judged(STEPS, MACHINE).errors
     labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
     for name, label in labels.items():

@@ -10,7 +10,7 @@ from every_command import EXAMPLES, NAMES
 from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken
 from traincast.ui.cli.main import app
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 GROUPS = {  # where an option stands in every command that has it
     "Question": {"--seq", "--tokens-per-batch", "--price"},
     "Plan": {"--tp", "--pp", "--recompute"},

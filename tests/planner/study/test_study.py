@@ -24,7 +24,7 @@ from traincast.planner.study.results import read
 from traincast.planner.study.study_file import load_study
 from traincast.planner.study.sweep import define
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 GPUS = [64, 256]
 VARY = [
     {"accelerator.hbm_bytes": [80e9, 141e9, 400e9]},

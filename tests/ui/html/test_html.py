@@ -98,7 +98,7 @@ def results():
     """One result of every kind that has a card, each with a figure that its card shows as it is told to people."""
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=8), gbs=64)
     sweep = tc.study(["gpt3-175b"], ["h200-nvs8"], [64, 8], ["1d"], 64)
-    runs = Path(__file__).parents[1] / "examples" / "my_cluster" / "runs.csv"
+    runs = Path(__file__).parents[3] / "examples" / "my_cluster" / "runs.csv"
     judged, limits = tc.validate(runs), tc.limits("h100-sxm-80")
     zero = tc.scaling("gpt-13b", "polaris", [8, 64], [2])[1][0]
     fitted = tc.calibrate("dgx-h100", runs=[runs])

@@ -11,7 +11,7 @@ import pytest
 from every_command import STUDY
 from traincast.ui.cli.main import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Answer(NamedTuple):

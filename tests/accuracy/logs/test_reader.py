@@ -14,7 +14,7 @@ from traincast.accuracy.logs import TrainingRows, read
 from traincast.accuracy.logs.rows import TRAINING
 from traincast.accuracy.runs import run as measurements
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GIVEN = {  # what the examples' files leave open
     "megatron.log": {"gpu": "h100-sxm-80"},
     "torchtitan.log": {},

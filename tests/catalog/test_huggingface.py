@@ -16,7 +16,7 @@ from traincast.core.model_blocks import Local
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.choices import model_info
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"
 FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")} | {"llama-3.1-405b": EXAMPLE}
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # what no configuration tells

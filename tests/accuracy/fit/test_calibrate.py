@@ -28,7 +28,7 @@ from traincast.ui.cli.main import main
 
 pytest.importorskip("scipy", reason="calibration is an extra")
 RUNS = bundled_runs()
-MINE = Path(__file__).parents[1] / "examples" / "my_cluster"
+MINE = Path(__file__).parents[3] / "examples" / "my_cluster"
 
 
 def accelerator(field, prior, sigma, *of, **rest):

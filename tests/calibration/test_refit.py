@@ -20,7 +20,7 @@ from traincast.accuracy.validate import validate
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'
 SEVEN = (*(f"{rate}_sustained" for rate in ("matrix", "fp8", "fp4", "hbm")), *(f"attention_fa{i}" for i in (1, 2, 3)))
 FITTED = "fitted to 9 published runs, 2026-01-02"

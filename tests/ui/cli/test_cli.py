@@ -97,7 +97,7 @@ def test_a_calibrated_plan_says_how_sure_it_is(run):
 
 def test_acceptance_of_modern_training(run):
     """A configuration by path; a plan that does not fit ends with 1 and says what would make it fit."""
-    config = Path(__file__).parents[2] / "examples" / "llama-3.1-405b" / "config.json"
+    config = Path(__file__).parents[3] / "examples" / "llama-3.1-405b" / "config.json"
     code, out, _ = run(f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json --top 1")
     answer = json.loads(out)
     assert (code, answer["global_batch"], answer["framework"]) == (0, 2048, "megatron")

@@ -35,7 +35,7 @@ from traincast.step.uncertainty import (
 )
 from traincast.ui.cli.main import main
 
-RUNS = Path(__file__).parent / "data" / "my_runs.csv"
+RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
 KNOWN = errors()
 DATA = gather()
 USUAL = Case(
