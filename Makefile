@@ -39,7 +39,7 @@ refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes
 	$(BIN)/python calibration/refit.py
 
 docs: .venv/.dev  ## Build the documentation into site/
-	$(BIN)/python docs/generate.py
+	$(BIN)/python tools/docs/generate.py
 	$(BIN)/python examples/renew.py
 	$(BIN)/zensical build --clean --strict
 

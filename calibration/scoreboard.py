@@ -1,4 +1,4 @@
-"""Renew what depends on how far predictions are off: tests/data/scoreboard.json, and the pages that docs/generate.py prints.
+"""Renew what depends on how far predictions are off: tests/data/scoreboard.json, and the pages that tools/docs/generate.py prints.
 
     python calibration/scoreboard.py        # or: make scoreboard
 
@@ -93,7 +93,7 @@ def main() -> None:
     lines = (f"  {json.dumps(source)}: {json.dumps(score)}" for source, score in renewed(before, now, refused).items())
     with beside(FILE) as unfinished:
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-    subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py")], check=True)
+    subprocess.run([sys.executable, str(ROOT / "tools" / "docs" / "generate.py")], check=True)
     if refused:
         told = "\n".join(f"  {source}: {how}" for source, how in refused.items())
         raise SystemExit(f"not explained in changelog.d/ (see {Path(__file__).name}):\n{told}")

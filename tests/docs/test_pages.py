@@ -94,8 +94,10 @@ def test_docstring_examples(module):
 
 
 def test_generated_pages_are_up_to_date():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "tools" / "docs" / "generate.py")
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     for name, text in generate.pages().items():
-        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"run: python docs/generate.py ({name} is out of date)"
+        assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, (
+            f"run: python tools/docs/generate.py ({name} is out of date)"
+        )

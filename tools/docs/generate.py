@@ -1,6 +1,6 @@
 """Write the pages that are printed from the code itself: formulas, nomenclature, errata, catalogue, scoreboard, JSON outputs.
 
-Run `python docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
+Run `python tools/docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
 """
 
 import operator
@@ -38,15 +38,16 @@ from traincast.times.overlap import layer_by_layer, panelled
 from traincast.times.process_groups import Group
 from traincast.times.roofline import arithmetic, exposed_memory
 
-DOCS = Path(__file__).parent
-sys.path[:0] = [str(DOCS), str(DOCS.parent / "calibration")]
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "calibration")]
 import commands_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
 from scoreboard_page import scoreboard  # noqa: E402
 
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
-GENERATED = "<!-- Written by docs/generate.py from the code: do not edit. -->\n\n"
+GENERATED = "<!-- Written by tools/docs/generate.py from the code: do not edit. -->\n\n"
 
 
 UFUNCS: dict[Any, Callable[..., Any]] = {
@@ -289,7 +290,7 @@ def formulas() -> str:
     """The page of formulas."""
     intro = (
         "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in place of numbers "
-        "(`docs/generate.py`). Divisions of shapes are whole-number divisions. "
+        "(`tools/docs/generate.py`). Divisions of shapes are whole-number divisions. "
         "Source of all of them: arXiv 2410.00273, with its [errata](errata.md) corrected. "
         "The symbols are listed in the [nomenclature](nomenclature.md).\n\n"
     )
@@ -297,14 +298,20 @@ def formulas() -> str:
     titles = {name: name if name in paper else f"{name}: what differs from context" for name in STRATEGIES}
     strategies = "\n".join(f"### {title}\n\n{sharded(name)}" for name, title in titles.items())
     parts = {
-        "Operations on local shapes": ("operations.dense", "operations.attention", vocabulary()),
+        "Operations on local shapes": ("operations.linear", "operations.elementwise", "operations.attention", vocabulary()),
         "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": (
             "operations.sharding",
             "operations.tensor_parallel",
             strategies,
         ),
-        "Times": ("costs", "times", times()),
-        "A training step and the memory of a rank": ("step", "overheads", "memory", training_step()),
+        "Times": ("times.operation_time", "step.layer_cost", "times", times()),
+        "A training step and the memory of a rank": (
+            "step.step_time",
+            "step.data_parallel",
+            "step.optimizer",
+            "step.memory",
+            training_step(),
+        ),
     }
     sections = [
         f"## {title}\n\n{', '.join(f'`traincast.{module}`' for module in modules)}\n\n{text}\n"
@@ -329,7 +336,8 @@ def nomenclature() -> str:
         yield "\n"
 
     intro = (
-        "# Nomenclature\n\nOne table in the code (`traincast.core.quantities`) names every knob and result; the command line's help, the "
+        "# Nomenclature\n\nOne table in the code (`traincast.core.quantities`) "
+        "names every knob and result; the command line's help, the "
         "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything is in FLOP, byte and "
         "second; memory is printed in GiB, bandwidth in decimal GB/s per direction.\n\n"
     )

@@ -1,4 +1,4 @@
-"""The pictures of the explorer's page in `docs/screens/`: `python docs/screenshots.py`, with a server of its own and a browser."""
+"""The pictures of the explorer's page in `docs/screens/`: `python tools/docs/screenshots.py`, with its own server and browser."""
 
 import re
 import shutil
@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-SCREENS = Path(__file__).parent / "screens"
+SCREENS = Path(__file__).parents[2] / "docs" / "screens"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUESTION = "?model=llama-3-70b&system=dgx-h100&gpus=512"
 COMPLETE = "() => performance.getEntriesByName('complete').length > 0"
