@@ -92,11 +92,11 @@ def scalar_rate() -> float:
     import numpy as np
 
     import traincast as tc
-    from traincast.planner.framework_spaces import Batch
+    from traincast.planner.framework_spaces import CandidateBatch
     from traincast.planner.search_space import enumerate_space
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
-    space = enumerate_space(model, (2048,), 8, 4096, Batch("summa"))
+    space = enumerate_space(model, (2048,), 8, 4096, CandidateBatch("summa"))
     layout, fill = space.candidates(np.arange(len(space.counts)))
     every = slice(None, None, max(1, len(fill) // 1000))
     columns = space.plans(layout[every], fill[every])
@@ -112,11 +112,11 @@ def one_search(strategy: str) -> float:
     """Seconds of one search, nothing cached, the best ten plans included."""
     import traincast as tc
     from traincast.planner.search_space import _enumerate
-    from traincast.step.pipeline_stages import telling_devices
+    from traincast.step.pipeline_stages import distinct_devices
 
     model, system = tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8")
     _enumerate.cache_clear()
-    telling_devices.cache_clear()
+    distinct_devices.cache_clear()
     begin = time.perf_counter()
     _ = tc.search(model, system, 16384, 4096, strategy=strategy).plans
     return time.perf_counter() - begin
@@ -133,11 +133,11 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
     """One search for a model of today on DGX H100, nothing cached: seconds with the ten best plans, candidates, those timed."""
     import traincast as tc
     from traincast.planner.search_space import _enumerate
-    from traincast.step.pipeline_stages import telling_devices
+    from traincast.step.pipeline_stages import distinct_devices
 
     model, system = tc.load_model(name), tc.load_system("dgx-h100")
     _enumerate.cache_clear()
-    telling_devices.cache_clear()
+    distinct_devices.cache_clear()
     begin = time.perf_counter()
     found = tc.search(model, system, gpus, model.global_batch, framework=framework)
     _ = found.plans

@@ -21,7 +21,7 @@ from left_out_residuals import gather
 from traincast.accuracy.fit.kernel_benchmarks import KernelPrediction
 from traincast.accuracy.fit.kernel_benchmarks import predict as predict_kernels
 from traincast.accuracy.fit.kernel_benchmarks import read as read_kernels
-from traincast.accuracy.scores import Prediction, Subject, Summary, source_of, summaries, summary, totals
+from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, source_of, summaries, summary, totals
 from traincast.accuracy.validate import Report, validate
 
 LEFT_OUT: Final = "left_out"
@@ -115,18 +115,18 @@ class Board:
                 found.append(replace(one, predicted_step_seconds=one.measured_step_seconds * exp(y)))
         return found
 
-    def of(self, sources: Sequence[str], column: str) -> Summary:
+    def of(self, sources: Sequence[str], column: str) -> ErrorSummary:
         """Errors of some sources together."""
         subjects = self.report.subjects
         some = [one for one in self.predictions(column) if source_of(one.id, subjects[one.id].moe) in sources]
         return summary(", ".join(sources), some, subjects)
 
-    def by_source(self, column: str = LEFT_OUT) -> dict[str, Summary]:
+    def by_source(self, column: str = LEFT_OUT) -> dict[str, ErrorSummary]:
         """Errors by source, and of all of a kind."""
         some, subjects = self.predictions(column), self.report.subjects
         return {one.source: one for one in (*summaries(some, subjects), *totals(some, subjects))}
 
-    def by_stack(self, moe: bool) -> dict[str, Summary]:
+    def by_stack(self, moe: bool) -> dict[str, ErrorSummary]:
         """Errors of dense models or of those with experts by software stack, with constants fitted without all of its runs."""
         by: dict[str, list[Prediction]] = defaultdict(list)
         subjects: Mapping[str, Subject] = self.report.subjects

@@ -24,7 +24,7 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints
 from traincast.step.memory import LEFT_OUT, reported
-from traincast.step.uncertainty import COMPONENTS, Case, cuts, unlike
+from traincast.step.uncertainty import COMPONENTS, ErrorCase, cuts, plan_distance
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
 NEAR: Final = 0.3  # plans slower than the best by more than this share say nothing about the top of a ranking
@@ -73,7 +73,7 @@ class Residuals:
         Logarithm of predicted over measured time, with constants fitted without the group; nan where none is known.
     without_stack : array, shape (runs,)
         The same with constants fitted without all runs of its software.
-    cases : tuple of Case
+    cases : tuple of ErrorCase
         What the error depends on.
     memory : array, shape (runs,)
         Logarithm of predicted over measured memory; nan where none was measured.
@@ -83,7 +83,7 @@ class Residuals:
     groups: Ints
     left_out: Floats
     without_stack: Floats
-    cases: tuple[Case, ...]
+    cases: tuple[ErrorCase, ...]
     memory: Floats
 
     @cached_property
@@ -127,7 +127,7 @@ class Residuals:
             found += [(i, j) for n, i in enumerate(near) for j in near[:n]]
         cut = cuts([run.plan for run in self.runs])
         first, second = np.array(found, np.int64).reshape(-1, 2).T
-        distance = unlike(cut[first], cut[second])
+        distance = plan_distance(cut[first], cut[second])
         first, second, distance = first[distance > 0], second[distance > 0], distance[distance > 0]
         each = np.bincount(self.groups[first], minlength=int(self.groups.max()) + 1)
         weights = (np.bincount(self.groups, self.weights) / np.maximum(each, 1))[self.groups[first]]  # a group as its runs
@@ -172,7 +172,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
         Table of left-out residuals.
     """
     every, known = bundled_runs() if runs is None else runs, table(path)
-    cases: dict[int, Case] = {}
+    cases: dict[int, ErrorCase] = {}
     memory = np.full(len(every), np.nan)
     found, _ = batches(every)
     for batch in found:
@@ -186,7 +186,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             run = every[i]
             own = {name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()}
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
-            cases[i] = Case.of(run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), own, time)
+            cases[i] = ErrorCase.of(run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), own, time)
             if run.memory_bytes:
                 memory[i] = np.log(held[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if every[i].id in known or not np.isnan(memory[i])]

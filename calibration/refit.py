@@ -29,7 +29,7 @@ from rich.console import Console
 from left_out import residuals, write
 from published import in_catalogue, parameters
 from traincast.accuracy.fit.fit import Fitted, bounds, fit
-from traincast.accuracy.fit.fitted_yaml import Found, write_catalogue
+from traincast.accuracy.fit.fitted_yaml import FittedValue, write_catalogue
 from traincast.accuracy.fit.least_squares import DETERMINED, Solution, deviations
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
@@ -102,12 +102,12 @@ def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
     return "\n".join(lines)
 
 
-def found(done: Fitted) -> list[Found]:
+def found(done: Fitted) -> list[FittedValue]:
     """What was fitted, with where it comes from."""
     today = date.today().isoformat()
     every = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
     return [
-        Found(
+        FittedValue(
             one,
             value,
             *ends,
@@ -130,7 +130,7 @@ def write_values(done: Fitted) -> list[Path]:
     return [assumptions, *write_catalogue([one for one in values if one.parameter.of], PACKAGE / "catalog")]
 
 
-def with_universal(text: str, one: Found) -> str:
+def with_universal(text: str, one: FittedValue) -> str:
     """The source of `CALIBRATED` with another value of a field; interval and date stand above it, in place of earlier ones."""
     head, rest = text.split("CALIBRATED: Final = Assumptions(", 1)
     noted = r"(?:^    # (?:fitted to \d+ published runs|runs say little), .*\n)?"

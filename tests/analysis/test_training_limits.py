@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.analysis.data_movement import (
-    Device,
-    Work,
+    MovementDevice,
+    MovementWork,
     all_reduce_words,
     best_shardings,
     end_of_batch,
@@ -26,8 +26,8 @@ from traincast.catalog.load import accelerator_names
 from traincast.ui import figures
 
 # H100 SXM as in Epoch AI's notebook: dense peak at 8 bits, HBM3, NVLink 4 in both directions
-H100 = Device(name="H100 SXM", flops8=1979e12, memory_bandwidth=3352e9, network_bandwidth=900e9)
-CHECK = Work(d_in=16384, d_out=5 * 16384, tokens=2048**2 / 128, tp_in=8, tp_out=40, dp=32, width=2)
+H100 = MovementDevice(name="H100 SXM", flops8=1979e12, memory_bandwidth=3352e9, network_bandwidth=900e9)
+CHECK = MovementWork(d_in=16384, d_out=5 * 16384, tokens=2048**2 / 128, tp_in=8, tp_out=40, dp=32, width=2)
 DEGREE = st.integers(1, 4096).map(float)
 WIDTHS = st.floats(64, 1e6)
 RATE = st.floats(1e9, 1e16)
@@ -38,13 +38,13 @@ def works(draw):
     """A layer cut in any way."""
     names = {"d_in": WIDTHS, "d_out": WIDTHS, "tokens": st.floats(1e3, 1e9), "tp_in": DEGREE, "tp_out": DEGREE, "dp": DEGREE}
     chosen = {name: draw(values) for name, values in names.items()}
-    return Work(**chosen, micro_batches=draw(DEGREE), width=draw(st.sampled_from([1.0, 2.0, 4.0])))
+    return MovementWork(**chosen, micro_batches=draw(DEGREE), width=draw(st.sampled_from([1.0, 2.0, 4.0])))
 
 
 @st.composite
 def devices(draw):
     """A device with any figures."""
-    return Device(name="any", flops8=draw(RATE), memory_bandwidth=draw(RATE), network_bandwidth=draw(RATE), sustained=0.8)
+    return MovementDevice(name="any", flops8=draw(RATE), memory_bandwidth=draw(RATE), network_bandwidth=draw(RATE), sustained=0.8)
 
 
 def test_the_check_value_of_the_source():
@@ -102,7 +102,7 @@ def test_seconds_come_out_of_bytes_and_flops():
     """As in tests/properties/test_dimensions.py; numbers of FLOP and of words have no unit."""
     unit = pint.UnitRegistry()
     rate = unit.byte / unit.second
-    device = Device(name="H100", flops8=1979e12 * rate, memory_bandwidth=3352e9 * rate, network_bandwidth=900e9 * rate)
+    device = MovementDevice(name="H100", flops8=1979e12 * rate, memory_bandwidth=3352e9 * rate, network_bandwidth=900e9 * rate)
     work = replace(CHECK, width=2 * unit.byte)
     assert micro_batch(device, work).total.to(unit.second).magnitude == pytest.approx(3.2554072481051035e-05, rel=1e-12)
     assert layer_seconds(device, work).check("[time]")

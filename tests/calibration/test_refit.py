@@ -13,7 +13,7 @@ import left_out
 import published
 import refit
 import scoreboard
-from traincast.accuracy.fit.fitted_yaml import Found
+from traincast.accuracy.fit.fitted_yaml import FittedValue
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.validate import validate
@@ -79,7 +79,7 @@ def test_the_catalogue_is_read_where_constants_live():
 
 def test_universal_values_go_into_the_source_of_calibrated():
     text = "loss_bytes=1,\nCALIBRATED: Final = Assumptions(\n    loss_bytes=13,  # [byte/logit] in fits\n    straggling=0.1,\n)\n"
-    loss = Found(
+    loss = FittedValue(
         Parameter(path="universal.loss_bytes", prior=12, sigma=0.2), 14.20004, 12.0, 16.0, "fitted to 9 published runs, 2026-01-02"
     )
     once = refit.with_universal(text, loss)
@@ -87,7 +87,7 @@ def test_universal_values_go_into_the_source_of_calibrated():
     assert once.startswith("loss_bytes=1,\n")
     again = refit.with_universal(once, replace(loss, value=15.0))
     assert again == once.replace("14.2", "15")
-    slow = Found(
+    slow = FittedValue(
         Parameter(path="universal.straggling", prior=0.003, sigma=0.2), 0.003, 0.002, 0.004, "order; runs say little, today"
     )
     once = refit.with_universal(again, slow)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import models, plans
 
 import traincast as tc
-from traincast.core.errors import Mistakes
+from traincast.core.errors import ErrorCollector
 from traincast.launch.canonical import facts
 from traincast.launch.export import FORMATS, launch
 from traincast.launch.format import launched
@@ -19,7 +19,7 @@ MACHINE = tc.load_system("dgx-h100")
 
 def read_back(form, text, model):
     """Facts of a text that was written."""
-    mistakes = Mistakes("read back")
+    mistakes = ErrorCollector("read back")
     told = form.facts(form.settings(text), mistakes)
     assert mistakes.errors == []
     return facts(*launched(told, "drawn", None if "layers" in told else model))

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.plan import Plans
-from traincast.operations.operation import Operation, Pass
+from traincast.operations.operation import Operation, PassCount
 from traincast.operations.transformer import layer
-from traincast.times.operation_time import Seconds, TimedOperation, overlapped
+from traincast.times.operation_time import PassSeconds, TimedOperation, overlapped
 
-IDLE = Operation("idle", Pass((), 0.0), Pass((), 0.0))
+IDLE = Operation("idle", PassCount((), 0.0), PassCount((), 0.0))
 
 
 def test_padded_experts_need_no_count_of_their_tokens():
@@ -49,7 +49,9 @@ seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
 @given(st.lists(st.tuples(seconds_of, seconds_of), min_size=2, max_size=6), st.floats(0.0, 1.0))
 def test_what_an_exchange_waits_for(passes, share):
     """max(x - w, share x) of exchange x and other work w, forward and backward together."""
-    timed = tuple(TimedOperation(IDLE, Seconds(w / 2, w / 4, w / 4, x), Seconds(w, 0.0, 0.0, 2 * x), 0.0, None) for x, w in passes)
+    timed = tuple(
+        TimedOperation(IDLE, PassSeconds(w / 2, w / 4, w / 4, x), PassSeconds(w, 0.0, 0.0, 2 * x), 0.0, None) for x, w in passes
+    )
     sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
     after = overlapped(timed, replace(CALIBRATED, ep_overlapped=share))
     waited = sum(one.forward.exchange + one.backward.exchange for one in after)

@@ -193,8 +193,8 @@ def test_the_last_product_is_not_made_again(name, recompute, left_out):
     before, after = (layer(model, plan, replace(EXACT, remakes_last=remade)) for remade in (True, False))
     assert not any(op.unread for op in before)
     assert {op.name for op in after if op.unread} == left_out
-    assert [(op.recompute, op.saved_bytes, op.dropped_bytes) for op in before] == [
-        (op.recompute, op.saved_bytes, op.dropped_bytes) for op in after
+    assert [(op.recompute, op.saved_bytes, op.recomputed_bytes) for op in before] == [
+        (op.recompute, op.saved_bytes, op.recomputed_bytes) for op in after
     ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -34,7 +34,7 @@ def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
     """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
     rows = []
     for which, strategy in enumerate(strategies):
-        space = enumerate_space(MODEL, (gpus,), 4, GBS, Batch(strategy))
+        space = enumerate_space(MODEL, (gpus,), 4, GBS, CandidateBatch(strategy))
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)

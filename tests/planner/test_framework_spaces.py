@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
 from traincast.core.plan_choices import ALLOWED, STRATEGIES
-from traincast.planner.framework_spaces import FRAMEWORKS, Batch, default_framework, framework
+from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
 
 DENSE = Model(
@@ -192,9 +192,9 @@ def test_a_job_on_nvl72_uses_a_part_of_every_domain():
 
 
 def test_batches_of_one_shape_share_their_space():
-    one, other = Batch("1d", (("recompute", "none"),)), Batch("1d", (("recompute", "full"),))
+    one, other = CandidateBatch("1d", (("recompute", "none"),)), CandidateBatch("1d", (("recompute", "full"),))
     assert one.shape == other.shape
-    assert Batch("1d", (("schedule", "gpipe"),)).shape != one.shape
+    assert CandidateBatch("1d", (("schedule", "gpipe"),)).shape != one.shape
 
 
 LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replicas", "mbs", "panels"), 2) | {"dp": 4, "vp": 3}

@@ -11,9 +11,9 @@ import traincast as tc
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
 from traincast.planner.evaluation import OUT_OF_MEMORY
-from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import _enumerate, enumerate_space
-from traincast.step.pipeline_stages import telling_devices
+from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -39,7 +39,7 @@ def everything(machine, gpus=GPUS, strategies=PAPER, model=MODEL, gbs=GBS):
     """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
     rows = []
     for which, strategy in enumerate(strategies):
-        space = enumerate_space(model, (gpus,), machine.fast_domain, gbs, Batch(strategy))
+        space = enumerate_space(model, (gpus,), machine.fast_domain, gbs, CandidateBatch(strategy))
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)
@@ -150,7 +150,7 @@ def shown(found):
 def test_twice_the_same():
     once = shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS))
     _enumerate.cache_clear()
-    telling_devices.cache_clear()
+    distinct_devices.cache_clear()
     assert shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS)) == once
 
 
@@ -244,7 +244,7 @@ def test_table_has_rank_strategy_every_knob_and_every_second():
 
 def test_rejected_adds_up_over_strategies_and_ends_with_memory():
     found = tc.search(MODEL, system(MEDIAN), 16, GBS)
-    spaces = [enumerate_space(MODEL, (16,), 4, GBS, Batch(name)) for name in PAPER]
+    spaces = [enumerate_space(MODEL, (16,), 4, GBS, CandidateBatch(name)) for name in PAPER]
     for broken in reasons():
         counted = sum(int(space.rejected[broken][0]) for space in spaces if broken in space.rejected)
         assert found.rejected.get(broken, 0) == counted

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
-from traincast.planner.framework_spaces import FRAMEWORKS, Batch
+from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.panels_and_placements import panels
 from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space
 from traincast.step.placement import divisors, factorizations, placements
@@ -131,7 +131,7 @@ def test_candidates_are_those_of_plain_loops_in_the_documented_order(name, strat
     model, seen = MODELS[name], 0
     for n, domain, gbs in product(GPUS, (4, 6, 8), (8, 12, 96)):
         expected = by_loops(model, n, domain, gbs, strategy)
-        space = enumerate_space(model, (n,), domain, gbs, Batch(strategy))
+        space = enumerate_space(model, (n,), domain, gbs, CandidateBatch(strategy))
         assert enumerated(space) == sorted(expected), (n, domain, gbs)
         assert int(space.counts.sum()) == len(expected) == len(set(expected)), (n, domain, gbs)
         seen += len(expected)
@@ -168,24 +168,24 @@ def cases(draw):
 @settings(max_examples=300)
 def test_any_case_is_as_plain_loops_have_it(case):
     model, n, domain, gbs, strategy = case
-    assert enumerated(enumerate_space(model, (n,), domain, gbs, Batch(strategy))) == sorted(by_loops(*case))
+    assert enumerated(enumerate_space(model, (n,), domain, gbs, CandidateBatch(strategy))) == sorted(by_loops(*case))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_sequence_below_128_tokens_has_candidates_for_1d_only(strategy):
     """l/m2 ≥ 128 is asked of SUMMA and 2-D context whatever m2 is, so also of m2 = 1."""
     model = shape(seq=96)
-    assert enumerated(enumerate_space(model, (4,), 4, 8, Batch(strategy))) == sorted(by_loops(model, 4, 4, 8, strategy))
+    assert enumerated(enumerate_space(model, (4,), 4, 8, CandidateBatch(strategy))) == sorted(by_loops(model, 4, 4, 8, strategy))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_several_gpu_counts_are_as_one_at_a_time(strategy):
     model = MODELS["heads 12, seq 1000"]
-    space = enumerate_space(model, GPUS, 4, 96, Batch(strategy))
+    space = enumerate_space(model, GPUS, 4, 96, CandidateBatch(strategy))
     ends = np.concatenate(([0], np.cumsum(space.counts)))
     together = enumerated(space)
     for job, n in enumerate(GPUS):
-        alone = enumerate_space(model, (n,), 4, 96, Batch(strategy))
+        alone = enumerate_space(model, (n,), 4, 96, CandidateBatch(strategy))
         begin, end = ends[space.starts[job]], ends[space.starts[job + 1]]
         assert together[begin:end] == enumerated(alone), n
         assert {reason: int(counts[job]) for reason, counts in space.rejected.items() if counts[job]} == {
@@ -200,7 +200,7 @@ def test_several_gpu_counts_are_as_one_at_a_time(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_candidates_of_some_layouts_and_their_shards(strategy):
     """Candidates come layout by layout, and the shard of each has its own tensor knobs."""
-    space = enumerate_space(replace(MODELS["wide enough for several panels"], seq=768), (8, 16), 4, 12, Batch(strategy))
+    space = enumerate_space(replace(MODELS["wide enough for several panels"], seq=768), (8, 16), 4, 12, CandidateBatch(strategy))
     every_other = np.arange(0, len(space.counts), 2)
     which, fill = space.candidates(every_other)
     assert np.bincount(which).tolist() == space.counts[every_other].tolist()
@@ -227,7 +227,7 @@ def _one(space, layout):
 
 
 def test_no_layout_has_no_candidates():
-    space = enumerate_space(shape(), (8,), 8, 96, Batch("1d"))
+    space = enumerate_space(shape(), (8,), 8, 96, CandidateBatch("1d"))
     which, fill = space.candidates(np.arange(0))
     assert len(which) == len(fill) == 0
     assert len(Shards.of(space, np.arange(0)).plans.mbs) == 0
@@ -282,7 +282,7 @@ REJECTIONS = [(24, 8, 12), (12, 8, 12), (16, 6, 12), (20, 4, 40), (6, 8, 9)]  # 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_point_of_the_grid_is_a_candidate_or_rejected_once(strategy, n, domain, gbs):
     grid, broken = rejected_by_loops(AWKWARD, n, domain, gbs, strategy)
-    space = enumerate_space(AWKWARD, (n,), domain, gbs, Batch(strategy))
+    space = enumerate_space(AWKWARD, (n,), domain, gbs, CandidateBatch(strategy))
     assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
     assert sum(broken.values()) + int(space.counts.sum()) == grid
 
@@ -341,12 +341,12 @@ NOT_ASKED = {
 def test_uneven_stages_ask_for_no_more_than_a_layer_each(strategy):
     model = shape(layers=7, seq=1536)
     for n, domain, gbs in product((8, 16, 24), (4, 8), (12, 48)):
-        space = enumerate_space(model, (n,), domain, gbs, Batch(strategy, uneven=True))
+        space = enumerate_space(model, (n,), domain, gbs, CandidateBatch(strategy, uneven=True))
         expected = by_loops(model, n, domain, gbs, strategy, uneven=True)
         assert enumerated(space) == sorted(expected), (n, domain, gbs)
         pp = knobs_of(strategy).index("pp")
         assert any(7 % row[pp] for row in expected)
-    rejected = enumerate_space(model, (24,), 4, 48, Batch(strategy, uneven=True)).rejected
+    rejected = enumerate_space(model, (24,), 4, 48, CandidateBatch(strategy, uneven=True)).rejected
     assert ("there are more model chunks than layers" in rejected) == (strategy != "hybrid")  # 4 of whose 24 ranks are cp's
     assert "pp does not divide the layers" not in rejected
 
@@ -355,8 +355,8 @@ def test_uneven_stages_ask_for_no_more_than_a_layer_each(strategy):
 def test_interleaved_layouts_are_those_plain_ones_that_it_can_cut(strategy):
     """pp > 1, pp v divides the layers, and pp the micro-batches of a replica (arXiv 2104.04473, section 2.2)."""
     model, gbs = shape(layers=12), 24
-    plain = enumerated(enumerate_space(model, (16,), 4, gbs, Batch(strategy)))
-    interleaved = enumerate_space(model, (16,), 4, gbs, Batch(strategy, vp=3))
+    plain = enumerated(enumerate_space(model, (16,), 4, gbs, CandidateBatch(strategy)))
+    interleaved = enumerate_space(model, (16,), 4, gbs, CandidateBatch(strategy, vp=3))
     names = knobs_of(strategy)
     pp, dp, mbs = (names.index(name) for name in ("pp", "dp", "mbs"))
     fitting = [row for row in plain if row[pp] > 1 and 12 % (3 * row[pp]) == 0 and gbs / row[dp] / row[mbs] % row[pp] == 0]
@@ -371,7 +371,7 @@ def test_interleaved_layouts_are_those_plain_ones_that_it_can_cut(strategy):
 def test_degrees_that_do_not_divide_the_mlp_are_rejected_for_it(strategy):
     """The paper's models have f = 4e, where dividing e divides f; 1004 is divided by 4 but not by 8."""
     model = shape(hidden=2048, heads=16, ffn=1004)
-    space = enumerate_space(model, (32,), 4, 8, Batch(strategy))
+    space = enumerate_space(model, (32,), 4, 8, CandidateBatch(strategy))
     _, broken = rejected_by_loops(model, 32, 4, 8, strategy)
     assert broken["tp does not divide the MLP's width"] > 0
     assert ("tp2 does not divide the MLP's width" in broken) == (strategy == "summa")

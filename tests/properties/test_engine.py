@@ -13,7 +13,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.operations.transformer import layer
 from traincast.planner.evaluation import evaluate, rank
-from traincast.planner.framework_spaces import Batch
+from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import enumerate_space
 from traincast.step.memory import Footprint
 from traincast.times.collectives import collective
@@ -28,7 +28,7 @@ KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 
 def candidates_of(strategy, domain):
     """Columns of every candidate of a space."""
-    space = enumerate_space(GPT, (GPUS,), domain, BATCH, Batch(strategy))
+    space = enumerate_space(GPT, (GPUS,), domain, BATCH, CandidateBatch(strategy))
     return space.plans(*space.candidates(np.arange(len(space.counts))))
 
 
@@ -191,7 +191,7 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
     choices = {path: base.figures()[path] * np.array([0.5, 1.0, 3.0]) for path in paths}
     machines = base.with_figures({path: draw.choice(values, 12) for path, values in choices.items()})
     gpus = (64, 256)
-    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, Batch(strategy)), GPT, machines, BATCH, PAPER)
+    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, CandidateBatch(strategy)), GPT, machines, BATCH, PAPER)
     fitted = 0
     for machine in range(12):
         outcomes = evaluation.outcomes(machine)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.plan import Plans
 from traincast.planner.evaluation import rank
-from traincast.step.validity import check
+from traincast.step.validity import broken_rules
 
 MODELS = {name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")}
 MODELS = {name: replace(model, seq=4096) for name, model in MODELS.items()}
@@ -57,7 +57,7 @@ def knobs(draw, model, system, choices):
         found[f"fast_{axis}"] = int(np.gcd(found[axis], room))
         room //= found[f"fast_{axis}"]
     plan = Plans(**{name: float(value) for name, value in found.items()}, **choices)
-    assume(not check(model, plan, BATCH, system.fast_domain))
+    assume(not broken_rules(model, plan, BATCH, system.fast_domain))
     return found
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.plan import Plans
-from traincast.step.pipeline_stages import devices, end_layers, split, stages, telling_devices, with_load
+from traincast.step.pipeline_stages import devices, distinct_devices, end_layers, split, stages, with_load
 from traincast.times.pipeline.schedules import SCHEDULES
 
 LLAMA = tc.load_model("llama-3-8b")
@@ -148,7 +148,7 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
     if schedule == "dualpipe" and pp == 1:
         pp = 2
     v = 2 if schedule == "zb-v" else data.draw(st.sampled_from([1, 2])) if schedule == "1f1b" and pp > 1 else 1
-    every, telling = devices(model, pp, v, schedule), telling_devices(model, pp, v, schedule, ())
+    every, telling = devices(model, pp, v, schedule), distinct_devices(model, pp, v, schedule, ())
     assert all(one in every for one in telling)
     parts = sorted(set().union(*(one.held for one in every)))
     cost = dict(zip(parts, data.draw(st.lists(st.floats(0, 1e3), min_size=len(parts), max_size=len(parts))), strict=True))

@@ -22,7 +22,7 @@ from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
     NINETY,
-    Case,
+    ErrorCase,
     chances,
     cuts,
     deviation,
@@ -31,14 +31,14 @@ from traincast.step.uncertainty import (
     fits_probability,
     interval,
     outside,
-    unlike,
+    plan_distance,
 )
 from traincast.ui.cli.main import main
 
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
 KNOWN = errors()
 DATA = gather()
-USUAL = Case(
+USUAL = ErrorCase(
     "megatron-core-2025",
     "H100 SXM5 80 GB",
     False,
@@ -253,8 +253,8 @@ def test_the_first_of_a_ranking():
 def test_distance_of_plans():
     """Twice tp and half dp, another schedule: three steps."""
     first, other = cuts([Plan(tp=2, dp=8, pp=2), Plan(tp=4, dp=4, pp=2, schedule="zb-h1")])
-    assert unlike(first, other) == pytest.approx(3)
-    assert unlike(first, first) == 0
+    assert plan_distance(first, other) == pytest.approx(3)
+    assert plan_distance(first, first) == 0
 
 
 def test_a_search_says_how_sure_it_is():

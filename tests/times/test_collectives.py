@@ -17,7 +17,7 @@ from collective_benchmarks import BANDS, check_collectives, rows
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.errors import InputError
 from traincast.core.system import Tier
-from traincast.times.collectives import Line, collective, line
+from traincast.times.collectives import AlphaBeta, collective, collective_curve
 from traincast.times.nccl import message, protocols, torus_axes
 from traincast.times.overlap import layer_by_layer
 from traincast.times.process_groups import Group
@@ -165,8 +165,8 @@ def test_a_mesh_leaves_links_unused_by_small_groups():
 
 @pytest.mark.parametrize("assumed", [BENCHMARK, PAPER], ids=["protocols", "paper"])
 def test_what_the_paper_assumes_is_a_line(assumed):
-    found = line("all-reduce", Group(64.0, (8.0, 64.0)), SYSTEMS["dgx-h100"], assumed)
-    assert isinstance(found, Line) == (assumed is PAPER)
+    found = collective_curve("all-reduce", Group(64.0, (8.0, 64.0)), SYSTEMS["dgx-h100"], assumed)
+    assert isinstance(found, AlphaBeta) == (assumed is PAPER)
 
 
 def test_groups_side_by_side_share_the_nics_of_a_node():
@@ -276,7 +276,7 @@ def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
 
 def test_what_streams_is_no_more_than_all_of_it():
     """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops besides."""
-    curve = line("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)
+    curve = collective_curve("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)
     slow = SYSTEMS["dgx-h100"].tiers[1]
     slowest = min(8 * slow.bandwidth * slow.efficiency * float(slow.ports), 450e9 * SYSTEMS["dgx-h100"].tiers[0].efficiency)
     assert float(curve.streaming(1e9)) == pytest.approx(511 / 512 * 1e9 / slowest, rel=1e-9)

@@ -17,7 +17,7 @@ from traincast.core.precision import PRECISIONS
 from traincast.operations.attention import Heads, flash, unfused
 from traincast.operations.elementwise import norm
 from traincast.operations.linear import Sizes, linear
-from traincast.operations.operation import Gemm, Pass
+from traincast.operations.operation import Gemm, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.kernel_efficiency import tiled
 from traincast.times.roofline import streamed
@@ -48,7 +48,7 @@ def predictions():
 def product(m, k, n, batch=1.0, layout="one", written=2.0):
     nbytes = 2 * batch * (m * k + k * n)
     out = written * batch * m * n
-    return Pass((Gemm(m, k, n, batch, layout=layout),), nbytes + out, written=out)
+    return PassCount((Gemm(m, k, n, batch, layout=layout),), nbytes + out, written=out)
 
 
 def test_the_table_has_the_rows_the_study_counts():
@@ -256,6 +256,6 @@ def test_caches_take_their_part_of_the_traffic(a100):
 
 
 def test_products_at_32_bits_have_a_share_of_their_own(a100):
-    work = Pass((Gemm(4096.0, 4096.0, 4096.0),), 0.0)
+    work = PassCount((Gemm(4096.0, 4096.0, 4096.0),), 0.0)
     usual, half = (timed(work, chip, CALIBRATED, PRECISIONS["fp32"]) for chip in (a100, replace(a100, fp32_sustained=0.375)))
     assert half - CALIBRATED.launch_seconds == pytest.approx(2 * (usual - CALIBRATED.launch_seconds))  # 0.75 is assumed of others

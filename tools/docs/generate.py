@@ -26,7 +26,7 @@ from traincast.core.system import Accelerator, System, Tier
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
 from traincast.operations.linear import Sizes
-from traincast.operations.operation import Gemm, Operation, Pass, Vector
+from traincast.operations.operation import Gemm, Operation, PassCount, Vector
 from traincast.operations.transformer import layer
 from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.layer_cost import PartCosts
@@ -156,7 +156,7 @@ def counts(operations: Iterable[Operation]) -> str:
     return table(("operation", "", "matrix FLOP", "vector FLOP", "bytes moved", "weights", "saved"), rows)
 
 
-def communication(work: Pass, axes: tuple[str, ...]) -> str:
+def communication(work: PassCount, axes: tuple[str, ...]) -> str:
     """What a pass communicates."""
     told = [
         f"<div>{one.kind} {mathml(one.nbytes)} over {one.over}</div>" for one in work.collectives if one.over in (*axes, "ulysses")
@@ -221,7 +221,7 @@ def times() -> str:
     nl = Symbolic(LAYERS)
     launch, matrix, vector = symbols("t_launch eta_m eta_v")
     assumed = replace(PAPER, launch_seconds=launch, matrix_efficiency=matrix, vector_efficiency=vector)  # type: ignore[arg-type]
-    work = Pass((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
+    work = PassCount((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
         formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),

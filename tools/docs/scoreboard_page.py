@@ -27,7 +27,7 @@ from goals_and_errors import (
 )
 from traincast.accuracy.error_budget import BELIEVED
 from traincast.accuracy.fit.residuals import NOISE
-from traincast.accuracy.scores import INDEPENDENT, Summary, source_of
+from traincast.accuracy.scores import INDEPENDENT, ErrorSummary, source_of
 from traincast.core.assumptions import CALIBRATED
 
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
@@ -112,7 +112,7 @@ constant of the fit touches it.
 {table(header, rows)}"""
 
 
-def _row(name: str, now: Summary, left: Summary | None) -> list[str]:
+def _row(name: str, now: ErrorSummary, left: ErrorSummary | None) -> list[str]:
     """A source's row."""
     if left is None:
         return [NAMES.get(name, name), str(now.n), percent(now.mape), *[""] * 7, percent(now.memory)]
@@ -189,7 +189,7 @@ are then what is believed beforehand, or those of the stack it is based on.
 {table(header, rows)}"""
 
 
-def _stack(one: Summary | None) -> list[str]:
+def _stack(one: ErrorSummary | None) -> list[str]:
     """Errors of a stack's models of one kind."""
     return [""] * 4 if one is None else [str(one.n), percent(one.mape), percent(one.bias, "+"), percent(one.worst)]
 

@@ -14,7 +14,7 @@ BELIEVED: Final = 0.2  # relative deviation that is believed of a part beforehan
 
 
 @dataclass(frozen=True)
-class Budget:
+class ErrorBudget:
     """What the errors of one source go with.
 
     Parameters
@@ -36,7 +36,7 @@ class Budget:
     unexplained: float
 
 
-def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()) -> tuple[Budget, ...]:
+def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()) -> tuple[ErrorBudget, ...]:
     """Error budgets by source, of rows whose parts are known.
 
     If part j of row i, a share s_ij of its predicted time, were right times 1 + e_j, then measured over predicted would be
@@ -59,7 +59,7 @@ def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()
     return tuple(_budget(source, some) for source, some in sorted(by.items()))
 
 
-def _budget(source: str, some: Sequence[Prediction]) -> Budget:
+def _budget(source: str, some: Sequence[Prediction]) -> ErrorBudget:
     """The budget of one source."""
     names = list(some[0].parts)
     seconds = np.array([[one.parts[name] for name in names] for one in some])
@@ -68,4 +68,4 @@ def _budget(source: str, some: Sequence[Prediction]) -> Budget:
     missing = 1 / (1 + errors) - 1  # measured over predicted, less 1
     wrong = np.linalg.solve(shares.T @ shares / NOISE**2 + np.eye(len(names)) / BELIEVED**2, shares.T @ missing / NOISE**2)
     causes = dict(zip(names, (-shares.mean(axis=0) * wrong).tolist(), strict=True))
-    return Budget(source, len(some), causes, float(errors.mean()), float(np.abs(missing - shares @ wrong).mean()))
+    return ErrorBudget(source, len(some), causes, float(errors.mean()), float(np.abs(missing - shares @ wrong).mean()))

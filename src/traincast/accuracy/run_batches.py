@@ -15,13 +15,13 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.step.estimate import Estimate, counts, estimate, estimated
+from traincast.step.estimate import Estimate, count_operations, estimate, estimate_columns
 from traincast.step.placement import placements
-from traincast.step.validity import check
+from traincast.step.validity import broken_rules
 
 
 @dataclass(frozen=True)
-class Batch:
+class RunBatch:
     """Runs of one model, machine, software stack and set of choices.
 
     Parameters
@@ -51,11 +51,11 @@ class Batch:
         assumed = on(system, assumed)
         for read, whole in self.counted.items():
             if all(getattr(assumed, name) == value for name, value in read):
-                return estimated(self.model, system, self.plans, self.gbs, assumed, whole)
+                return estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole)
         watched = _Watched(assumed)
-        whole = counts(self.model, self.plans, watched)  # type: ignore[arg-type]
+        whole = count_operations(self.model, self.plans, watched)  # type: ignore[arg-type]
         self.counted[tuple((name, getattr(assumed, name)) for name in sorted(watched.read))] = whole
-        return estimated(self.model, system, self.plans, self.gbs, assumed, whole)
+        return estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole)
 
     def seconds(self, system: System, assumed: Assumptions, counted: bool = True) -> Floats:
         """Step times: shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s].
@@ -65,8 +65,8 @@ class Batch:
         if counted:
             value = self.estimate(system, assumed).step_seconds
         else:
-            whole = counts(self.model, self.plans, assumed)
-            value = estimated(self.model, system, self.plans, self.gbs, assumed, whole).step_seconds
+            whole = count_operations(self.model, self.plans, assumed)
+            value = estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole).step_seconds
         return np.broadcast_to(np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),)))
 
 
@@ -82,7 +82,7 @@ class _Watched:
         return getattr(self.assumed, name)
 
 
-def batches(runs: Sequence[Run]) -> tuple[list[Batch], dict[int, str]]:
+def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     """Runs in batches, and why others cannot be estimated.
 
     Parameters
@@ -92,7 +92,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[Batch], dict[int, str]]:
 
     Returns
     -------
-    batches : list of Batch
+    batches : list of RunBatch
         Every run that breaks no rule is in one of them.
     refused : dict of int to str
         Place of a run in the sequence → what rule it breaks.
@@ -101,7 +101,7 @@ def batches(runs: Sequence[Run]) -> tuple[list[Batch], dict[int, str]]:
     plans = [placed(run) for run in runs]
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
         alike[replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())].append(i)
-    found: list[Batch] = []
+    found: list[RunBatch] = []
     refused: dict[int, str] = {}
     for group in alike.values():
         broken = _broken([runs[i] for i in group], [plans[i] for i in group])
@@ -125,17 +125,17 @@ def _side_by_side(plans: Sequence[Plan]) -> Plans:
     return Plans(**knobs, **plans[0].choices())
 
 
-def _batch(rows: Sequence[int], runs: Sequence[Run], plans: Sequence[Plan]) -> Batch:
+def _batch(rows: Sequence[int], runs: Sequence[Run], plans: Sequence[Plan]) -> RunBatch:
     """The runs at some places."""
     first = runs[rows[0]]
     gbs = np.array([float(runs[i].gbs) for i in rows])
-    return Batch(first.model, first.system, first.stack, _side_by_side([plans[i] for i in rows]), gbs, np.array(rows))
+    return RunBatch(first.model, first.system, first.stack, _side_by_side([plans[i] for i in rows]), gbs, np.array(rows))
 
 
 def _broken(runs: Sequence[Run], plans: Sequence[Plan]) -> Iterable[bool]:
     """Which runs break a rule."""
     gbs: Any = np.array([run.gbs for run in runs])
-    masks = check(runs[0].model, _side_by_side(plans), gbs, runs[0].system.fast_domain).values()
+    masks = broken_rules(runs[0].model, _side_by_side(plans), gbs, runs[0].system.fast_domain).values()
     wrong = np.zeros(len(runs), bool)
     for mask in masks:
         wrong |= mask

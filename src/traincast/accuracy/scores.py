@@ -93,7 +93,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Summary:
+class ErrorSummary:
     """How far predictions of one source are off.
 
     Parameters
@@ -136,7 +136,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankingScore:
     """How well one group of plans is ranked: rank correlation, regret of the first, and of the best of the first three."""
 
     spearman: float
@@ -155,7 +155,7 @@ def family_of(source: str) -> str:
     return next((family for family, members in FAMILIES.items() if bare in members), bare)
 
 
-def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[Summary, ...]:
+def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
     """Errors by source.
 
     Parameters
@@ -171,7 +171,7 @@ def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> t
     return tuple(summary(source, some, of) for source, some in sorted(by.items()) if any(one.skipped is None for one in some))
 
 
-def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[Summary, ...]:
+def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
     """Errors of all dense models and of all with experts; a source counts as no more than it measured (`INDEPENDENT`)."""
     kinds: dict[str, list[Prediction]] = {name: [] for name in KINDS.values()}
     for one in predictions:
@@ -180,7 +180,7 @@ def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tupl
     return tuple(summary(name, some, of) for name, some in kinds.items() if any(one.skipped is None for one in some))
 
 
-def summary(source: str, some: Sequence[Prediction], of: Mapping[str, Subject]) -> Summary:
+def summary(source: str, some: Sequence[Prediction], of: Mapping[str, Subject]) -> ErrorSummary:
     """Errors of some rows."""
     done = [one for one in some if one.skipped is None]
     timed = [one for one in done if one.measured_step_seconds is not None]
@@ -188,7 +188,7 @@ def summary(source: str, some: Sequence[Prediction], of: Mapping[str, Subject]) 
     ranks = rankings(timed, of)
     regrets, of_three = [one.regret for one in ranks], [one.best_of_three for one in ranks]
     n = len(timed)
-    return Summary(
+    return ErrorSummary(
         source=source,
         n=n,
         skipped=len(some) - len(done),
@@ -227,7 +227,7 @@ def _figure(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> fl
     return float(of(values)) if values else None
 
 
-def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[Ranking]:
+def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[RankingScore]:
     """How every group of runs that differ only in their plan is ranked."""
     groups: dict[Hashable, list[Prediction]] = defaultdict(list)
     for one in predictions:
@@ -240,7 +240,7 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
             )
             order = measured[np.argsort(predicted, kind="stable")]
             regret, of_three = (float(order[:first].min() / measured.min() - 1) for first in (1, FIRST))
-            found.append(Ranking(spearman(predicted, measured), regret, of_three))
+            found.append(RankingScore(spearman(predicted, measured), regret, of_three))
     return found
 
 

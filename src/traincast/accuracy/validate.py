@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from traincast.accuracy.run_batches import Batch, batches
+from traincast.accuracy.run_batches import RunBatch, batches
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.scores import Prediction, Subject, Summary, reasons, source_of, summaries, totals
+from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, reasons, source_of, summaries, totals
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
@@ -21,7 +21,7 @@ from traincast.step.memory import LEFT_OUT, reported
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 
-__all__ = ["Prediction", "Report", "Summary", "source_of", "validate"]
+__all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
 ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
 
 
@@ -33,7 +33,7 @@ class Report:
     ----------
     predictions : tuple of Prediction
         Every row, in order.
-    summaries, totals : tuple of Summary
+    summaries, totals : tuple of ErrorSummary
         Errors by source; and of all dense models, and all with experts.
     assumptions : str
         What was assumed.
@@ -42,8 +42,8 @@ class Report:
     """
 
     predictions: tuple[Prediction, ...]
-    summaries: tuple[Summary, ...]
-    totals: tuple[Summary, ...]
+    summaries: tuple[ErrorSummary, ...]
+    totals: tuple[ErrorSummary, ...]
     assumptions: str
     subjects: Mapping[str, Subject] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class Report:
         }
 
 
-def _by_source(some: Iterable[Summary]) -> dict[str, dict[str, Any]]:
+def _by_source(some: Iterable[ErrorSummary]) -> dict[str, dict[str, Any]]:
     """Summaries by their source."""
     return {one.source: {key: value for key, value in asdict(one).items() if key != "source"} for one in some}
 
@@ -144,7 +144,7 @@ def _predicted(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool)
         yield from _batch(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 
-def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
+def _batch(batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
     """Predictions of the runs of a batch."""
     try:
         est = batch.estimate(batch.system, assumed)
@@ -174,7 +174,7 @@ def _batch(batch: Batch, runs: Sequence[Run], assumed: Assumptions, parts: bool)
         )
 
 
-def _share_of_peak(est: Estimate, batch: Batch, step_seconds: Floats) -> Column:
+def _share_of_peak(est: Estimate, batch: RunBatch, step_seconds: Floats) -> Column:
     """MFU of measured step times [s] by the convention that counts no more than has to be computed (megatron)."""
     peak = est.system.accelerator.peak(batch.plans.recipe.rate)
     per_gpu = batch.gbs * batch.model.seq / (step_seconds * batch.plans.gpus)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.analysis.batch_and_network import NETWORK_SHARE, Batch, Network, batches, best_batch, network
+from traincast.analysis.batch_and_network import NETWORK_SHARE, BatchSizeOption, Network, batches, best_batch, network
 from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
 from traincast.analysis.per_parameter import (
     STATES,
@@ -32,7 +32,7 @@ MEGATRON: Final = "arXiv 2104.04473"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class RuleOfThumb:
     """A rule of thumb and the exact figure.
 
     Parameters
@@ -97,7 +97,7 @@ class Advice:
         return dimensions(self.est)
 
     @cached_property
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[BatchSizeOption]:
         """Other micro-batches and global batches."""
         return batches(self.est)
 
@@ -107,7 +107,7 @@ class Advice:
         return network(self.est, self.network_share)
 
     @cached_property
-    def rules(self) -> list[Rule]:
+    def rules(self) -> list[RuleOfThumb]:
         """Rules of thumb beside exact figures."""
         return [*_amounts(self), *_speeds(self)]
 
@@ -164,7 +164,7 @@ def advise(est: Estimate, *, step_seconds: float | None = None, network_share: f
     return found
 
 
-def _amounts(found: Advice) -> Iterator[Rule]:
+def _amounts(found: Advice) -> Iterator[RuleOfThumb]:
     """Rules on bytes and FLOPs."""
     est, plan = found.est, one_plan(found.est)
     usual = per_parameter().training
@@ -172,37 +172,37 @@ def _amounts(found: Advice) -> Iterator[Rule]:
     least, most = whole / plan.gpus, whole / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
     said = f"{usual:.0f} B a parameter: {least / GIB:.1f} to {gib(most)}"
-    yield Rule(about="model states of a rank", rule=said, here=gib(exact), low=least, high=most, exact=exact)
+    yield RuleOfThumb(about="model states of a rank", rule=said, here=gib(exact), low=least, high=most, exact=exact)
     context = float(est.memory.get("buffers", 0.0))
     if context:
-        yield Rule(
+        yield RuleOfThumb(
             about="context, libraries", rule="0.5 to 2 GB", here=f"{context / 1e9:.2f} GB", low=0.5e9, high=2e9, exact=context
         )
     again = recomputes_all(est)
     thumb = flops_of_thumb(est.model, est.gbs, again)
     counted = hardware_flops_per_token(est.model, "full" if again else "none", "megatron-full") * est.model.seq * est.gbs
     said = f"{8 if again else 6} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield Rule(about="work of a step", rule=said, here=f"{rate(counted, 'FLOP')}", low=thumb, high=thumb, exact=counted)
+    yield RuleOfThumb(about="work of a step", rule=said, here=f"{rate(counted, 'FLOP')}", low=thumb, high=thumb, exact=counted)
 
 
-def _speeds(found: Advice) -> Iterator[Rule]:
+def _speeds(found: Advice) -> Iterator[RuleOfThumb]:
     """Rules on time."""
     est, plan = found.est, one_plan(found.est)
     backward = _backward(est)
-    yield Rule(about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward)
+    yield RuleOfThumb(about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward)
     cost = _recomputation(est)
     if cost is not None:
         said = f"{percent(cost[0])} slower, -{gib(cost[1])}"
-        yield Rule(about="full recomputation", rule="20 to 25% slower", here=said, low=0.20, high=0.25, exact=cost[0])
+        yield RuleOfThumb(about="full recomputation", rule="20 to 25% slower", here=said, low=0.20, high=0.25, exact=cost[0])
     more = next((one.gain for one in found.batches if one.gbs == 2 * est.gbs), None)
     if more is not None:
         here = f"{signed(more)} with twice as much"
-        yield Rule(about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=more)
+        yield RuleOfThumb(about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=more)
     mfu = next(one.mfu for one in found.throughput if one.convention == "megatron-full")
     if mfu is not None:
-        yield Rule(about="MFU", rule="50% is good", here=percent(mfu), low=0.5, high=0.5, exact=mfu)
+        yield RuleOfThumb(about="MFU", rule="50% is good", here=percent(mfu), low=0.5, high=0.5, exact=mfu)
     domain = est.system.fast_domain
-    yield Rule(
+    yield RuleOfThumb(
         about="tensor parallelism",
         rule=f"at most a node's {domain} GPUs",
         here=f"{plan.tp * plan.tp2}",
@@ -211,7 +211,7 @@ def _speeds(found: Advice) -> Iterator[Rule]:
         source=MEGATRON,
     )
     needed = found.network.needed_per_node
-    yield Rule(
+    yield RuleOfThumb(
         about="bandwidth of a node", rule="at least 400 Gb/s", here=f"{needed * 8e-9:,.0f} Gb/s needed", low=5e10, exact=needed
     )
 

@@ -13,8 +13,8 @@ from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.step.estimate import Estimate, estimated
-from traincast.step.validity import check
+from traincast.step.estimate import Estimate, estimate_columns
+from traincast.step.validity import broken_rules
 
 MICRO: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's
 GLOBAL: Final = (0.5, 2, 4)  # global batches tried, relative to the plan's
@@ -25,7 +25,7 @@ UNLIMITED: Final = 1e12  # a network so many times as fast takes no time but lat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
+class BatchSizeOption:
     """A micro-batch and a global batch, and what a step with them is like.
 
     Parameters
@@ -52,7 +52,7 @@ class Batch:
     fits: bool
 
 
-def batches(est: Estimate) -> list[Batch]:
+def batches(est: Estimate) -> list[BatchSizeOption]:
     """Other micro-batches at the same global batch, and more or less gradient accumulation at the same micro-batch.
 
     Parameters
@@ -62,7 +62,7 @@ def batches(est: Estimate) -> list[Batch]:
 
     Returns
     -------
-    list of Batch
+    list of BatchSizeOption
         The plan's own first, then micro-batches and global batches, ascending; those that the rules allow.
     """
     plan = one_plan(est)
@@ -72,20 +72,20 @@ def batches(est: Estimate) -> list[Batch]:
     return [one for gbs, mbs in ((est.gbs, own), (est.gbs, sizes), *more) for one in _batches(est, plan, gbs, mbs)]
 
 
-def _batches(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator[Batch]:
+def _batches(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator[BatchSizeOption]:
     """Estimates of the micro-batches that the rules allow, in one go."""
-    broken = check(est.model, replace(plan.columns(), mbs=mbs), gbs, est.system.fast_domain).values()
+    broken = broken_rules(est.model, replace(plan.columns(), mbs=mbs), gbs, est.system.fast_domain).values()
     wrong = np.zeros(mbs.shape, bool)
     for rows in broken:
         wrong = wrong | rows
     mbs = mbs[~wrong]
     if not len(mbs):
         return
-    other = estimated(est.model, est.system, replace(plan.columns(), mbs=mbs), gbs, est.assumptions)
+    other = estimate_columns(est.model, est.system, replace(plan.columns(), mbs=mbs), gbs, est.assumptions)
     time, used = (np.broadcast_to(column, mbs.shape) for column in (other.step_seconds, other.memory_bytes))
     parts = {name: np.broadcast_to(column, mbs.shape) for name, column in other.breakdown.items()}
     for i, size in enumerate(mbs):
-        yield Batch(
+        yield BatchSizeOption(
             mbs=int(size),
             gbs=gbs,
             accumulation=int(gbs / plan.dp / size),
@@ -182,7 +182,7 @@ def waiting(est: Estimate, factors: Floats) -> Floats:
         for path, value in est.system.figures().items()
         if path.startswith("network.") and not path.startswith("network.0.") and path.endswith("bandwidth")
     }
-    other = estimated(est.model, est.system.with_figures(outer), one_plan(est).columns(), est.gbs, est.assumptions)
+    other = estimate_columns(est.model, est.system.with_figures(outer), one_plan(est).columns(), est.gbs, est.assumptions)
     time = np.broadcast_to(other.step_seconds, column.shape)[:, 0]
     share: Floats = np.maximum(1 - time[-1] / time[:-1], 0.0)
     return share
@@ -201,6 +201,6 @@ def _least(est: Estimate, share: float) -> float:
     return float(high)
 
 
-def best_batch(rows: list[Batch]) -> Batch:
+def best_batch(rows: list[BatchSizeOption]) -> BatchSizeOption:
     """The fastest micro-batch that fits at the plan's own global batch; the plan's own where none does."""
     return max((one for one in rows if one.gbs == rows[0].gbs and one.fits), key=lambda one: one.gain, default=rows[0])

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from traincast.analysis.trace import REMAINDER, Trace
 from traincast.core.errors import InputError
 from traincast.core.output_files import beside, check_output
-from traincast.times.pipeline.simulation import Pass
+from traincast.times.pipeline.simulation import SimulatedPass
 
 ENDINGS: Final = (".json", ".json.gz")
 MOST_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond
@@ -46,7 +46,7 @@ class Event(NamedTuple):
     component: str  # of the breakdown; empty for what is shown a second time, or runs beside the work
     start: float  # [s]
     seconds: float  # [s]
-    of: Pass | None = None  # the pass it is a part of
+    of: SimulatedPass | None = None  # the pass it is a part of
 
 
 def events(found: Trace, device: int, microbatches: Collection[int] | None = None) -> Iterator[Event]:
@@ -77,7 +77,7 @@ def events(found: Trace, device: int, microbatches: Collection[int] | None = Non
         yield Event(device, STREAM_OF.get(component, "waits"), name, component or REMAINDER, found.begin[device] + start, seconds)
 
 
-def _of_pass(found: Trace, own: Pass, sent: float) -> Iterator[Event]:
+def _of_pass(found: Trace, own: SimulatedPass, sent: float) -> Iterator[Event]:
     """A pass as a whole, what it spends its time on, and its send, which starts when the pass is `sent` [s]."""
     name = f"{own.kind} {own.microbatch}"
     yield Event(own.device, "passes", name, "", own.start, own.end - own.start, own)

@@ -19,7 +19,7 @@ RESOURCES: Final = ("FLOP", "memory", "network")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class MovementDevice:
     """An accelerator and its network as the model sees them. Every figure may be a number or a column.
 
     Parameters
@@ -47,7 +47,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class MovementWork:
     """One linear layer, the tokens of a step, and how both are cut. Every field may be a number or a column.
 
     Parameters
@@ -85,7 +85,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Seconds:
+class ResourceSeconds:
     """What each resource takes of a piece of work [s]; all are at work at once."""
 
     flop: Column
@@ -119,14 +119,14 @@ def all_reduce_words(words: Column, members: Column) -> Column:
     return 3 * (members - 1) * words / members
 
 
-def micro_batch(device: Device, work: Work) -> Seconds:
+def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     """Forward and backward of one micro-batch on each device [s].
 
     Parameters
     ----------
-    device : Device
+    device : MovementDevice
         The accelerator.
-    work : Work
+    work : MovementWork
         The layer, and how it is cut.
     """
     i, o = work.d_in / work.tp_in, work.d_out / work.tp_out
@@ -137,43 +137,43 @@ def micro_batch(device: Device, work: Work) -> Seconds:
     return _seconds(device, work, 6 * n * b, memory, output + gradient)
 
 
-def end_of_batch(device: Device, work: Work) -> Seconds:
+def end_of_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     """All-reduce of a batch's gradients over the replicas [s]; the optimizer is left out.
 
     Parameters
     ----------
-    device : Device
+    device : MovementDevice
         The accelerator.
-    work : Work
+    work : MovementWork
         The layer, and how it is cut.
     """
     words = all_reduce_words(work.d_in / work.tp_in * (work.d_out / work.tp_out), work.dp)
     return _seconds(device, work, 0 * words, words, words)
 
 
-def _seconds(device: Device, work: Work, flops: Column, memory: Column, network: Column) -> Seconds:
+def _seconds(device: MovementDevice, work: MovementWork, flops: Column, memory: Column, network: Column) -> ResourceSeconds:
     """Times of FLOPs, and of words to and from memory and network [s]."""
     u, w = device.sustained, work.width
-    return Seconds(
+    return ResourceSeconds(
         flop=flops * w / (u * device.flops8),
         memory=memory * w / (u * device.memory_bandwidth),
         network=network * w / device.network_bandwidth,
     )
 
 
-def layer_seconds(device: Device, work: Work) -> Column:
+def layer_seconds(device: MovementDevice, work: MovementWork) -> Column:
     """Time of a batch: its micro-batches, then its gradients [s]."""
     return work.micro_batches * micro_batch(device, work).total + end_of_batch(device, work).total
 
 
-def spent(device: Device, work: Work) -> tuple[Column, Column, Column]:
+def spent(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
     """Time of a batch [s] in which FLOPs, memory and network bind; they add up to `layer_seconds`."""
     layers, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
     flop, memory, network = (work.micro_batches * one + end for one, end in zip(layers, gradients, strict=True))
     return flop, memory, network
 
 
-def utilisation(device: Device, work: Work) -> Column:
+def utilisation(device: MovementDevice, work: MovementWork) -> Column:
     """Share of the dense peak at the word's size that a batch makes use of; at most `Device.sustained`."""
     return work.flops * work.width / (device.flops8 * work.gpus * layer_seconds(device, work))
 
@@ -226,7 +226,13 @@ def shardings(gpus: int) -> tuple[Floats, Floats, Floats]:
 
 
 def best_shardings(
-    device: Device, d_in: float, d_out: float, tokens: float, gpus: list[int], micro_batches: float = 1.0, width: float = 2.0
+    device: MovementDevice,
+    d_in: float,
+    d_out: float,
+    tokens: float,
+    gpus: list[int],
+    micro_batches: float = 1.0,
+    width: float = 2.0,
 ) -> Clusters:
     """The fastest sharding of a layer on each of several numbers of accelerators.
 
@@ -235,7 +241,7 @@ def best_shardings(
 
     Parameters
     ----------
-    device : Device
+    device : MovementDevice
         The accelerator.
     d_in, d_out : float
         Input and output width of the layer.
@@ -250,7 +256,9 @@ def best_shardings(
     """
     cuts = [shardings(one) for one in gpus]
     tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*cuts, strict=True))
-    work = Work(d_in=d_in, d_out=d_out, tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp, micro_batches=micro_batches, width=width)
+    work = MovementWork(
+        d_in=d_in, d_out=d_out, tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp, micro_batches=micro_batches, width=width
+    )
     possible = (tp_in <= d_in) & (tp_out <= d_out) & (dp * micro_batches <= tokens)
     seconds = np.where(possible, layer_seconds(device, work), np.inf)
     ends = np.cumsum([len(one[0]) for one in cuts])

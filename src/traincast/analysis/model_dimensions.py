@@ -13,8 +13,8 @@ from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.operations.operation import Gemm, Pass
-from traincast.step.estimate import Estimate, estimate, estimated
+from traincast.operations.operation import Gemm, PassCount
+from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
 from traincast.times.kernel_efficiency import tiled
 
@@ -96,7 +96,7 @@ def wasteful(est: Estimate) -> list[Product]:
 def _products(est: Estimate) -> Iterator[tuple[str, str, Gemm]]:
     """Every matrix product of every part of the model, fused attention aside."""
     for one in (one for timed in est.timed.values() for one in timed):
-        passes: tuple[tuple[str, Pass], ...] = (("forward", one.operation.forward), ("backward", one.operation.whole_backward))
+        passes: tuple[tuple[str, PassCount], ...] = (("forward", one.operation.forward), ("backward", one.operation.whole_backward))
         for direction, work in passes:
             if work.fused is None:
                 yield from ((one.operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm))
@@ -276,4 +276,4 @@ def _tried(est: Estimate, untiled: float, name: str, value: int, said: str, mode
 def _untiled(est: Estimate, model: Model) -> float:
     """Time of a step of a model, were there neither tiles nor waves [s]."""
     smooth = replace(est.assumptions, tile=0.0)
-    return float(estimated(model, est.system, one_plan(est), est.gbs, smooth).step_seconds)
+    return float(estimate_columns(model, est.system, one_plan(est), est.gbs, smooth).step_seconds)

@@ -19,7 +19,7 @@ from traincast.core.plan import Plan
 from traincast.step.estimate import Estimate
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.pipeline.simulation import Pass, Timeline, simulate
+from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 
 MOST_PASSES: Final = 500_000  # some seconds
 LEAST: Final = 1e-12  # of a step: shorter waits are rounding
@@ -56,7 +56,7 @@ class Trace:
         What a pass through each chunk spends its time on.
     timeline : Timeline
         The pipeline as it ran, from the start of the first pass.
-    by_device : tuple of tuple of Pass
+    by_device : tuple of tuple of SimulatedPass
         Passes of each device, in order; those that ran as one (DualPipe's F with a BW) are put one after the other.
     begin : tuple of float
         Start of the step on each device: 0, or where the optimizer does not wait for other stages, so that devices go on into the
@@ -70,7 +70,7 @@ class Trace:
     estimate: Estimate
     passes: Passes
     timeline: Timeline
-    by_device: tuple[tuple[Pass, ...], ...]
+    by_device: tuple[tuple[SimulatedPass, ...], ...]
     begin: tuple[float, ...]
     pipeline_seconds: float
     waits: tuple[tuple[Wait, ...], ...]
@@ -152,13 +152,13 @@ class Trace:
             found[one.device].append(one.end)
         return tuple(map(tuple, found))
 
-    def reader(self, own: Pass) -> Pass | None:
+    def reader(self, own: SimulatedPass) -> SimulatedPass | None:
         """The pass on another device that goes on with what a pass passes on."""
         following = self._readers.get((own.kind != "F", own.chunk + (1 if own.kind == "F" else -1), own.microbatch))
         return None if own.kind == "W" or following is None or following.device == own.device else following
 
     @cached_property
-    def _readers(self) -> dict[tuple[bool, int, int], Pass]:
+    def _readers(self) -> dict[tuple[bool, int, int], SimulatedPass]:
         """Passes by whether they go backward, chunk and micro-batch."""
         return {(one.kind != "F", one.chunk, one.microbatch): one for own in self.by_device for one in own if one.kind != "W"}
 
@@ -272,10 +272,10 @@ def _run(own: Passes, plan: Plan, est: Estimate, transfer: float) -> Timeline:
     return simulate(plan.schedule, own.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp)
 
 
-def _in_turn(timeline: Timeline, own: Passes) -> tuple[tuple[Pass, ...], ...]:
+def _in_turn(timeline: Timeline, own: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:
     """Passes of each device, in order, one after the other."""
     lasts = {kind: own.seconds(kind) for kind in own.spent}
-    found: list[list[Pass]] = [[] for _ in range(timeline.pp)]
+    found: list[list[SimulatedPass]] = [[] for _ in range(timeline.pp)]
     for one in timeline.passes:
         before = found[one.device]
         start = max(one.start, before[-1].end) if before else one.start
@@ -294,7 +294,9 @@ def _span(timeline: Timeline, barrier: bool) -> tuple[tuple[float, ...], float]:
     return tuple(map(float, timeline.started)), timeline.period
 
 
-def _waits(own: Sequence[Pass], begin: float, end: float, undelayed: Mapping[Key, float], later: float) -> tuple[Wait, ...]:
+def _waits(
+    own: Sequence[SimulatedPass], begin: float, end: float, undelayed: Mapping[Key, float], later: float
+) -> tuple[Wait, ...]:
     """What a device waits for, from the start of the step on it to the end of the pipeline.
 
     `undelayed` are the starts of passes if transfers took no time; the pipeline ends by `later` after what it would then. By how

@@ -10,12 +10,12 @@ from typing import Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
-from traincast.step.data_parallel import beside
-from traincast.step.estimate import Estimate, ready
+from traincast.step.data_parallel import hidden_traffic
+from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import Costs, cost_part, sum_of
-from traincast.step.pipeline_stages import Counts, Device, contents, devices, every_device
+from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
 from traincast.step.step_time import links
-from traincast.times.operation_time import Seconds, Timed
+from traincast.times.operation_time import PassSeconds, Timed
 from traincast.times.overlap import paced_by
 from traincast.times.pipeline.pass_order import Kind, device_of
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -30,7 +30,7 @@ class Passes:
 
     Parameters
     ----------
-    devices : tuple of Device
+    devices : tuple of PipelineDevice
         Devices of the pipeline and what they hold.
     parts : tuple of mapping of str to int
         Parts of the model in each chunk.
@@ -48,7 +48,7 @@ class Passes:
         Data-parallel traffic of each device in a step that hides behind its passes: weights gathered, gradients reduced [s].
     """
 
-    devices: tuple[Device, ...]
+    devices: tuple[PipelineDevice, ...]
     parts: tuple[Mapping[str, int], ...]
     spent: Mapping[Kind, tuple[Shares, ...]]
     beside: float
@@ -76,7 +76,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     Passes
         Seconds, numbers.
     """
-    model, assumed, columns = est.model, est.assumptions, ready(plan, est.model, est.assumptions)
+    model, assumed, columns = est.model, est.assumptions, with_defaults(plan, est.model, est.assumptions)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     link = links(costs, columns, est.system, assumed)
     all_of_them = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
@@ -93,7 +93,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     if "W" in spent:
         spent["BW"] = [_both(*two) for two in zip(spent["B"], spent["W"], strict=True)]
     unhidden = max(float(sum_of(costs, device.work, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
-    hidden = beside(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
+    hidden = hidden_traffic(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
     return Passes(
         devices=all_of_them,
         parts=tuple(map(dict, parts)),
@@ -105,7 +105,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     )
 
 
-def _slowed(costs: Costs, device: Device, assumed: Assumptions) -> tuple[float, float]:
+def _slowed(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
     """What a micro-batch waits on a device for its host, and what it takes there without [s]."""
     busy = float(sum_of(costs, device.work, "forward") + sum_of(costs, device.work, "backward"))
     if not assumed.dispatch_seconds:
@@ -141,8 +141,8 @@ def _hidden(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> float:
     return sum(float(n * getattr(one, way).hidden) for part, n in counts.items() for one in timed[part]) if way else 0.0
 
 
-def _sum(several: Sequence[Seconds]) -> dict[str, float]:
-    """Seconds of several operations by component."""
+def _sum(several: Sequence[PassSeconds]) -> dict[str, float]:
+    """PassSeconds of several operations by component."""
     return {what: sum(float(getattr(one, name)) for one in several) for name, what in WORK.items()}
 
 

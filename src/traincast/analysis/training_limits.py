@@ -9,9 +9,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.analysis.data_movement import RESOURCES, Clusters, Device, Work, best_shardings, binding, layer_seconds, spent
+from traincast.analysis.data_movement import (
+    RESOURCES,
+    Clusters,
+    MovementDevice,
+    MovementWork,
+    best_shardings,
+    binding,
+    layer_seconds,
+    spent,
+)
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
-from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import in_si
@@ -84,7 +93,7 @@ class Limits:
 
     Parameters
     ----------
-    device : Device
+    device : MovementDevice
         The accelerator and its network.
     layer : tuple of int
         Input and output width of the layer of `clusters`.
@@ -98,7 +107,7 @@ class Limits:
         Whole runs of a fixed length.
     """
 
-    device: Device
+    device: MovementDevice
     layer: tuple[int, int]
     tokens: int
     micro_batches: int
@@ -188,7 +197,7 @@ def limits(
     InputError
         With everything that is wrong.
     """
-    mistakes = Mistakes("limits")
+    mistakes = ErrorCollector("limits")
     mistakes.of(check, layer, tokens, micro_batches, gpus, days, batch_growth)
     device = mistakes.settled(mistakes.of(device_of, accelerator, system, network))
     clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, WIDTH)
@@ -209,12 +218,12 @@ def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, g
 
 def device_of(
     accelerator: str | Accelerator | None = None, system: str | System | None = None, network: float | str | None = None
-) -> Device:
+) -> MovementDevice:
     """The device that an accelerator or a system is to the model; parameters and errors as for `limits`.
 
     The rate at 8 bits is twice that at 16 where there is none of its own.
     """
-    mistakes = Mistakes("limits")
+    mistakes = ErrorCollector("limits")
     chip, domain = accelerator if isinstance(accelerator, Accelerator) else None, None
     if (accelerator is None) == (system is None):
         mistakes.errors.append(InputError("limits", ["accelerator and system: give one of them"]))
@@ -231,10 +240,12 @@ def device_of(
     chip = mistakes.settled(chip)
     flops8 = 2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops
     if bandwidth is not None:
-        return Device(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth)
+        return MovementDevice(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth)
     assert domain is not None
     told = f"{domain.fast.name} of {domain.name}, both directions"
-    return Device(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=_both(domain), network=told)
+    return MovementDevice(
+        name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=_both(domain), network=told
+    )
 
 
 def _bandwidth(network: float | str) -> float:
@@ -274,7 +285,7 @@ def batch_tokens(flops: Floats, growth: float = BATCH_GROWTH) -> Floats:
     return np.asarray(tokens * (flops / known) ** growth)
 
 
-def training(device: Device, days: float = DAYS, batch_growth: float = BATCH_GROWTH, flops: Floats = COMPUTE) -> Training:
+def training(device: MovementDevice, days: float = DAYS, batch_growth: float = BATCH_GROWTH, flops: Floats = COMPUTE) -> Training:
     """Runs of a fixed length: the fewest accelerators that finish each, and the utilisation that leaves.
 
     A model of P parameters sees 20 P tokens, 6 P FLOP each. It is a row of equal layers of width d and 5d, d/128 pairs of them:
@@ -283,7 +294,7 @@ def training(device: Device, days: float = DAYS, batch_growth: float = BATCH_GRO
 
     Parameters
     ----------
-    device : Device
+    device : MovementDevice
         The accelerator.
     days : float
         Length of a run [day].
@@ -298,7 +309,7 @@ def training(device: Device, days: float = DAYS, batch_growth: float = BATCH_GRO
     needed = flops * WIDTH / (device.sustained * device.flops8 * days * 86400)
     tp_in, tp_out = (one.ravel() for one in np.meshgrid(CUTS, CUTS, indexing="ij"))
     d, b, n = hidden[:, None, None], tokens[:, None, None], needed[:, None, None] * EXCESS[:, None]
-    work = Work(d_in=d, d_out=WIDENING * d, tokens=b, tp_in=tp_in, tp_out=tp_out, dp=n / tp_in / tp_out, width=WIDTH)
+    work = MovementWork(d_in=d, d_out=WIDENING * d, tokens=b, tp_in=tp_in, tp_out=tp_out, dp=n / tp_in / tp_out, width=WIDTH)
     seconds, shares = _fastest_cut(device, work)
     ideal = 6 * WIDENING * hidden**2 * tokens * WIDTH / (device.sustained * device.flops8 * needed)
     place, excess = _crossing(ideal[:, None] / seconds)
@@ -317,7 +328,7 @@ def training(device: Device, days: float = DAYS, batch_growth: float = BATCH_GRO
     )
 
 
-def _fastest_cut(device: Device, work: Work) -> tuple[Floats, list[Floats]]:
+def _fastest_cut(device: MovementDevice, work: MovementWork) -> tuple[Floats, list[Floats]]:
     """Time of a batch with the fastest of the shardings on the last axis [s], and the time in which each resource binds [s]."""
     fits = (work.dp >= 1) & (work.dp <= work.tokens) & (work.tp_in <= work.d_in) & (work.tp_out <= work.d_out)
     seconds = np.where(fits, layer_seconds(device, work), np.inf)

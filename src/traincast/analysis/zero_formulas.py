@@ -12,7 +12,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import CollectiveKind
-from traincast.times.collectives import line
+from traincast.times.collectives import collective_curve
 from traincast.times.process_groups import Group
 
 ZERO: Final = (1, 2, 3)
@@ -145,7 +145,9 @@ def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: Syst
 
     def seconds(kind: CollectiveKind) -> Column:
         owned = np.maximum(n, buckets) if kind == "reduce" else buckets
-        one = line("reduce" if kind == "reduce" else "all-reduce", _group(n, system), system, assumed, data_parallel=True)
+        one = collective_curve(
+            "reduce" if kind == "reduce" else "all-reduce", _group(n, system), system, assumed, data_parallel=True
+        )
         half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
         return half * owned * one.seconds(2 * P / owned)
 

@@ -26,7 +26,7 @@ from traincast.analysis.zero_formulas import (
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import on
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, Mistakes, not_a, not_whole
+from traincast.core.errors import ErrorCollector, InputError, not_a, not_whole
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
@@ -94,7 +94,7 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ScalingRequest:
     """What is analysed: a model on a system, `mbs` sequences of each GPU in an iteration."""
 
     model: Model
@@ -202,7 +202,7 @@ def scaling(
     efficiency: Mapping[int, float] | None = None,
     comm_share: float | None = None,
     target: float | None = None,
-) -> tuple[Asked, list[Scaling]]:
+) -> tuple[ScalingRequest, list[Scaling]]:
     """Compute and communication of an iteration of ZeRO data parallelism on several numbers of GPUs, weak scaling.
 
     Parameters
@@ -238,7 +238,7 @@ def scaling(
     InputError
         If arguments cannot be used, all of them at once.
     """
-    mistakes = Mistakes("scaling")
+    mistakes = ErrorCollector("scaling")
     one, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
     assumed = mistakes.of(check_assumptions, assumptions, "calibrated")
     wrong = [*not_a("gpus", gpus, "a list of whole numbers", Sequence), *not_a("zero", zero, "a list of stages", Sequence)]
@@ -256,7 +256,7 @@ def scaling(
         mistakes.errors.append(InputError("scaling", wrong))
     sure = mistakes.settled
     cluster = sure(machine)
-    case = Asked(
+    case = ScalingRequest(
         sure(one), cluster, on(cluster, sure(assumed)), tuple(sorted(set(gpus))), mbs, k1, k2, efficiency, comm_share, target
     )
     return case, [case.stage(stage) for stage in dict.fromkeys(zero)]

@@ -43,7 +43,7 @@ class NothingFits(TraincastError):
     exit_code = 1
 
 
-class Mistakes:
+class ErrorCollector:
     """Mistakes of several arguments, gathered to be told at once.
 
     Parameters

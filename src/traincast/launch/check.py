@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, Mistakes
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
@@ -20,7 +20,7 @@ from traincast.launch.read import Reading, launch_of, read, said
 from traincast.launch.suggestions import Bench, Tried, single
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
-from traincast.planner.search import Found, Told, search
+from traincast.planner.search import Found, Progress, search
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 
@@ -143,7 +143,7 @@ def check(
     framework: str | None = None,
     assumptions: str | Assumptions | None = None,
     knobs: Mapping[str, Any] | None = None,
-    told: Told | None = None,
+    told: Progress | None = None,
     accept_unread: bool = False,
 ) -> Checked:
     """What a launch script or configuration will take, and what to change about it.
@@ -180,7 +180,7 @@ def check(
         If the file cannot be read, is of a program or a training that is not supported, says nothing of how many GPUs there are,
         has settings that matter and are not read, or what it says cannot be; all mistakes at once.
     """
-    mistakes = Mistakes(str(path))
+    mistakes = ErrorCollector(str(path))
     machine = mistakes.of(as_system, system)
     given = None if model is None else mistakes.of(as_model, model)
     reading = mistakes.of(read, path, FORMATS, framework)
@@ -289,5 +289,5 @@ def _strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]
 def _says(form: Format, model: Model, plan: Plan, name: str) -> bool:
     """Whether a format can say a knob or choice of a plan."""
     own = facts(model, plan, BATCH) | {"per_node": 1}
-    back = form.facts(flat(form, own), Mistakes(form.name))
+    back = form.facts(flat(form, own), ErrorCollector(form.name))
     return bool(own.get(name) == back.get(name, getattr(Plan(), name)))

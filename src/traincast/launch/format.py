@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from traincast.core.errors import WHOLE, InputError, Mistakes
+from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.canonical import Facts, as_model, as_plan, facts, model_facts
@@ -109,7 +109,7 @@ class Format:
         """Facts with what the framework refuses left out."""
         return accepted(known_framework(self.framework).name, told)
 
-    def facts(self, settings: Settings, mistakes: Mistakes) -> Facts:
+    def facts(self, settings: Settings, mistakes: ErrorCollector) -> Facts:
         """What settings say; what is wrong with them is gathered."""
         return understood(self.rows, settings, mistakes)
 
@@ -165,7 +165,7 @@ def launched(told: Facts, name: str, model: Model | None = None) -> tuple[Model,
 
 def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -> dict[str, str]:
     """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
-    mistakes = Mistakes(form.name)
+    mistakes = ErrorCollector(form.name)
     own = form.facts(settings, mistakes)
     described = "layers" in own
     try:

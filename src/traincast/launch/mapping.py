@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from traincast.core.errors import WHOLE, InputError, Mistakes
+from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.launch.canonical import Facts
 
 Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections
@@ -217,7 +217,7 @@ def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Setti
     return found
 
 
-def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: Mistakes) -> Facts:
+def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
     """Facts of settings; values that cannot be are gathered."""
     found: Facts = {}
     for row in (row for several in rows.values() for row in several):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
-from traincast.core.errors import InputError, Mistakes, unknown
+from traincast.core.errors import ErrorCollector, InputError, unknown
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.canonical import Facts, as_model, as_plan, model_facts
@@ -126,7 +126,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     if form is None:
         check_program(text, str(path))
     known = formats[form] if form else recognised(text, str(path), formats)
-    mistakes = Mistakes(str(path))
+    mistakes = ErrorCollector(str(path))
     settings = mistakes.settled(mistakes.of(known.settings, text))
     commands = [word for words in commands_read(text).commands for word in words] if known.ending == ".sh" else []
     check_kind(commands, settings, str(path), known.spelled)
@@ -229,7 +229,7 @@ def launch_of(
         If something is missing or cannot be; all of it at once.
     """
     told, assumed = dict(reading.told), list(reading.assumed)
-    mistakes = Mistakes(reading.path)
+    mistakes = ErrorCollector(reading.path)
     asked = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
     for name, value in asked.items():
         if told.get(name, value) != value:
@@ -266,7 +266,7 @@ def _model(reading: Reading, told: Facts, assumed: list[str]) -> Model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give --model"])
     if "layers" not in told or "hidden" not in told:
         raise InputError(reading.path, ["does not describe a model, or none that is known: give --model"])
-    mistakes = Mistakes(reading.path)
+    mistakes = ErrorCollector(reading.path)
     alike = like(told)
     if "vocab" not in told:
         told["vocab"] = mistakes.of(_vocabulary, reading, told, alike, assumed)

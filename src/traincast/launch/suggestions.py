@@ -21,7 +21,7 @@ Factors = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """A change of a plan.
 
     Parameters
@@ -35,7 +35,7 @@ class Change:
     factors: Factors = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_(self, other: "Change") -> "Change | None":
+    def with_(self, other: "SettingChange") -> "SettingChange | None":
         """Both changes; None where they are about the same knob, the replicas of the data aside."""
         knobs = {*self.factors, *self.chosen} & {*other.factors, *other.chosen}
         if knobs - {"dp"}:
@@ -43,7 +43,7 @@ class Change:
         merged = dict(self.factors)
         for name, factor in other.factors.items():
             merged[name] = merged.get(name, 1) * factor
-        return Change(merged, {**self.chosen, **other.chosen})
+        return SettingChange(merged, {**self.chosen, **other.chosen})
 
     def of(self, plan: Plan, layers: int) -> Plan | None:
         """The changed plan for so many layers, its placement left open; None where a degree would not be whole."""
@@ -84,7 +84,7 @@ class Tried:
 
     Parameters
     ----------
-    change : Change
+    change : SettingChange
         The change.
     est : Estimate
         The changed plan.
@@ -92,31 +92,31 @@ class Tried:
         Settings that differ, by name; None where there is none.
     """
 
-    change: Change
+    change: SettingChange
     est: Estimate
     settings: tuple[tuple[str, Any, Any], ...]
 
 
-def single(plan: Plan, model: Model, space: Framework) -> Iterator[Change]:
+def single(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
     """Changes of one thing that a framework can run: a degree doubled or halved, a choice made another way."""
     for axis in ("tp", "pp", "cp"):
         if axis == "cp" and plan.cp == 1 and not {"ring", "ulysses", "context"} & set(space.strategies):
             continue
-        yield Change({axis: 2, "dp": 0.5})
-        yield Change({axis: 0.5, "dp": 2})
+        yield SettingChange({axis: 2, "dp": 0.5})
+        yield SettingChange({axis: 0.5, "dp": 2})
     for name in ("mbs", *(("ep",) if model.experts is not None else ())):
-        yield from (Change({name: factor}) for factor in (2, 0.5, 4, 0.25))
+        yield from (SettingChange({name: factor}) for factor in (2, 0.5, 4, 0.25))
     if model.experts is not None and plan.tp > 1:
-        yield Change(chosen={"etp": 1 if plan.etp > 1 else plan.tp})
+        yield SettingChange(chosen={"etp": 1 if plan.etp > 1 else plan.tp})
     if plan.pp > 1 and space.interleaved and plan.schedule == "1f1b":
         most = model.layers // plan.pp
-        yield from (Change(chosen={"vp": vp}) for vp in range(1, most + 1) if vp != plan.vp and most % vp == 0)
+        yield from (SettingChange(chosen={"vp": vp}) for vp in range(1, most + 1) if vp != plan.vp and most % vp == 0)
     for name, values in space.choices.items():
-        yield from (Change(chosen={name: value}) for value in values if value != getattr(plan, name))
+        yield from (SettingChange(chosen={name: value}) for value in values if value != getattr(plan, name))
     if plan.tp > 1 and not plan.sp:
-        yield Change(chosen={"sp": True})
+        yield SettingChange(chosen={"sp": True})
     if plan.attention == "unfused":
-        yield Change(chosen={"attention": "flash"})
+        yield SettingChange(chosen={"attention": "flash"})
 
 
 class Bench:
@@ -148,7 +148,7 @@ class Bench:
         names = dict.fromkeys((*self.own, *new))
         return tuple((name, self.own.get(name), new.get(name)) for name in names if self.own.get(name) != new.get(name))
 
-    def tried(self, change: Change) -> Tried | None:
+    def tried(self, change: SettingChange) -> Tried | None:
         """A change re-estimated; None where it cannot be, or the framework refuses it or cannot be told."""
         plan = change.of(self.plan, self.est.model.layers)
         if plan is None or self.form.refused(self._facts(plan)):
@@ -163,7 +163,7 @@ class Bench:
             return None
         return Tried(change, est, settings)
 
-    def all(self, found: Sequence[Change]) -> list[Tried]:
+    def all(self, found: Sequence[SettingChange]) -> list[Tried]:
         """Changes that can be, the fastest first."""
         tried = (self.tried(change) for change in found)
         return sorted((one for one in tried if one is not None), key=lambda one: float(one.est.step_seconds))
@@ -179,6 +179,6 @@ class Bench:
         third = self._best([change for change in more if change is not None])
         return third if third is not None and float(third.est.step_seconds) < 0.99 * float(best.est.step_seconds) else best
 
-    def _best(self, found: Sequence[Change]) -> Tried | None:
+    def _best(self, found: Sequence[SettingChange]) -> Tried | None:
         """The fastest change that fits."""
         return next((one for one in self.all(found) if one.est.fits), None)

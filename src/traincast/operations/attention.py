@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from traincast.core.quantities import Column
 from traincast.operations.elementwise import dropout, with_traffic
-from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, Pass, Vector
+from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, PassCount, Vector
 
 
 def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
@@ -124,8 +124,8 @@ def flash(
     moved = E * (uq + uo + uk + uv)
     return Operation(
         "attention.flash",
-        Pass((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
-        Pass(
+        PassCount((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
+        PassCount(
             (dq, dk, softmax_backward, *drop, da, dv, logits, softmax, *drop),
             moved + saved,
             comms[1],
@@ -193,8 +193,8 @@ def unfused(
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
-        Pass((of_heads(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
-        Pass(  # dQ = dA K, dK = dA' Q
+        PassCount((of_heads(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
+        PassCount(  # dQ = dA K, dK = dA' Q
             (of_heads(r, l, at.q), of_heads(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k, written=E * 2 * uq
         ),
         saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
@@ -205,8 +205,8 @@ def unfused(
         yield with_traffic(dropout("attention.dropout", E, mask, n, recompute), moves)
     yield Operation(
         "attention.attend",
-        Pass((of_heads(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
-        Pass(  # dA = dO V', dV = A' dO
+        PassCount((of_heads(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
+        PassCount(  # dA = dO V', dV = A' dO
             (of_heads(r, at.v, l), of_heads(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v, written=E * (n + uo)
         ),
         saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
@@ -247,16 +247,16 @@ def summa(
     backward = (*panel, reduced[0], Collective("reduce", E * rk * qs / nb, "tp2"))
     yield Operation(
         "attention.logits",
-        Pass((scores,), forward_bytes, reduced, panels=nb),
-        Pass((Gemm(r, l, qs), dkv), 2 * forward_bytes, backward, panels=nb),
+        PassCount((scores,), forward_bytes, reduced, panels=nb),
+        PassCount((Gemm(r, l, qs), dkv), 2 * forward_bytes, backward, panels=nb),
         saved_bytes=2 * E * u,
     )
     yield _softmax(E, r, lc, False, (Collective("all-reduce", E * r, "tp"),))
     yield dropout("attention.dropout", E, mask, n)
     yield Operation(
         "attention.attend",
-        Pass((Gemm(r, l, qs, accumulate=True),), forward_bytes, panel, panels=nb),
-        Pass((scores, dkv), 2 * forward_bytes, backward, panels=nb),
+        PassCount((Gemm(r, l, qs, accumulate=True),), forward_bytes, panel, panels=nb),
+        PassCount((scores, dkv), 2 * forward_bytes, backward, panels=nb),
         saved_bytes=E * (n + u),
     )
 
@@ -266,8 +266,8 @@ def _softmax(E: Column, r: Column, l: Column, recompute: bool, comms: Comms = ()
     n = r * l
     return Operation(
         "attention.softmax",
-        Pass((Vector(2 * n + r * (l - 1)),), 2 * E * n, comms),
-        Pass((Vector(3 * n + r * (l - 1)),), 3 * E * n, comms),
+        PassCount((Vector(2 * n + r * (l - 1)),), 2 * E * n, comms),
+        PassCount((Vector(3 * n + r * (l - 1)),), 3 * E * n, comms),
         saved_bytes=0 * E if recompute else E * n,
         recompute=recompute,
     )

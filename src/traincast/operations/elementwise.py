@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from traincast.core.quantities import Column
-from traincast.operations.operation import Comms, Operation, Pass, Vector
+from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 
 def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
@@ -23,7 +23,7 @@ def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
     Operation
         Both directions are the same; nothing is saved.
     """
-    once = Pass((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
+    once = PassCount((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
     return Operation(name, once, once, weights=o)
 
 
@@ -48,11 +48,11 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
     """
     return Operation(
         name,
-        Pass((Vector(8 * n),), (inputs + 1) * E * n),  # 8 FLOP per element (arXiv 2410.00273); inputs read, result written
-        Pass((Vector(13 * n),), (2 * inputs + 1) * E * n),  # 13 FLOP (same); inputs and gradient read, gradients written
+        PassCount((Vector(8 * n),), (inputs + 1) * E * n),  # 8 FLOP per element (arXiv 2410.00273); inputs read, result written
+        PassCount((Vector(13 * n),), (2 * inputs + 1) * E * n),  # 13 FLOP (same); inputs and gradient read, gradients written
         saved_bytes=inputs * E * n,
         module="activation",
-        saved_by="mlp",
+        recomputed_with="mlp",
     )
 
 
@@ -78,7 +78,11 @@ def moved(name: str, E: Column, forward: Column, backward: Column, module: str =
         Nothing is saved.
     """
     return Operation(
-        name, Pass((Vector(forward),), E * forward), Pass((Vector(backward),), E * backward), weights=weights, module=module
+        name,
+        PassCount((Vector(forward),), E * forward),
+        PassCount((Vector(backward),), E * backward),
+        weights=weights,
+        module=module,
     )
 
 
@@ -108,7 +112,7 @@ def held(name: str, E: Column, weights: Column) -> Operation:
     Operation
         One without work.
     """
-    idle = Pass((), 0 * E * weights)
+    idle = PassCount((), 0 * E * weights)
     return Operation(name, idle, idle, weights=weights)
 
 
@@ -131,7 +135,7 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
     Operation
         The mask is saved unless it is made again.
     """
-    once = Pass((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
+    once = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
     return Operation(name, once, once, saved_bytes=0 * mask if recompute else mask * n, recompute=recompute)
 
 
@@ -158,8 +162,8 @@ def norm(name: str, E: Column, r: Column, w: Column, forward: Comms = (), backwa
     """
     return Operation(
         name,
-        Pass((Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward),  # 9 FLOP per element (arXiv 2410.00273)
-        Pass(
+        PassCount((Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward),  # 9 FLOP per element (arXiv 2410.00273)
+        PassCount(
             (Vector(8 * r * w + 4 * r * (w - 1)),),  # 8 FLOP per element, 4 sums of w elements per row (arXiv 2410.00273)
             E * (5 * r * w + vectors * w),
             backward,

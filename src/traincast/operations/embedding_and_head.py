@@ -7,7 +7,7 @@ from typing import Final
 from traincast.core.model import Model
 from traincast.core.quantities import Column
 from traincast.operations import elementwise, linear
-from traincast.operations.operation import Collective, Operation, Pass, Vector
+from traincast.operations.operation import Collective, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
 
 LOSS_SHARE_FORWARD: Final = 1 / 3  # of the traffic of the loss (assumed)
@@ -57,8 +57,8 @@ def embedding(model: Model, rank: Sharding) -> Iterator[Operation]:
         forward, backward = rank.summed(e)
         yield replace(
             looked,
-            forward=Pass(looked.forward.kernels, looked.forward.nbytes, forward),
-            backward=Pass(looked.backward.kernels, looked.backward.nbytes, backward),
+            forward=PassCount(looked.forward.kernels, looked.forward.nbytes, forward),
+            backward=PassCount(looked.backward.kernels, looked.backward.nbytes, backward),
         )
     if model.positions == "learned":
         table = (model.max_positions or model.seq) * e
@@ -118,7 +118,7 @@ def loss(rank: Sharding, logits: Column) -> Operation:
     forward, backward = LOSS_SHARE_FORWARD * nbytes, (1 - LOSS_SHARE_FORWARD) * nbytes
     # 4 FLOP a logit forward: largest, difference, exponential, sum; 2 backward: softmax less the target
     return Operation(
-        "head.loss", Pass((Vector(4 * logits),), forward, three), Pass((Vector(2 * logits),), backward), peak_bytes=peak
+        "head.loss", PassCount((Vector(4 * logits),), forward, three), PassCount((Vector(2 * logits),), backward), peak_bytes=peak
     )
 
 

@@ -7,7 +7,7 @@ input and output widths. All of them are numbers or columns over plans.
 from dataclasses import dataclass
 
 from traincast.core.quantities import Column
-from traincast.operations.operation import Collective, Comms, Gemm, Layout, Operation, Pass
+from traincast.operations.operation import Collective, Comms, Gemm, Layout, Operation, PassCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def linear(
 
     return Operation(
         name,
-        Pass(product(rows, i, o), E.read(x + w) + to + casts, forward, written=to, cast=casts),
-        Pass(product(rows, o, i), E.read(y + w) + back + casts_back, backward, written=back, cast=casts_back),  # dx = dy w'
-        Pass(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
+        PassCount(product(rows, i, o), E.read(x + w) + to + casts, forward, written=to, cast=casts),
+        PassCount(product(rows, o, i), E.read(y + w) + back + casts_back, backward, written=back, cast=casts_back),  # dx = dy w'
+        PassCount(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
         weights=w,
         saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
     )
@@ -159,9 +159,9 @@ def summa_linear(
 
     return Operation(
         name,
-        Pass(product(rows, inputs, o, True), moved + cast, (x_down, w_down), nb, written=to, cast=cast),
-        Pass(product(rows, o, inputs), moved + cast_back, (w_down, x_up), nb, written=to, cast=cast_back),
-        Pass(product(inputs, rows, o), E.read(x) + to + dw, (x_down, w_up), nb, written=dw),
+        PassCount(product(rows, inputs, o, True), moved + cast, (x_down, w_down), nb, written=to, cast=cast),
+        PassCount(product(rows, o, inputs), moved + cast_back, (w_down, x_up), nb, written=to, cast=cast_back),
+        PassCount(product(inputs, rows, o), E.read(x) + to + dw, (x_down, w_up), nb, written=dw),
         weights=c * (inputs // m2) * o,
         saved_bytes=E.kept * E.E * T * (inputs // m1),
     )

@@ -13,7 +13,7 @@ from traincast.core.model_blocks import Experts
 from traincast.core.quantities import Column
 from traincast.operations import elementwise, linear
 from traincast.operations.mlp import mlp
-from traincast.operations.operation import Collective, Operation, Pass
+from traincast.operations.operation import Collective, Operation, PassCount
 from traincast.operations.sharding import Sharding
 
 
@@ -52,7 +52,9 @@ def experts(model: Model, rank: Sharding) -> Iterator[Operation]:
 def _router(model: Model, one: Experts, rank: Sharding, n: Column) -> Operation:
     """Scores of all experts for every token, at 16 bits or above; every rank has all of the router."""
     scores = linear.linear("experts.router", rank.plain_sizes, n, model.hidden, one.experts)
-    return replace(scores, weights=scores.weights + (one.experts if one.router_bias else 0), module="experts", saved_by="norms")
+    return replace(
+        scores, weights=scores.weights + (one.experts if one.router_bias else 0), module="experts", recomputed_with="norms"
+    )
 
 
 def _sent(
@@ -73,8 +75,8 @@ def _sent(
     return replace(
         moved,
         synchronises=name.endswith(".permute") and not static,
-        forward=Pass(moved.forward.kernels, moved.forward.nbytes, comms),
-        backward=Pass(moved.backward.kernels, moved.backward.nbytes, back),
+        forward=PassCount(moved.forward.kernels, moved.forward.nbytes, comms),
+        backward=PassCount(moved.backward.kernels, moved.backward.nbytes, back),
     )
 
 
@@ -85,13 +87,13 @@ def _products(model: Model, one: Experts, rank: Sharding, rows: Column) -> Itera
     first = rank.linear_in("experts.fc1", e, wide, rows, local)
     second = rank.linear_out("experts.fc2", f, e, rows, local)
     inner = second.saved_bytes / (rank.sizes.kept * rank.E)  # elements of the activation on the rank
-    yield replace(first, experts=True, module="experts", saved_by="experts")
+    yield replace(first, experts=True, module="experts", recomputed_with="experts")
     if "mlp" in model.biases:
         yield _bias("experts.fc1_bias", rank, rows, wide / rank.plan.etp, local)
     made = elementwise.activation(f"experts.{model.mlp}", rank.E * rank.assumptions.expert_passes, inner, model.up_projections)
     kept = rank.plan.recipe.gates * made.saved_bytes / rank.assumptions.expert_passes + rank.gate_bytes(inner)
-    yield replace(made, saved_bytes=kept, saved_by="experts")
-    yield replace(second, experts=True, saved_by="activation")
+    yield replace(made, saved_bytes=kept, recomputed_with="experts")
+    yield replace(second, experts=True, recomputed_with="activation")
     if "mlp" in model.biases:
         yield _bias("experts.fc2_bias", rank, rows, e, local)
 

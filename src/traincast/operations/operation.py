@@ -135,7 +135,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class PassCount:
     """One direction of an operation: arithmetic, memory traffic and communication.
 
     Parameters
@@ -170,9 +170,9 @@ class Pass:
     fused: Fused | None = None
     launches: Column = 1.0
 
-    def __add__(self, other: "Pass") -> "Pass":
+    def __add__(self, other: "PassCount") -> "PassCount":
         """Both as one piece of work."""
-        return Pass(
+        return PassCount(
             self.kernels + other.kernels,
             self.nbytes + other.nbytes,
             self.collectives + other.collectives,
@@ -208,9 +208,9 @@ class Operation:
     ----------
     name : str
         Block and operation, such as ``"mlp.fc1"``.
-    forward, backward : Pass
+    forward, backward : PassCount
         The two directions; backward of a linear layer is the gradient of its input.
-    weight : Pass or None
+    weight : PassCount or None
         The gradient of the weights, where it is work of its own.
     weights : Column
         Parameters on the rank; a column over plans.
@@ -226,9 +226,9 @@ class Operation:
         Whether what it saves is also what pipeline stages pass on.
     module : str
         What it belongs to where modules are recomputed.
-    saved_by : str
+    recomputed_with : str
         Module whose recomputation also makes what it saves.
-    dropped_bytes : Column
+    recomputed_bytes : Column
         Activations that are made again instead of being kept; a column over plans [byte].
     peak_bytes : Column
         Temporary memory while it works; a column over plans [byte].
@@ -237,9 +237,9 @@ class Operation:
     """
 
     name: str
-    forward: Pass
-    backward: Pass
-    weight: Pass | None = None
+    forward: PassCount
+    backward: PassCount
+    weight: PassCount | None = None
     weights: Column = 0.0
     experts: bool = False
     saved_bytes: Column = 0.0
@@ -247,13 +247,13 @@ class Operation:
     unread: bool = False
     passed_on: bool = False
     module: str = ""
-    saved_by: str = ""
-    dropped_bytes: Column = 0.0
+    recomputed_with: str = ""
+    recomputed_bytes: Column = 0.0
     peak_bytes: Column = 0.0
     synchronises: bool = False
 
     @property
-    def whole_backward(self) -> Pass:
+    def whole_backward(self) -> PassCount:
         """Gradients of input and weights together."""
         return self.backward if self.weight is None else self.backward + self.weight
 

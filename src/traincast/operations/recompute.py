@@ -12,7 +12,7 @@ PRE_NORMS: Final = 2  # norms of a layer that has none after its blocks
 LAST: Final = ("mlp.fc2", "mlp.fc2_bias", "mlp.residual")  # what a layer ends with: backward needs its operands, not its result
 
 
-def made_again(op: Operation, model: Model, rank: Sharding, modules: frozenset[str]) -> Operation:
+def apply_recompute(op: Operation, model: Model, rank: Sharding, modules: frozenset[str]) -> Operation:
     """The operation as the plan recomputes it.
 
     Parameters
@@ -32,13 +32,13 @@ def made_again(op: Operation, model: Model, rank: Sharding, modules: frozenset[s
         With the share of its forward pass that is made again, what it keeps, and what it does not.
     """
     if "per-op" in modules and "full" not in modules:
-        return _every_second(op, model, rank)
+        return _selective_per_op(op, model, rank)
     if op.module in modules or "full" in modules:  # it may be one of them, and what it saves may be made by one
-        op = replace(op, recompute=1.0, unread=_unread(op, model, rank))
-    return replace(op, saved_bytes=0 * op.saved_bytes, dropped_bytes=op.saved_bytes) if op.saved_by in modules else op
+        op = replace(op, recompute=1.0, unread=_without_unused_output(op, model, rank))
+    return replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes) if op.recomputed_with in modules else op
 
 
-def _unread(op: Operation, model: Model, rank: Sharding) -> bool:
+def _without_unused_output(op: Operation, model: Model, rank: Sharding) -> bool:
     """Whether software leaves out what only makes the layer's result, which the next layer keeps as its input.
 
     XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once all that backward needs is there
@@ -48,7 +48,7 @@ def _unread(op: Operation, model: Model, rank: Sharding) -> bool:
     return not rank.assumptions.remakes_last and op.name in LAST and model.norms == PRE_NORMS
 
 
-def _every_second(op: Operation, model: Model, rank: Sharding) -> Operation:
+def _selective_per_op(op: Operation, model: Model, rank: Sharding) -> Operation:
     """Every second product and all that is elementwise is made again; results of the others and of fused attention are kept.
 
     So does torchtitan (policy of its selective checkpointing per operation): of products in the order queries, keys, values, output
@@ -67,4 +67,4 @@ def _every_second(op: Operation, model: Model, rank: Sharding) -> Operation:
     elif what == "flash":  # all but the keys
         at = rank.heads()
         kept = op.saved_bytes - rank.E * at.rows[1] * at.q / at.l * at.lq
-    return replace(op, recompute=again, saved_bytes=kept, dropped_bytes=op.saved_bytes - kept)
+    return replace(op, recompute=again, saved_bytes=kept, recomputed_bytes=op.saved_bytes - kept)

@@ -18,7 +18,7 @@ from traincast.core.quantities import Column
 from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gathered
 from traincast.operations.linear import Sizes
-from traincast.operations.operation import Axis, Collective, Comms, Operation, Pass
+from traincast.operations.operation import Axis, Collective, Comms, Operation, PassCount
 
 
 @dataclass(frozen=True)
@@ -242,4 +242,4 @@ class Sharding(ABC):
         at = self.heads()
         own = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)
         heads = (Collective("all-to-all", self.E * own, "ulysses"),)
-        return Operation("attention.exchange", Pass((), 0 * self.E, heads), Pass((), 0 * self.E, heads))
+        return Operation("attention.exchange", PassCount((), 0 * self.E, heads), PassCount((), 0 * self.E, heads))

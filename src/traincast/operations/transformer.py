@@ -12,7 +12,7 @@ from traincast.operations import embedding_and_head, moe
 from traincast.operations.elementwise import held, moved, norm, with_traffic
 from traincast.operations.mlp import mlp
 from traincast.operations.operation import Operation
-from traincast.operations.recompute import made_again
+from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding
 from traincast.operations.tensor_parallel import sharding
 
@@ -85,7 +85,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         *attention(model, rank, kind.local),
         *_block_end(model, rank, "attention", gather=not kind.moe or shared),
     )
-    return tuple(made_again(_as_fused(op, assumptions), model, rank, plan.recomputed) for op in operations)
+    return tuple(apply_recompute(_as_fused(op, assumptions), model, rank, plan.recomputed) for op in operations)
 
 
 def _block_end(model: Model, rank: Sharding, block: str, gather: bool) -> Iterator[Operation]:
@@ -127,7 +127,7 @@ def attention(model: Model, rank: Sharding, local: bool = False) -> Iterator[Ope
     for op in rank.attention(local):
         remade = model.latent is not None and "latent" in rank.plan.recomputed and op.name == "attention.flash"
         own = rank.E * rank.heads(local).own  # queries, keys and values come from the projections up
-        yield replace(op, saved_bytes=op.saved_bytes - own, dropped_bytes=own) if remade else op
+        yield replace(op, saved_bytes=op.saved_bytes - own, recomputed_bytes=own) if remade else op
     if model.sinks:
         yield held("attention.sinks", rank.E, rank.cut(h))
     yield rank.linear_out("attention.proj", h * model.value_width, e)
@@ -140,7 +140,7 @@ def _queries_keys_values(model: Model, rank: Sharding) -> Iterator[Operation]:
     q, T = model.head_width, rank.tokens
     kv = -(-model.groups // rank.plan.tp) * rank.plan.tp  # heads of keys and values, those on several ranks counted on each
     wide = model.heads * q + 2 * kv * q
-    yield replace(rank.linear_in("attention.qkv", model.hidden, wide), saved_by="norms")
+    yield replace(rank.linear_in("attention.qkv", model.hidden, wide), recomputed_with="norms")
     if "qkv" in model.biases:
         yield rank.bias("attention.qkv", wide)
     turned = T * rank.cut((model.heads + kv) * q)  # queries and keys
@@ -178,7 +178,7 @@ def latent(model: Model, rank: Sharding) -> Iterator[Operation]:
     rows = rank.boundary[0]  # tokens of the rank between blocks
     down, up = one.kv_rank + one.rope_dim, one.nope_dim + one.value_dim
     if one.q_rank is not None:
-        yield replace(rank.narrow("attention.q_down", e, one.q_rank), saved_by="norms")
+        yield replace(rank.narrow("attention.q_down", e, one.q_rank), recomputed_with="norms")
         yield norm("attention.q_norm", rank.E, rows, one.q_rank, rank.handed_on(one.q_rank), vectors=1)
     yield replace(rank.linear_in("attention.q_up", one.q_rank or e, h * q), module="latent")
     yield replace(rank.narrow("attention.kv_down", e, down), saved_bytes=0 * rank.E)  # the queries' projection keeps the same input

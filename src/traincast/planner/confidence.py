@@ -7,20 +7,20 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.planner.evaluation import Outcome, fastest_plans
-from traincast.step.estimate import estimated
-from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, unlike
+from traincast.planner.evaluation import StrategyResult, fastest_plans
+from traincast.step.estimate import estimate_columns
+from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, plan_distance
 
 MOST: Final = 256  # layouts looked at
 REACH: Final = 0.5  # a layout slower than the first by more than this, in the logarithm, is not the best
 
 
-def near_the_best(outcomes: Sequence[Outcome], listed: Sequence[Plan], within: float = WITHIN) -> tuple[float, float] | None:
+def near_the_best(outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = WITHIN) -> tuple[float, float] | None:
     """Probability that the first of some plans, and that any of them, is really within some share of the best candidate's time.
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of StrategyResult
         What was searched, one for each batch of candidates.
     listed : sequence of Plan
         The best plans, best first.
@@ -42,7 +42,7 @@ def near_the_best(outcomes: Sequence[Outcome], listed: Sequence[Plan], within: f
         outcome = outcomes[which]
         some = fastest_plans(outcome, np.array([layout for *_, one, layout in near if one == which]))
         one = outcome.evaluation
-        est = estimated(one.model, outcome.system, some, one.gbs, one.assumptions)
+        est = estimate_columns(one.model, outcome.system, some, one.gbs, one.assumptions)
         rows = np.shape(est.step_seconds) or (1,)
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, told in shares.items():
@@ -52,11 +52,11 @@ def near_the_best(outcomes: Sequence[Outcome], listed: Sequence[Plan], within: f
     own, cut = cut[: len(listed)], cut[len(listed) :]
     mixed = {name: np.concatenate(told) for name, told in shares.items()}
     good = chances(np.concatenate(seconds), mixed, cut, est.case.factor(errors()), within)
-    same = unlike(own[:, None], cut[None]) == 0  # placed alike or not
+    same = plan_distance(own[:, None], cut[None]) == 0  # placed alike or not
     return tuple(float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))  # type: ignore[return-value]
 
 
-def _near(outcomes: Sequence[Outcome]) -> list[tuple[float, float, int, int]]:
+def _near(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float, int, int]]:
     """Layouts near the top: time, memory, outcome and layout, fastest first."""
     rows: list[tuple[float, float, int, int]] = []
     for which, outcome in enumerate(outcomes):

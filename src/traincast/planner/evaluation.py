@@ -18,7 +18,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.planner.layout_memory import BLOCK, layout_memory, work_of
+from traincast.planner.layout_memory import BLOCK, candidates_to_time, layout_memory
 from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
 from traincast.step.layer_cost import Costs, cost_part
 from traincast.step.step_time import step
@@ -61,9 +61,9 @@ class Evaluation:
     shards: Shards
     costs: Costs
 
-    def outcomes(self, machine: int = 0) -> list["Outcome"]:
+    def outcomes(self, machine: int = 0) -> list["StrategyResult"]:
         """What was found on a machine (a row of the system's columns), for each number of GPUs of the space."""
-        return [Outcome(self, machine, job) for job in range(len(self.space.gpus))]
+        return [StrategyResult(self, machine, job) for job in range(len(self.space.gpus))]
 
     def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
         """All candidates of pairs of machine and layout.
@@ -111,7 +111,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     """
     assumed = on(system, assumed)
     held = layout_memory(space, model, gbs, assumed)
-    work = work_of(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
+    work = candidates_to_time(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
     machines, timing = _timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
     shape, plans = (machines.machines(), len(np.atleast_1d(work.shards.plans.tp))), work.shards.plans
@@ -141,7 +141,7 @@ def _timings(system: System) -> tuple[System, Ints]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StrategyResult:
     """What one strategy gives on one machine with one number of GPUs: a part of an evaluation.
 
     Parameters
@@ -224,7 +224,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankedCandidates:
     """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order.
 
     Parameters
@@ -245,14 +245,14 @@ class Ranking:
     memory: Floats
 
 
-def rank(outcomes: Sequence[Outcome], top: int, by_memory: bool = False) -> Ranking:
+def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) -> RankedCandidates:
     """The best candidates of each outcome.
 
     A candidate among the best lies in one of the best layouts, so only their fills are looked at again.
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of StrategyResult
         At least one; all of one evaluation.
     top : int
         Candidates of each outcome.
@@ -261,7 +261,7 @@ def rank(outcomes: Sequence[Outcome], top: int, by_memory: bool = False) -> Rank
 
     Returns
     -------
-    Ranking
+    RankedCandidates
         At most `top` rows for each outcome.
     """
     one = outcomes[0].evaluation
@@ -276,15 +276,15 @@ def rank(outcomes: Sequence[Outcome], top: int, by_memory: bool = False) -> Rank
     sorted_of = of[pair[order]]
     order = order[np.arange(len(order)) - np.searchsorted(sorted_of, sorted_of) < top]
     plans = one.space.as_asked(one.space.plans(layout[pair[order]], fill[order]))
-    return Ranking(of[pair[order]], plans, seconds[order], held[order])
+    return RankedCandidates(of[pair[order]], plans, seconds[order], held[order])
 
 
-def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
+def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
     """The fastest plan of each layout.
 
     Parameters
     ----------
-    outcome : Outcome
+    outcome : StrategyResult
         Supplies the machine.
     layouts : array of int, shape (layouts,)
         Rows of the space's layouts.
@@ -298,7 +298,7 @@ def fastest(outcome: Outcome, layouts: Ints) -> list[Plan]:
     return [plans.row(i) for i in range(len(layouts))]
 
 
-def fastest_plans(outcome: Outcome, layouts: Ints) -> Plans:
+def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
     """The fastest plan of each layout as columns; arguments as for `fastest`."""
     pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
     order = np.lexsort((fill, seconds, pair))
@@ -307,12 +307,12 @@ def fastest_plans(outcome: Outcome, layouts: Ints) -> Plans:
     return space.as_asked(space.plans(layouts[pair[best]], fill[best]))
 
 
-def rejections(outcomes: Sequence[Outcome]) -> dict[str, int]:
+def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
     """Candidates rejected by several strategies, by the first rule they break, and by memory.
 
     Parameters
     ----------
-    outcomes : sequence of Outcome
+    outcomes : sequence of StrategyResult
         Outcomes to add up.
 
     Returns

@@ -12,7 +12,7 @@ from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.core.units import gib, many, percent, signed
-from traincast.planner.evaluation import CAPACITY, Outcome, evaluate, fastest, rejections
+from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, fastest, rejections
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.held_knobs import HeldKnob, held_knobs
 from traincast.planner.layout_memory import layout_memory
@@ -45,7 +45,7 @@ class Explanation:
 
     Parameters
     ----------
-    outcomes : tuple of Outcome
+    outcomes : tuple of StrategyResult
         What was searched, one per batch of candidates.
     plans : list of (Plan, Estimate)
         The best plans, best first.
@@ -69,7 +69,7 @@ class Explanation:
         Knobs that the search holds constant, and what another value would change: of the best plan, or else of the nearest miss.
     """
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StrategyResult, ...]
     plans: list[Answer]
     sensitivity: dict[str, float]
     degrees: list[Degree]
@@ -213,7 +213,9 @@ class Explanation:
         }
 
 
-def explain(outcomes: tuple[Outcome, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]) -> Explanation:
+def explain(
+    outcomes: tuple[StrategyResult, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
+) -> Explanation:
     """Gather what there is to say about a search: its outcomes, one per batch of candidates, its best plans, what was searched."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     moved = sensitivity(plans[0][1]) if plans else {}
@@ -225,7 +227,7 @@ def explain(outcomes: tuple[Outcome, ...], plans: list[Answer], framework: Frame
     return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=held, **misses)
 
 
-def _capacity(outcomes: tuple[Outcome, ...]) -> float:
+def _capacity(outcomes: tuple[StrategyResult, ...]) -> float:
     """Memory of the accelerator [byte]."""
     return float(outcomes[0].system.accelerator.hbm_bytes)
 
@@ -246,7 +248,7 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in again.items()}
 
 
-def _by_degree(outcomes: tuple[Outcome, ...]) -> list[Degree]:
+def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[Degree]:
     """The best plan of each tensor-parallel degree."""
     rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best there
     least: dict[int, float] = {}
@@ -265,7 +267,7 @@ def _by_degree(outcomes: tuple[Outcome, ...]) -> list[Degree]:
     return [Degree(value, best.get(value), float(least[value])) for value in sorted(least)]
 
 
-def _answers(outcomes: Sequence[Outcome], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:
+def _answers(outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:
     """The fastest plans of rows, by the rows' names, with their estimates on a machine."""
     plans: dict[Name, Plan] = {}
     for which, outcome in enumerate(outcomes):
@@ -275,7 +277,7 @@ def _answers(outcomes: Sequence[Outcome], rows: Mapping[Name, Row], system: Syst
     return {name: (plan, estimate(one.model, system, plan, one.gbs, one.assumptions)) for name, plan in plans.items()}
 
 
-def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
+def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
     """Degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
     one = outcomes[0].evaluation
     reasons: dict[str, list[int]] = {}
@@ -290,7 +292,7 @@ def _excluded(outcomes: tuple[Outcome, ...]) -> dict[str, list[int]]:
     return reasons
 
 
-def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | None]:
+def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, Answer | None]:
     """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
     rows: list[Row] = []  # memory, time, outcome, layout
     everything = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
@@ -307,12 +309,12 @@ def _misses(outcomes: tuple[Outcome, ...], limit: Column) -> dict[str, Answer | 
     return {name: answers.get(name) for name in picked}
 
 
-def space_of(outcome: Outcome, gpus: int) -> Space:
+def space_of(outcome: StrategyResult, gpus: int) -> Space:
     """What an outcome was searched in, on another number of GPUs.
 
     Parameters
     ----------
-    outcome : Outcome
+    outcome : StrategyResult
         The outcome.
     gpus : int
         GPUs in the job.
@@ -327,14 +329,14 @@ def space_of(outcome: Outcome, gpus: int) -> Space:
     return enumerate_space(one.model, (gpus,), domain, one.gbs, one.space.batch)
 
 
-def _leading(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]:
     """Of each strategy the batch of candidates with the best plan; where nothing fits, that with the leanest."""
 
-    def lead(outcome: Outcome) -> tuple[float, float]:
+    def lead(outcome: StrategyResult) -> tuple[float, float]:
         held = outcome.evaluation.memory[outcome.layouts]
         return float(outcome.least.min(initial=np.inf)), float(held.min(initial=np.inf))
 
-    first: dict[str, Outcome] = {}
+    first: dict[str, StrategyResult] = {}
     for outcome in outcomes:
         known = first.setdefault(outcome.evaluation.space.strategy, outcome)
         if lead(outcome) < lead(known):
@@ -342,7 +344,7 @@ def _leading(outcomes: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
     return tuple(first.values())
 
 
-def _excluded_by_memory(outcome: Outcome) -> Outcome:
+def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
     """The same search with unlimited memory, among the layouts that do not fit."""
     one = outcome.evaluation
     space = space_of(outcome, outcome.gpus)
@@ -350,7 +352,7 @@ def _excluded_by_memory(outcome: Outcome) -> Outcome:
     return evaluate(space, one.model, system, one.gbs, one.assumptions, float(outcome.system.accelerator.hbm_bytes)).outcomes()[0]
 
 
-def _fits_from(outcomes: tuple[Outcome, ...]) -> tuple[int, float] | None:
+def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None:
     """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
     outcomes = _leading(outcomes)
     one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
@@ -369,7 +371,7 @@ def _most(system: System) -> int:
     return LARGEST_JOB if system.gpus is None else min(LARGEST_JOB, int(np.max(system.gpus)))
 
 
-def _possible(outcomes: tuple[Outcome, ...]) -> list[int]:
+def _possible(outcomes: tuple[StrategyResult, ...]) -> list[int]:
     """The nearest numbers of GPUs, below and above the search's, that have candidates; looked for among the nearest few."""
     one, gpus = outcomes[0].evaluation, outcomes[0].gpus
     stride = one.system.fast_domain if gpus > one.system.fast_domain else 1

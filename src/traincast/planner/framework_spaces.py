@@ -27,7 +27,7 @@ SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") a
 
 
 @dataclass(frozen=True)
-class Batch:
+class CandidateBatch:
     """Candidates that differ in numbers only.
 
     Parameters
@@ -75,7 +75,7 @@ class Batch:
         return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
 
     @property
-    def shape(self) -> "Batch":
+    def shape(self) -> "CandidateBatch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
         matters = tuple((name, value) for name, value in self.choices if name in SHAPING)
         return replace(self, choices=matters)
@@ -132,7 +132,9 @@ class Framework:
         """Every strategy that it can run."""
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
 
-    def batches(self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None) -> list[Batch]:
+    def batches(
+        self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None
+    ) -> list[CandidateBatch]:
         """Every batch of candidates, some choices and knobs held at one value.
 
         Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is possible (a group inside a
@@ -149,7 +151,7 @@ class Framework:
 
         Returns
         -------
-        list of Batch
+        list of CandidateBatch
             In the order candidates of equal time are ranked.
 
         Raises
@@ -179,7 +181,9 @@ class Framework:
         )
         return _overlapped_where_possible([batch for batch in every if batch is not None])
 
-    def _batch(self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool) -> Batch | None:
+    def _batch(
+        self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
+    ) -> CandidateBatch | None:
         """The candidates of one combination of choices; None where locked knobs rule it out."""
         schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
         experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
@@ -197,7 +201,7 @@ class Framework:
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
         own = STRATEGIES[strategy].choices
-        return Batch(
+        return CandidateBatch(
             strategy,
             choices=tuple((name, value) for name, value in chosen.items() if name not in own),
             vp=vp,
@@ -219,13 +223,13 @@ class Framework:
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
 
 
-def _overlapped_where_possible(batches: list[Batch]) -> list[Batch]:
+def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateBatch]:
     """Batches that differ in `tp_overlap` alone share the candidates: those inside a fast domain overlap, the others do not."""
 
-    def rest(batch: Batch) -> Batch:
+    def rest(batch: CandidateBatch) -> CandidateBatch:
         return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
 
-    overlaps: dict[Batch, set[Any]] = {}
+    overlaps: dict[CandidateBatch, set[Any]] = {}
     for batch in batches:
         overlaps.setdefault(rest(batch), set()).add(batch.given.get("tp_overlap", False))
     return [

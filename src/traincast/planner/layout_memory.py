@@ -55,7 +55,7 @@ def _layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -
     return used
 
 
-class Block(NamedTuple):
+class CandidateBlock(NamedTuple):
     """Candidates that are timed at once."""
 
     rows: slice  # of the layouts that are timed
@@ -66,16 +66,16 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Work:
+class TimedCandidates:
     """What is timed, whatever the machine: layouts, their shards, and the operations of these."""
 
     space: Space
     fitting: Ints
     shards: Shards
     operations: Parts
-    kept: list[Block] = field(default_factory=list)
+    kept: list[CandidateBlock] = field(default_factory=list)
 
-    def blocks(self, size: int) -> Iterator[Block]:
+    def blocks(self, size: int) -> Iterator[CandidateBlock]:
         """Blocks of about `size` candidates; a single one is kept, for another machine may be asked for soon."""
         if self.kept and size == BLOCK:
             yield from self.kept
@@ -87,17 +87,19 @@ class Work:
                 self.kept.append(block)
             yield block
 
-    def _block(self, rows: slice) -> Block:
+    def _block(self, rows: slice) -> CandidateBlock:
         """The candidates of some of the layouts."""
         space = self.space
         which, fill = space.candidates(self.fitting[rows])
         layout = self.fitting[rows][which]
         shard = self.shards.row[space.unit[layout], space.fills.inner[fill]]
         starts = np.flatnonzero(np.diff(which, prepend=-1))
-        return Block(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
+        return CandidateBlock(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
 
 
-def work_of(space: Space, model: Model, gbs: int, assumed: Assumptions, capacity: float, above: float) -> Work:
+def candidates_to_time(
+    space: Space, model: Model, gbs: int, assumed: Assumptions, capacity: float, above: float
+) -> TimedCandidates:
     """What is to be timed of the layouts that fit; that of the last capacity is kept.
 
     Parameters
@@ -113,7 +115,7 @@ def work_of(space: Space, model: Model, gbs: int, assumed: Assumptions, capacity
     held, ready = layout_memory(space, model, gbs, assumed), space.ready(assumed)
     fitting = np.flatnonzero((held <= capacity) & (held > above))
     shards = Shards.of(ready, fitting)
-    work = Work(ready, fitting, shards, parts(model, shards.plans, assumed))
+    work = TimedCandidates(ready, fitting, shards, parts(model, shards.plans, assumed))
     if not above:
         space.known["work"] = key, work
     return work

@@ -19,7 +19,7 @@ CHANGES: Final = 4  # changes of a plan that are told
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanChange:
     """A change of a plan, and what it gives: memory and time against the plan as it was.
 
     Parameters
@@ -34,9 +34,9 @@ class Change:
     answer: Answer
 
 
-def changes(est: Estimate) -> list[Change]:
+def changes(est: Estimate) -> list[PlanChange]:
     """Single changes of a plan that save memory on the same GPUs, those that fit first, the fastest of them first."""
-    found: list[Change] = []
+    found: list[PlanChange] = []
     if not isinstance(est.plan, Plan):
         return found
     for said, changed in _variations(est.plan, est.model):
@@ -47,7 +47,7 @@ def changes(est: Estimate) -> list[Change]:
         except InputError:
             continue
         if other.memory_bytes < est.memory_bytes:
-            found.append(Change(said, (plan, other)))
+            found.append(PlanChange(said, (plan, other)))
     return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
 
 

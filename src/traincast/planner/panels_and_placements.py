@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.planner.framework_spaces import Batch
+from traincast.planner.framework_spaces import CandidateBatch
 from traincast.step.placement import factorizations, in_order
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
@@ -37,7 +37,7 @@ def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
 
 
 @dataclass(frozen=True)
-class Fills:
+class Placements:
     """Panels and placements of each row of degrees, one row after the other.
 
     Parameters
@@ -66,7 +66,7 @@ class Fills:
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
+def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
     """Panel counts and placements to try, and which are valid for each row of degrees.
 
     A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
@@ -90,21 +90,23 @@ def options(hidden: int, domain: int, batch: Batch, degrees: Ints) -> tuple[Ints
     return once, once > 0, places, placeable
 
 
-def every_fill(batch: Batch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools) -> Fills:
+def enumerate_placements(
+    batch: CandidateBatch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools
+) -> Placements:
     """Spell out the valid panels and placements of each row of degrees."""
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
     inner, members = panel, np.unique(fast)
-    for i in range(len(seen(batch))):
+    for i in range(len(layer_axes_of(batch))):
         inner = inner * len(members) + np.searchsorted(members, fast[i])
     if batch.experts:
         _, inner = np.unique(inner, return_inverse=True)
     count = np.bincount(row, minlength=len(degrees))
-    return Fills(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
+    return Placements(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
 
 
-def seen(batch: Batch) -> tuple[str, ...]:
+def layer_axes_of(batch: CandidateBatch) -> tuple[str, ...]:
     """Axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
     axes = STRATEGIES[batch.strategy].axes
     return axes if batch.experts else STRATEGIES[batch.strategy].layer_axes

@@ -15,15 +15,15 @@ import numpy as np
 
 from traincast.catalog.load import as_model, as_system, load_model
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, Mistakes, not_a, not_whole, unknown
+from traincast.core.errors import ErrorCollector, InputError, not_a, not_whole, unknown
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
 from traincast.core.system import System
 from traincast.planner.confidence import near_the_best
-from traincast.planner.evaluation import Outcome, evaluate, fastest, rank, rejections
+from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
 from traincast.planner.explain import Explanation, explain
-from traincast.planner.framework_spaces import FRAMEWORKS, Batch, Framework, default_framework
+from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, Framework, default_framework
 from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search_space import enumerate_space
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
@@ -31,7 +31,7 @@ from traincast.step.estimate import Answer, estimate
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
-Told: TypeAlias = Callable[[int, int, int], None]  # hears of batches done, of all batches, and the candidates of the last
+Progress: TypeAlias = Callable[[int, int, int], None]  # hears of batches done, of all batches, and the candidates of the last
 ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itself is wrong
 
 
@@ -45,7 +45,7 @@ class Found:
     gbs: int
     assumptions: Assumptions
     top: int
-    outcomes: tuple[Outcome, ...]  # one per batch of candidates
+    outcomes: tuple[StrategyResult, ...]  # one per batch of candidates
     framework: Framework
     objective: Objective = "time"
     locks: Mapping[str, Any] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Found:
         return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for which, layout in self.front()]
 
     def front(self) -> list[tuple[int, int]]:
-        """Outcome and layout of each plan that no other beats in both time and memory, fastest first."""
+        """StrategyResult and layout of each plan that no other beats in both time and memory, fastest first."""
         which = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
         memory, least, layout = (
             np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
@@ -152,8 +152,8 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is searched, all of it found usable; `ask` makes it."""
+class SearchRequest:
+    """What is searched, all of it found usable; `search_request` makes it."""
 
     model: Model
     system: System
@@ -161,12 +161,12 @@ class Question:
     gbs: int
     assumptions: Assumptions
     framework: Framework
-    batches: list[Batch]
+    batches: list[CandidateBatch]
     top: int
     objective: Objective
     locks: Mapping[str, Any]
 
-    def answer(self, told: Told | None = None) -> list[Found]:
+    def answer(self, told: Progress | None = None) -> list[Found]:
         """Search: what is found on each number of GPUs."""
         return [
             Found(
@@ -190,7 +190,7 @@ def search(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
 
@@ -248,18 +248,20 @@ def search_each(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
-    told: Told | None = None,
+    told: Progress | None = None,
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
-    mistakes = Mistakes("search")
+    mistakes = ErrorCollector("search")
     transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
     batch = mistakes.of(check_gbs, gbs, transformer)
-    question = ask(mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective)
+    question = search_request(
+        mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective
+    )
     return mistakes.settled(question).answer(told)
 
 
-def ask(
-    mistakes: Mistakes,
+def search_request(
+    mistakes: ErrorCollector,
     model: Model | None,
     system: System | None,
     gpus: Sequence[int],
@@ -271,12 +273,12 @@ def ask(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
-) -> Question | None:
+) -> SearchRequest | None:
     """What a search is asked; None where something is wrong, which `mistakes` then hold.
 
     Parameters
     ----------
-    mistakes : Mistakes
+    mistakes : ErrorCollector
         What is found wrong is put here.
     model, system, gbs : optional
         As for `search`; None where they are found wrong already. The other arguments are those of `search`.
@@ -293,18 +295,18 @@ def ask(
     if mistakes.errors:
         return None
     sure = mistakes.settled
-    return Question(
+    return SearchRequest(
         *(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top),
         objective=objective,
         locks=sure(held),
     )
 
 
-def _outcomes(asked: Question, told: Told | None) -> Iterator[tuple[Outcome, ...]]:
+def _outcomes(asked: SearchRequest, told: Progress | None) -> Iterator[tuple[StrategyResult, ...]]:
     """Outcomes of every batch for each number of GPUs; those that use the same part of a fast domain are searched together."""
     model, system, gbs, batches = asked.model, asked.system, asked.gbs, asked.batches
     domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in asked.gpus]
-    found: dict[int, tuple[Outcome, ...]] = {}
+    found: dict[int, tuple[StrategyResult, ...]] = {}
     work = list(product(dict.fromkeys(domains), batches))
     for done, (domain, batch) in enumerate(work, 1):
         some = tuple(n for n, used in zip(asked.gpus, domains, strict=True) if used == domain)
@@ -320,7 +322,7 @@ def check_arguments(
     model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str] | None, top: int
 ) -> tuple[int, tuple[str, ...] | None]:
     """The global batch and the strategies, once all arguments are found usable."""
-    mistakes = Mistakes("search")
+    mistakes = ErrorCollector("search")
     mistakes.of(_check_sizes, gpus, None)
     mistakes.of(_check_ranking, top, "time")
     names, batch = mistakes.of(_check_strategies, strategy), mistakes.of(check_gbs, gbs, model)
@@ -331,7 +333,7 @@ def _check_sizes(gpus: Any, system: System | None) -> list[int]:
     """Numbers of GPUs, found whole and no larger than the system."""
     if isinstance(gpus, str) or not isinstance(gpus, Iterable):
         raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
-    mistakes, numbers = Mistakes("search"), list(gpus)
+    mistakes, numbers = ErrorCollector("search"), list(gpus)
     problems = [wrong for n in numbers for wrong in not_whole("gpus", n)]
     problems += [] if numbers else ["gpus: give at least one number"]
     if problems:
@@ -385,7 +387,7 @@ def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, A
 
 def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
     """The framework that is searched, held to the strategies asked for."""
-    mistakes = Mistakes("search")
+    mistakes = ErrorCollector("search")
     names = mistakes.of(_check_strategies, strategy)
     known = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
     known = mistakes.settled(known)

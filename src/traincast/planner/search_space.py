@@ -35,8 +35,8 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
-from traincast.planner.framework_spaces import Batch
-from traincast.planner.panels_and_placements import Fills, every_fill, options, seen
+from traincast.planner.framework_spaces import CandidateBatch
+from traincast.planner.panels_and_placements import Placements, enumerate_placements, layer_axes_of, placement_options
 from traincast.step.pipeline_stages import Stages, stages, with_load
 from traincast.step.placement import divisors, factorizations
 from traincast.step.validity import rules
@@ -50,7 +50,7 @@ class Space:
 
     Parameters
     ----------
-    batch : Batch
+    batch : CandidateBatch
         What the candidates have in common.
     gpus : tuple of int
         Numbers of GPUs.
@@ -64,13 +64,13 @@ class Space:
         For each layout its row in `units` and in `fills`.
     stages : Stages
         Devices of the layouts' pipelines; columns of shape (layouts,).
-    fills : Fills
+    fills : Placements
         Panels and placements of each row of degrees.
     rejected : dict of str to array
         Reason → candidates rejected by it, for each number of GPUs; a candidate counts for the first rule it breaks.
     """
 
-    batch: Batch
+    batch: CandidateBatch
     gpus: tuple[int, ...]
     layouts: Plans
     starts: Ints
@@ -78,7 +78,7 @@ class Space:
     unit: Ints
     degree: Ints
     stages: Stages
-    fills: Fills
+    fills: Placements
     rejected: dict[str, Ints]
     known: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what was worked out of it
 
@@ -142,13 +142,13 @@ class Shards:
         example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
         row, inner = np.nonzero(example >= 0)
         fill = example[row, inner]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(seen(space.batch))}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(layer_axes_of(space.batch))}
         example[row, inner] = np.arange(len(row))
         return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
 
 
 @lru_cache(maxsize=16)
-def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
+def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
     """Enumerate a batch of candidates (arXiv 2410.00273, search space).
 
     Parameters
@@ -161,7 +161,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
         Accelerators in a fast domain.
     gbs : int
         Global batch [sequences].
-    batch : Batch
+    batch : CandidateBatch
         What the candidates have in common, and what is searched.
 
     Returns
@@ -175,7 +175,7 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
 
 
 @lru_cache(maxsize=16)
-def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: Batch) -> Space:
+def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
     """The space of all batches of a shape."""
     axes = STRATEGIES[batch.strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
@@ -188,7 +188,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         kept &= degrees[:, axes.index(axis)] == only if axis in axes else True
     degrees, job = degrees[kept], job[kept]
     plan, degree = _layouts(model, gbs, batch, degrees)
-    counts, wide, places, placeable = options(model.hidden, domain, batch, degrees)
+    counts, wide, places, placeable = placement_options(model.hidden, domain, batch, degrees)
     mine, placeable = _in_domain(batch, degrees, places, placeable)
     filled = wide.sum(axis=1) * placeable.sum(axis=1)
     weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
@@ -207,11 +207,11 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     layouts = plan.take(alive)
     used, degree = np.unique(degree[alive], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
-    fills = every_fill(batch, degrees[used], counts[used], wide[used], places, placeable[used])
+    fills = enumerate_placements(batch, degrees[used], counts[used], wide[used], places, placeable[used])
     return Space(batch, gpus, layouts, starts, *_units(layouts, batch), degree, stages(model, layouts), fills, rejected)
 
 
-def _in_domain(batch: Batch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
+def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
     """Which rows of degrees belong to a batch by where their tensor-parallel groups lie, and which placements do.
 
     A row that cannot be placed at all belongs to the batch of the others, which rejects it.
@@ -226,7 +226,7 @@ def _in_domain(batch: Batch, degrees: Ints, places: Ints, placeable: Bools) -> t
     return np.asarray(kept.any(axis=1) | (nowhere & (not batch.tp_in_domain))), kept
 
 
-def _layouts(model: Model, gbs: int, batch: Batch, degrees: Ints) -> tuple[Plans, Ints]:
+def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
     """Every layout of rows of degrees, valid or not, and the row of degrees of each."""
     axes, locks = STRATEGIES[batch.strategy].axes, dict(batch.locks)
     row = np.arange(len(degrees))
@@ -250,7 +250,9 @@ def _layouts(model: Model, gbs: int, batch: Batch, degrees: Ints) -> tuple[Plans
     return with_load(Plans(**knobs, **batch.given), model), row
 
 
-def _branch_inside(model: Model, batch: Batch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]) -> None:
+def _branch_inside(
+    model: Model, batch: CandidateBatch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]
+) -> None:
     """Knobs that subdivide the degrees: experts, heads exchanged, replicas, virtual stages."""
     if batch.experts and model.experts is not None:
         ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"]
@@ -290,10 +292,10 @@ def _divisors_of(column: Ints) -> Ints:
     return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)])) if len(column) else np.ones(1, np.int64)
 
 
-def _units(layouts: Plans, batch: Batch) -> tuple[Plans, Ints]:
+def _units(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
-    axes = seen(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
+    axes = layer_axes_of(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:

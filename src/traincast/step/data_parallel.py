@@ -13,7 +13,7 @@ from traincast.core.system import System
 from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import Curve, line, several
+from traincast.times.collectives import Curve, collective_curve, is_group
 from traincast.times.overlap import largest, layer_by_layer
 from traincast.times.process_groups import group
 
@@ -66,7 +66,7 @@ def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system:
     return largest(each)[0]
 
 
-def beside(
+def hidden_traffic(
     costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
 ) -> list[tuple[Column, Column]]:
     """The rest of `data_parallel`, which hides behind the layers, of every device: weights gathered, and gradients reduced [s]."""
@@ -76,7 +76,7 @@ def beside(
 
 
 @dataclass(frozen=True)
-class _Synchronised:
+class _DataParallelTraffic:
     """What ranks that hold the same weights say to each other for every part of the model."""
 
     costs: Costs
@@ -108,18 +108,18 @@ class _Synchronised:
         if plan.zero == 3:
             again = {part: self.gather[part].also(self.scatter[part]) for part in self.costs}
             return nm * of(self.gather, "forward", work), nm * of(again, "backward", work) + once
-        group_size = 1 + self.assumed.interleaved_window * several(plan.vp) * (np.minimum(plan.pp, nm) - 1)
+        group_size = 1 + self.assumed.interleaved_window * is_group(plan.vp) * (np.minimum(plan.pp, nm) - 1)
         scattered = nm * of(self.scatter, "backward", work) if plan.zero == 2 else of(self.scatter, "backward", held, group_size)
         return of(self.gather, "forward", held, group_size), scattered + once
 
 
-def _traffic(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> _Synchronised:
+def _traffic(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> _DataParallelTraffic:
     """Exchanges of every part that a device holds."""
     used = {part: costs[part] for part in dict.fromkeys(part for device in stages.held for part in device)}
     gather, scatter, between = _exchanges(used, plan, system, assumed)
     if plan.zero < 2:
         scatter = {part: scatter[part].also(between[part]) for part in used}
-    return _Synchronised(used, gather, scatter, between, plan, nm, assumed)
+    return _DataParallelTraffic(used, gather, scatter, between, plan, nm, assumed)
 
 
 def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
@@ -127,10 +127,10 @@ def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
     if not (assumed.broadcast_seconds and plan.zero):
         return 0.0
     n, near = group(plan, "shards", system.tiers)
-    return assumed.broadcast_seconds * n * several(n / near[0])
+    return assumed.broadcast_seconds * n * is_group(n / near[0])
 
 
-class _Holders(NamedTuple):
+class _ReplicaGroup(NamedTuple):
     """Ranks that hold the same weights, and what they say to each other."""
 
     sharded: bool
@@ -158,33 +158,35 @@ class _Holders(NamedTuple):
         return Traffic(0 * self.ring.seconds(nbytes), 0 * self.ring.streaming(nbytes))
 
 
-def _holders(plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions) -> _Holders:
+def _replica_groups(
+    plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions
+) -> _ReplicaGroup:
     """Holders of the same weights; `axes` name the groups of all of them, of those that share a copy, and of replicas."""
     everyone, sharers, replicas = axes
 
     def over(axis: Axis, kind: CollectiveKind) -> Curve:
-        return line(kind, group(plan, axis, system.tiers), system, assumed, data_parallel=True)
+        return collective_curve(kind, group(plan, axis, system.tiers), system, assumed, data_parallel=True)
 
     between = over(replicas, "all-reduce") if np.any(plan.replicas != 1) else None
     if plan.zero == 0:
         ring = over(everyone, "all-reduce")
-        return _Holders(False, ring, ring, between, shards)
+        return _ReplicaGroup(False, ring, ring, between, shards)
     ring = over(sharers, "reduce-scatter")
     alike = assumed.all_gather_factor == assumed.reduce_scatter_factor
-    return _Holders(True, ring, ring if alike else over(sharers, "all-gather"), between, shards)
+    return _ReplicaGroup(True, ring, ring if alike else over(sharers, "all-gather"), between, shards)
 
 
 def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
     """Time to gather the weights of one of every part, to reduce its gradients, and to sum those over replicas [s]."""
     byte = assumed.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
-    dense = _holders(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
+    dense = _replica_groups(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     gather = {part: dense.gather(weight * one.weights) for part, one in used.items()}
     reduced = {part: dense.reduce(gradient * one.weights) for part, one in used.items()}
     between = {part: dense.synchronise(gradient * one.weights) for part, one in used.items()}
     spread = {part: one.expert_weights for part, one in used.items() if np.any(one.expert_weights)}
     if spread:
-        experts = _holders(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
+        experts = _replica_groups(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
         for part, weights in spread.items():
             gather[part] = gather[part].also(experts.gather(weight * weights))
             reduced[part] = reduced[part].also(experts.reduce(gradient * weights))

@@ -11,7 +11,7 @@ import numpy as np
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import USUAL, on
 from traincast.core.assumptions import PAPER, Assumptions
-from traincast.core.errors import InputError, Mistakes, not_a
+from traincast.core.errors import ErrorCollector, InputError, not_a
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
@@ -25,9 +25,9 @@ from traincast.step.memory import Footprint, devices_memory, memory
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
-from traincast.step.uncertainty import Case, fits_probability, interval, outside
-from traincast.step.validity import require
-from traincast.times.operation_time import Seconds, Timed, time_part
+from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside
+from traincast.step.validity import require_valid
+from traincast.times.operation_time import PassSeconds, Timed, time_part
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,11 +70,11 @@ class Estimate:
         return self.memory_bytes <= self.system.accelerator.hbm_bytes
 
     @cached_property
-    def case(self) -> Case:
+    def case(self) -> ErrorCase:
         """What the error of its time depends on."""
         varied = any(path.startswith("accelerator.") and path != "accelerator.hbm_bytes" for path in self.system.columns())
         accelerator = f"{self.system.accelerator.name}{', varied' if varied else ''}"  # nobody ran on it
-        return Case.of(self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds)
+        return ErrorCase.of(self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds)
 
     @cached_property
     def interval(self) -> tuple[Column, Column] | None:
@@ -114,9 +114,9 @@ class Estimate:
         }
         return _in_rows(seconds, self.step.seconds)
 
-    def _busy(self, which: str, repeats: Column) -> Seconds:
+    def _busy(self, which: str, repeats: Column) -> PassSeconds:
         """Time of the slowest device by what it is spent on: its passes, or those made again."""
-        sums = Seconds(0.0, 0.0, 0.0, 0.0)
+        sums = PassSeconds(0.0, 0.0, 0.0, 0.0)
         for i, counts in enumerate(self.stages.work):
             slowest = self.step.slowest == i
             for part, n in counts.items():
@@ -177,7 +177,7 @@ class Estimate:
         """
         if not isinstance(self.plan, Plan):
             raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
-        columns = ready(self.plan, self.model, self.assumptions)
+        columns = with_defaults(self.plan, self.model, self.assumptions)
         all_of_them = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
         held = {part: Footprint.of(tuple(one.operation for one in timed), columns) for part, timed in self.timed.items()}
         used = devices_memory(held, columns, every_device(all_of_them), self.gbs, self.assumptions)
@@ -281,7 +281,7 @@ def estimate(
     (41.195, 87.9)
     """
     model, system, gbs, assumed = _checked(model, system, plan, gbs, assumptions)
-    require(model, plan, gbs, system.fast_domain)
+    require_valid(model, plan, gbs, system.fast_domain)
     if isinstance(plan, Plan) and not plan.placed:
         if system.columns():
             raise InputError(
@@ -292,9 +292,9 @@ def estimate(
         if every is None:
             whole = f"no placement of {plan} fills fast domains of {domain}"
             raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
-        seconds = estimated(model, system, every, gbs, assumed).step_seconds
+        seconds = estimate_columns(model, system, every, gbs, assumed).step_seconds
         plan = every.row(int(np.argmin(seconds)))
-    return estimated(model, system, plan, gbs, assumed)
+    return estimate_columns(model, system, plan, gbs, assumed)
 
 
 def _checked(
@@ -305,7 +305,7 @@ def _checked(
     assumptions: str | Assumptions | None,
 ) -> tuple[Model, System, int, Assumptions]:
     """The model, the system, the global batch and what is assumed, once all arguments are found usable."""
-    mistakes = Mistakes("estimate")
+    mistakes = ErrorCollector("estimate")
     mistakes.of(_check_plan, plan)
     transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
     batch = mistakes.of(check_gbs, gbs, transformer)
@@ -321,23 +321,23 @@ def _check_plan(plan: Plan | Plans) -> None:
         raise InputError("plan", wrong)
 
 
-def ready(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
+def with_defaults(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
     """The plan as columns, with what it leaves to the assumptions and to the model's experts."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
     return with_load(columns.ready(assumed), model)
 
 
-def counts(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
+def count_operations(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
     """Operations of every part of the model: what is counted, and depends on no time of a machine."""
-    return parts(model, ready(plan, model, assumed), assumed)
+    return parts(model, with_defaults(plan, model, assumed), assumed)
 
 
-def estimated(
+def estimate_columns(
     model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, whole: Parts | None = None
 ) -> Estimate:
     """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
     assumed = on(system, assumed)
-    columns = ready(plan, model, assumed)
+    columns = with_defaults(plan, model, assumed)
     if whole is None:
         whole = parts(model, columns, assumed)
     timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}

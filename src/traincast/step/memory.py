@@ -17,7 +17,7 @@ from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import several
+from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
@@ -63,7 +63,7 @@ class Footprint:
         peak: Column = 0.0
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
-        live = 0 * saved + total(op.dropped_bytes for op in operations)
+        live = 0 * saved + total(op.recomputed_bytes for op in operations)
         if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
             again = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
             saved, live = saved - again / plan.recompute_every, live + again
@@ -107,7 +107,7 @@ def devices_memory(
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
-    communicators = assumed.buffer_bytes * total(several(n) for n in groups) if assumed.buffer_bytes else 0.0
+    communicators = assumed.buffer_bytes * total(is_group(n) for n in groups) if assumed.buffer_bytes else 0.0
     found = []
     for i, position in enumerate(stages.position):
         parts = states(held, plan, stages.held[i], assumed)

@@ -10,7 +10,7 @@ from traincast.step.pipeline_stages import Counts
 from traincast.times.overlap import excess
 
 
-def host(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
     """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
 
     Parameters

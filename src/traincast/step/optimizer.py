@@ -9,7 +9,7 @@ from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.pipeline_stages import Counts
 
 
-def update(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+def optimizer_seconds(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
 
     Parameters

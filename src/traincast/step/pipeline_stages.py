@@ -26,7 +26,7 @@ Counts = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
-class Device:
+class PipelineDevice:
     """What one device of a pipeline holds.
 
     Parameters
@@ -53,7 +53,7 @@ class Stages:
     position : tuple of Column
         Place of each device in its pipeline.
     work, held : tuple of mapping of str to Column
-        Parts of each device, as in `Device`.
+        Parts of each device, as in `PipelineDevice`.
     whole : mapping of str to float
         Parts of the whole model.
     """
@@ -114,7 +114,7 @@ def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
     return (*[each] * (number - 1 - more), *[each + 1] * more, last)
 
 
-def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = "") -> tuple[Device, ...]:
+def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = "") -> tuple[PipelineDevice, ...]:
     """Every device of a pipeline.
 
     Parameters
@@ -130,7 +130,7 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
 
     Returns
     -------
-    tuple of Device
+    tuple of PipelineDevice
         First to last.
 
     Raises
@@ -146,8 +146,8 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
         if one["embedding"]:  # the device has the matrix already
             del one["tied"]
     if schedule == "dualpipe":
-        return tuple(Device(i, {part: n / 2 for part, n in one.items()}, dict(one)) for i, one in enumerate(own))
-    return tuple(Device(i, dict(one), dict(one)) for i, one in enumerate(own))
+        return tuple(PipelineDevice(i, {part: n / 2 for part, n in one.items()}, dict(one)) for i, one in enumerate(own))
+    return tuple(PipelineDevice(i, dict(one), dict(one)) for i, one in enumerate(own))
 
 
 def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:
@@ -184,12 +184,12 @@ def _last(model: Model, several: bool) -> dict[str, int]:
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 
 
-def every_device(all_of_them: Sequence[Device]) -> Stages:
+def every_device(all_of_them: Sequence[PipelineDevice]) -> Stages:
     """All devices of one pipeline, none left out; `whole` is empty.
 
     Parameters
     ----------
-    all_of_them : sequence of Device
+    all_of_them : sequence of PipelineDevice
         First to last.
 
     Returns
@@ -228,9 +228,9 @@ def with_load(plan: Plans, model: Model) -> Plans:
 
 
 @lru_cache(maxsize=65536)
-def telling_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[Device, ...]:
+def distinct_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[PipelineDevice, ...]:
     """Devices that hold something and that no earlier one matches part by part; arguments as for `devices`."""
-    kept: list[Device] = []
+    kept: list[PipelineDevice] = []
     for one in devices(model, pp, chunks_per_device, schedule, layout):
         if one.held and not any(all(other.held.get(part, 0) >= n for part, n in one.held.items()) for other in kept):
             kept.append(one)
@@ -255,7 +255,9 @@ def stages(model: Model, plan: Plans) -> Stages:
     pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
     key, row = np.unique(pp.ravel() * MOST_CHUNKS + v.ravel(), return_inverse=True)
     pairs = [(int(one // MOST_CHUNKS), int(one % MOST_CHUNKS)) for one in key]
-    telling = [telling_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs] or [(Device(0, {}, {}),)]  # no rows
+    telling = [distinct_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs] or [
+        (PipelineDevice(0, {}, {}),)
+    ]  # no rows
     most = max(map(len, telling))
     padded = [[*some, *[some[0]] * (most - len(some))] for some in telling]
     names = [*map(str, model.kinds), *ENDS]

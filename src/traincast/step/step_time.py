@@ -12,11 +12,11 @@ from traincast.core.system import System
 from traincast.operations.operation import total
 from traincast.step.data_parallel import data_parallel
 from traincast.step.layer_cost import Costs, sum_of
-from traincast.step.offload import host
-from traincast.step.optimizer import update
+from traincast.step.offload import offload_seconds
+from traincast.step.optimizer import optimizer_seconds
 from traincast.step.pipeline_stages import Stages
 from traincast.times.overlap import excess, largest, paced_by
-from traincast.times.pipeline.p2p import of_slowest, passed_on
+from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
 from traincast.times.pipeline.schedules import SCHEDULES, Schedule
 
 NODE: Final = 8  # GPUs that rarely wait for each other
@@ -92,7 +92,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         Columns over plans.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
-    pace = _pace(costs, stages, plan.pp, assumed)
+    pace = _slowest_device(costs, stages, plan.pp, assumed)
     forward, backward = (sum_of(costs, stages.whole, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.whole, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
@@ -103,12 +103,12 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.work])[0]
     pp_comm = nm * each
     if assumed.pp_exposed < 1:
-        pp_comm = pp_comm + _beside(schedule, link.beside, plan, nm, pace)
+        pp_comm = pp_comm + _exposed_transfers(schedule, link.beside, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
-    optimizer, _ = largest([update(costs, held, plan, system, assumed) for held in stages.held])
+    optimizer, _ = largest([optimizer_seconds(costs, held, plan, system, assumed) for held in stages.held])
     offload: Column = 0.0
     if plan.offload != "none":
-        offload, _ = largest([host(costs, device, plan, nm, system, assumed) for device in stages.work])
+        offload, _ = largest([offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.work])
     waits = nm * pace.late + assumed.step_seconds
     done = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, waits)
     return replace(done, stragglers=_straggling(plan, assumed) * (done.seconds - optimizer)) if assumed.straggling else done
@@ -124,8 +124,8 @@ class Links(NamedTuple):
 def links(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Links:
     """Transfers between stages; arguments as for `step`."""
     message = _message(costs)
-    hop = passed_on(message, plan, system, assumed)
-    paced = passed_on(message, plan, system, assumed, of_slowest) if assumed.slowest_link_paces else hop
+    hop = stage_transfer(message, plan, system, assumed)
+    paced = stage_transfer(message, plan, system, assumed, slowest_stage_link) if assumed.slowest_link_paces else hop
     return Links(assumed.pp_exposed * paced, (1 - assumed.pp_exposed) * hop)
 
 
@@ -138,7 +138,7 @@ class _Pace(NamedTuple):
     others: Column  # forward and backward of the other stages, waits included [s]
 
 
-def _pace(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
+def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
     """Which device is the slowest, and what a micro-batch takes on it and elsewhere."""
     *busy, whole = (sum_of(costs, one, "forward") + sum_of(costs, one, "backward") for one in (*stages.work, stages.whole))
     if not assumed.dispatch_seconds:
@@ -152,7 +152,7 @@ def _pace(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pa
     return _Pace(slowest, own, most - own, excess(paced_by(all_issued, whole) - most))
 
 
-def _beside(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
+def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Transfers that run beside the work, as far as the step waits for them: what faster stages have to spare hides round trips."""
     spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)

@@ -76,7 +76,7 @@ class Errors:
     quantile, apart : float
         What 90 % of errors are within, and of the differences between two plans, in standard deviations.
     reach : float
-        How unlike two plans are (`unlike`) that share 1/e of the variance of their own errors.
+        How unlike two plans are (`plan_distance`) that share 1/e of the variance of their own errors.
     dense, moe : mapping of str to Span
         Sizes of measured runs, by kind of model.
     memory_stacks : mapping of str to float
@@ -135,7 +135,7 @@ def errors() -> Errors:
 
 
 @dataclass(frozen=True)
-class Case:
+class ErrorCase:
     """What the error of a prediction depends on; numbers, or columns over plans.
 
     Parameters
@@ -159,7 +159,7 @@ class Case:
     @classmethod
     def of(
         cls, model: Model, accelerator: str, stack: str, gpus: Column, breakdown: Mapping[str, Column], seconds: Column
-    ) -> "Case":
+    ) -> "ErrorCase":
         """The case of an estimate: its model, accelerator, software, GPUs, and what its time consists of [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
         shares = {name: sum(breakdown[one] for one in parts) / seconds for name, parts in COMPONENTS.items()}
@@ -174,7 +174,7 @@ class Case:
         return known.stacks.get(self.stack, known.other_stacks)
 
 
-def deviation(case: Case, known: Errors) -> Column:
+def deviation(case: ErrorCase, known: Errors) -> Column:
     """Standard deviation of the logarithm of predicted over measured time."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
     for name in COMPONENTS:
@@ -187,14 +187,14 @@ def deviation(case: Case, known: Errors) -> Column:
     return variance**0.5
 
 
-def interval(seconds: Column, case: Case, known: Errors | None = None) -> tuple[Column, Column]:
+def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
     """Where 90 % of measured times of such a prediction lie [s].
 
     Parameters
     ----------
     seconds : Column
         Predicted times [s].
-    case : Case
+    case : ErrorCase
         What they are of.
     known : Errors, optional
         What is known of errors; the catalogue's if left out.
@@ -209,7 +209,7 @@ def interval(seconds: Column, case: Case, known: Errors | None = None) -> tuple[
     return plain(seconds / reach), plain(seconds * reach)
 
 
-def outside(case: Case, known: Errors | None = None) -> list[str]:
+def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
     """In which respects a case of one plan lies outside of measured runs, in words; empty where it does in none."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     told = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
@@ -242,14 +242,14 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
 
 
 def cuts(plans: Sequence[Plan]) -> Floats:
-    """How plans are cut, in numbers that `unlike` compares: logarithms of the degrees to base 2, and numbers of what is chosen."""
+    """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
     places: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
     kinds = [[places.setdefault((name, getattr(plan, name)), len(places)) for name in KINDS] for plan in plans]
     return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
 
 
-def unlike(one: Floats, other: Floats) -> Floats:
+def plan_distance(one: Floats, other: Floats) -> Floats:
     """Distance of plans: 1 for each degree that is doubled or halved, and for each choice that is another.
 
     Parameters
@@ -295,7 +295,7 @@ def chances(
     off = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
         off += getattr(known, name) * scale * rng.standard_normal((DRAWS, 1)) * shares[name]
-    alike = np.exp(-unlike(cut[:, None], cut[None]) / known.reach) + 1e-9 * np.eye(len(cut))
+    alike = np.exp(-plan_distance(cut[:, None], cut[None]) / known.reach) + 1e-9 * np.eye(len(cut))
     off += known.own * scale * rng.standard_normal(off.shape) @ np.linalg.cholesky(alike).T
     real = np.log(seconds) - off
     return np.asarray(real <= real.min(axis=1, keepdims=True) + np.log1p(within))

@@ -197,7 +197,7 @@ def _placement_rules(domain: int) -> tuple[Rule, ...]:
     return *each, Rule(full, fast, lambda model, plan, gbs: plan.placed <= domain)
 
 
-def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
+def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
     """Which rules a batch of plans breaks.
 
     Parameters
@@ -221,7 +221,7 @@ def check(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]
     return {rule: ~mask for rule, mask in held.items() if not mask.all()}
 
 
-def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
+def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
     """Refuse plans that break a rule.
 
     Raises
@@ -231,7 +231,7 @@ def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
     """
     if isinstance(plan, Plan):
         facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
-        broken = check(model, plan.columns(), gbs, domain)
+        broken = broken_rules(model, plan.columns(), gbs, domain)
         problems = [f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})" for rule in broken]
     else:
         problems = [
@@ -240,7 +240,7 @@ def require(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
             if not (np.all(np.asarray(column) >= 1) and np.all(np.mod(column, 1) == 0))
         ]
         if not problems:
-            broken = check(model, plan, gbs, domain)
+            broken = broken_rules(model, plan, gbs, domain)
             problems = [f"{rule.broken} ({int(rows.sum())} of {rows.size} rows)" for rule, rows in broken.items()]
     if problems:
         raise InputError("plan", problems)

@@ -15,10 +15,10 @@ from traincast.core.quantities import Column
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
 from traincast.times import nccl
-from traincast.times.nccl import Protocols, effective, several
+from traincast.times.nccl import Protocols, achieved_bandwidth, is_group
 from traincast.times.process_groups import Group, domains
 
-__all__ = ["Curve", "Line", "collective", "effective", "line", "point_to_point", "several"]
+__all__ = ["AlphaBeta", "Curve", "achieved_bandwidth", "collective", "collective_curve", "is_group", "point_to_point"]
 
 
 def collective(
@@ -50,10 +50,10 @@ def collective(
         return all_to_all(V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V, members, system, assumed, copies)
     if kind == "send":
         return _neighbour(V, members, system, assumed)
-    return line(kind, members, system, assumed).seconds(V)
+    return collective_curve(kind, members, system, assumed).seconds(V)
 
 
-class Line(NamedTuple):
+class AlphaBeta(NamedTuple):
     """Time of a collective as a line over its volume; columns over plans.
 
     Parameters
@@ -75,15 +75,17 @@ class Line(NamedTuple):
         """Time in which a volume V streams over the slowest link, without latency [s]."""
         return V * self.per_byte
 
-    def moving(self, factor: Column) -> "Line":
+    def moving(self, factor: Column) -> "AlphaBeta":
         """The same with so many times the data."""
-        return Line(self.hops, factor * self.per_byte)
+        return AlphaBeta(self.hops, factor * self.per_byte)
 
 
-Curve = Line | Protocols
+Curve = AlphaBeta | Protocols
 
 
-def line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool = False) -> Curve:
+def collective_curve(
+    kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool = False
+) -> Curve:
     """Time of a collective over its volume; arguments as for `collective`.
 
     Traffic that is `data_parallel` has all groups of a domain at work at once.
@@ -99,20 +101,20 @@ def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpt
         return nccl.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
     n, near = members
     fast, *outer = system.tiers
-    inside = several(near[0])
-    per_byte = inside / effective(fast)
+    inside = is_group(near[0])
+    per_byte = inside / achieved_bandwidth(fast)
     hops = fast.latency * (n - domains(n, near[0]))  # the ring has n - 1 of them
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
-        crossed = several(domains(beyond, within))
-        ports = 1 + (tier.ports * within - 1) * several(within)  # a member alone in its domain uses one port, several use all
-        per_byte = np.maximum(per_byte, crossed / (ports * effective(tier)))
+        crossed = is_group(domains(beyond, within))
+        ports = 1 + (tier.ports * within - 1) * is_group(within)  # a member alone in its domain uses one port, several use all
+        per_byte = np.maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
-        a = one_tier + (2.0 - one_tier) * several(domains(n, near[0])) * inside  # 2 passes: reduce-scatter, then all-gather
-    c = several(n) if kind in ("broadcast", "reduce") else (n - 1) / n
-    return Line(hops, a * c * per_byte)
+        a = one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside  # 2 passes: reduce-scatter, then all-gather
+    c = is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n
+    return AlphaBeta(hops, a * c * per_byte)
 
 
 def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
@@ -148,7 +150,7 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         if i and assumed.node_copies:
             sent = sent * nccl.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
-        seconds.append(sent / (ports * effective(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
+        seconds.append(sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
     return total(seconds)
 
 
@@ -159,7 +161,7 @@ def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) 
     return reduce(
         np.maximum,
         (
-            several(domains(beyond, within)) * point_to_point(V, tier, assumed, inner=tier is system.fast)
+            is_group(domains(beyond, within)) * point_to_point(V, tier, assumed, inner=tier is system.fast)
             for tier, within, beyond in spans
         ),
     )
@@ -187,4 +189,4 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     moved = V if assumed.message_factor == 1 else assumed.message_factor * V
     if assumed.protocols:
         return nccl.message(moved, tier, inner, assumed.collective_launch)
-    return tier.latency + moved / effective(tier)
+    return tier.latency + moved / achieved_bandwidth(tier)

@@ -11,19 +11,19 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
-from traincast.operations.operation import Fused, Gemm, Pass, Unit, total
+from traincast.operations.operation import Fused, Gemm, PassCount, Unit, total
 
 HEAD: Final = 128  # width of heads that the rates of fused attention are given for
 LONGEST: Final = 2  # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1
 HALF_TILE: Final = 2  # results narrower than a tile have tiles of half its edge
 
 
-def work_done(work: Pass, unit: Unit, gpu: Accelerator, assumed: Assumptions) -> Column:
+def work_done(work: PassCount, unit: Unit, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Arithmetic of the products on a unit, with what tiles waste.
 
     Parameters
     ----------
-    work : Pass
+    work : PassCount
         One direction of an operation.
     unit : {"matrix", "low"}
         The unit.

@@ -37,7 +37,7 @@ HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6
 PEERS_AT_ONCE: Final = 8.0  # messages of an all-to-all that NCCL packs into one piece of work (src/include/device.h)
 
 
-def effective(tier: Tier) -> Column:
+def achieved_bandwidth(tier: Tier) -> Column:
     """Bandwidth of one port that collectives achieve: peak times efficiency (arXiv 2410.00273, collectives).
 
     Parameters
@@ -53,7 +53,7 @@ def effective(tier: Tier) -> Column:
     return tier.bandwidth * tier.efficiency
 
 
-def several(members: Column) -> Column:
+def is_group(members: Column) -> Column:
     """Whether a group has several members, as a number.
 
     Parameters
@@ -69,7 +69,7 @@ def several(members: Column) -> Column:
     return np.minimum(members - 1, 1)
 
 
-class Way(NamedTuple):
+class Algorithm(NamedTuple):
     """One algorithm with one protocol; columns over plans.
 
     Parameters
@@ -78,7 +78,7 @@ class Way(NamedTuple):
         Latency that is paid in full [s].
     per_byte : Column
         Time of a byte on the slowest link [s/byte].
-    root : Column, optional
+    fill_root : Column, optional
         Pipelines fill and drain chunk by chunk: ½ √(latency · time on the link), for a volume of 1 [s/byte^½].
     hops : Column, optional
         Latency of the hops that overlaps with the data [s].
@@ -86,7 +86,7 @@ class Way(NamedTuple):
 
     start: Column
     per_byte: Column
-    root: Column | None = None
+    fill_root: Column | None = None
     hops: Column | None = None
 
     def seconds(self, V: Column, root_V: Column) -> Column:
@@ -98,13 +98,15 @@ class Way(NamedTuple):
         stream = V * self.per_byte
         if self.hops is not None:
             stream = np.sqrt(stream * stream + self.hops * (self.hops + stream / 4))
-        if self.root is not None:
-            stream = stream + self.root * root_V
+        if self.fill_root is not None:
+            stream = stream + self.fill_root * root_V
         return self.start + stream
 
-    def moving(self, factor: Column) -> "Way":
+    def moving(self, factor: Column) -> "Algorithm":
         """The same with so many times the data."""
-        return Way(self.start, factor * self.per_byte, None if self.root is None else np.sqrt(factor) * self.root, self.hops)
+        return Algorithm(
+            self.start, factor * self.per_byte, None if self.fill_root is None else np.sqrt(factor) * self.fill_root, self.hops
+        )
 
 
 class Protocols(NamedTuple):
@@ -114,12 +116,12 @@ class Protocols(NamedTuple):
     ----------
     launch : Column
         Start-up; columns over plans [s].
-    ways : tuple of Way
+    ways : tuple of Algorithm
         What the library chooses among.
     """
 
     launch: Column
-    ways: tuple[Way, ...]
+    ways: tuple[Algorithm, ...]
 
     def seconds(self, V: Column) -> Column:
         """Time for a volume V [byte]; nothing to send costs nothing [s]."""
@@ -135,7 +137,7 @@ class Protocols(NamedTuple):
         return Protocols(self.launch, tuple(way.moving(factor) for way in self.ways))
 
 
-class _Path(NamedTuple):
+class _GroupPath(NamedTuple):
     """What a group of one placement crosses; columns over plans."""
 
     inside: Column  # whether members share a fast domain
@@ -179,26 +181,26 @@ def protocols(
     n, (g, *_) = members
     path = _path(members, tiers, data_parallel)
     passes = 2.0 if kind == "all-reduce" else 1.0
-    carried = passes * (several(n) if kind in ("broadcast", "reduce") else (n - 1) / n)
-    fill = path.fill * several(n)
+    carried = passes * (is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n)
+    fill = path.fill * is_group(n)
     one = fill * (1 + passes * path.inner_hops / HOPS_PER_FILL) * (1 - path.beyond)
     link = carried * path.per_byte
     ways = [
-        Way(passes * path.ll_hops, carried * path.ll_per_byte),
-        Way(one + 2 * fill * path.beyond, link, 0.5 * np.sqrt(one * link), passes * path.simple_hops * path.beyond),
+        Algorithm(passes * path.ll_hops, carried * path.ll_per_byte),
+        Algorithm(one + 2 * fill * path.beyond, link, 0.5 * np.sqrt(one * link), passes * path.simple_hops * path.beyond),
     ]
     if kind == "all-reduce":
         chain = 2 * (g - 1)
         levels = path.simple_tree + chain * path.chained
         down = 2 * path.per_byte
-        ways.append(Way(path.ll_tree + chain * tiers[0].latency, path.ll_tree_per_byte))
-        ways.append(Way(2 * fill + levels, down, 0.5 * np.sqrt(levels * down)))
+        ways.append(Algorithm(path.ll_tree + chain * tiers[0].latency, path.ll_tree_per_byte))
+        ways.append(Algorithm(2 * fill + levels, down, 0.5 * np.sqrt(levels * down)))
         if tiers[0].switch_reduction is not None:
             ways.append(_in_switch(g, path, tiers[0].switch_reduction))
     return Protocols(launch_share * path.launch, tuple(ways))
 
 
-def _in_switch(g: Column, path: _Path, reduction: Column) -> Way:
+def _in_switch(g: Column, path: _GroupPath, reduction: Column) -> Algorithm:
     """All-reduce in the switches of a fast domain; where there are several the tree is as fast.
 
     Switches read V from each of g accelerators and return a g-th of the sum, which goes back to all of them: (1 + 1/g) V each way.
@@ -207,14 +209,14 @@ def _in_switch(g: Column, path: _Path, reduction: Column) -> Way:
     per_byte = path.inside * (1 + 1 / g) / reduction
     link = np.maximum(per_byte, 2 * path.per_byte * path.beyond)
     start = 2 * path.fill * path.inside + path.beyond * (path.simple_tree + 2 * (g - 1) * path.chained)
-    return Way(start, link, 0.5 * np.sqrt(start * link))
+    return Algorithm(start, link, 0.5 * np.sqrt(start * link))
 
 
-def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
+def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupPath:
     """What a group crosses: hops of a ring tier by tier, levels of a tree, and the slowest link."""
     n, near = members
     fast, *outer = tiers
-    inside, inner_hops = several(near[0]), n - domains(n, near[0])
+    inside, inner_hops = is_group(near[0]), n - domains(n, near[0])
     per_byte = inside / _inside(fast, near[0])
     slow = inside / _ll_inside(fast, near[0])
     tree_bytes = 2 * slow
@@ -224,7 +226,7 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
     ll_tree, simple_tree, more = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed, hops, levels = (
-            several(domains(beyond, within)),
+            is_group(domains(beyond, within)),
             domains(n, within) - domains(n, beyond),
             2 * np.log2(beyond / within),
         )
@@ -238,9 +240,9 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _Path:
         simple_tree = simple_tree + levels * _simple(tier, True)
         tree_bytes = tree_bytes + levels / narrow
         more = np.maximum(more, crossed * _launch(tier, True))
-    launch = several(n) * _launch(fast, False) + more
-    across = several(domains(n, near[0]))
-    return _Path(
+    launch = is_group(n) * _launch(fast, False) + more
+    across = is_group(domains(n, near[0]))
+    return _GroupPath(
         inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
     )
 
@@ -260,14 +262,14 @@ def _simple(tier: Tier, outside: bool) -> Column:
 
 def _ll(tier: Tier) -> Column:
     """Bandwidth of LL over one port [byte/s]."""
-    return np.minimum(LL_BANDWIDTH, LL_SHARE * effective(tier)) if tier.ll_bandwidth is None else tier.ll_bandwidth
+    return np.minimum(LL_BANDWIDTH, LL_SHARE * achieved_bandwidth(tier)) if tier.ll_bandwidth is None else tier.ll_bandwidth
 
 
 def _inside(tier: Tier, members: Column) -> Column:
     """Bandwidth of an accelerator to others of its fast domain: over switches all links, in a mesh those to its group [byte/s]."""
     if not tier.mesh:
-        return effective(tier) * torus_axes(tier, members)
-    return effective(tier) * (np.maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
+        return achieved_bandwidth(tier) * torus_axes(tier, members)
+    return achieved_bandwidth(tier) * (np.maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
 
 
 def torus_axes(tier: Tier, members: Column) -> Column:
@@ -297,7 +299,7 @@ def torus_axes(tier: Tier, members: Column) -> Column:
 def _ll_inside(tier: Tier, members: Column) -> Column:
     """Bandwidth of LL in a fast domain, where half of what links carry is flags unless the tier says otherwise [byte/s]."""
     wide = _inside(tier, members)
-    return wide / 2 if tier.ll_bandwidth is None else tier.ll_bandwidth * wide / effective(tier)
+    return wide / 2 if tier.ll_bandwidth is None else tier.ll_bandwidth * wide / achieved_bandwidth(tier)
 
 
 def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
@@ -308,7 +310,7 @@ def _between(tier: Tier, within: Column, data_parallel: bool) -> Column:
     share = tier.efficiency
     if data_parallel and (tier.dp_alone is not None or tier.dp_several is not None):
         alone = share if tier.dp_alone is None else tier.dp_alone
-        share = alone + ((share if tier.dp_several is None else tier.dp_several) - alone) * several(within)
+        share = alone + ((share if tier.dp_several is None else tier.dp_several) - alone) * is_group(within)
     return tier.bandwidth * share * ports
 
 
@@ -344,7 +346,7 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
         if copies is not None:
             sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_AT_ONCE
-        latency = (2 * several(domains(beyond, within)) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
+        latency = (2 * is_group(domains(beyond, within)) * _simple(tier, i > 0) + partners * tier.latency) * np.sign(V)
         stream = sent / (_between(tier, 1.0, False) if i else _inside(tier, beyond))
         seconds = seconds + latency
         streams.append(stream + 0.5 * np.sqrt(latency * stream))

@@ -9,8 +9,8 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.operations.operation import Collective, Operation, Pass, total
-from traincast.times.collectives import collective, line, several
+from traincast.operations.operation import Collective, Operation, PassCount, total
+from traincast.times.collectives import collective, collective_curve, is_group
 from traincast.times.overlap import excess, panelled
 from traincast.times.process_groups import group
 from traincast.times.roofline import arithmetic, exposed_memory
@@ -19,7 +19,7 @@ TO_EXPERTS: Final = ("ep", "etp")
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
+class PassSeconds:
     """Time by what it is spent on; columns over plans.
 
     Parameters
@@ -50,13 +50,13 @@ class Seconds:
         """All of it on the accelerator [s]."""
         return self.compute + self.memory + self.comm + self.exchange
 
-    def times(self, n: Column) -> "Seconds":
+    def times(self, n: Column) -> "PassSeconds":
         """So many of it."""
-        return Seconds(*(n * getattr(self, one.name) for one in fields(self)))
+        return PassSeconds(*(n * getattr(self, one.name) for one in fields(self)))
 
-    def __add__(self, other: "Seconds") -> "Seconds":
+    def __add__(self, other: "PassSeconds") -> "PassSeconds":
         """Both, one after the other."""
-        return Seconds(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return PassSeconds(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,30 +67,30 @@ class TimedOperation:
     ----------
     operation : Operation
         What is timed.
-    forward, backward : Seconds
+    forward, backward : PassSeconds
         Time of each pass; backward with the gradient of the weights.
     weight : Column
         The part of backward that makes the gradient of the weights [s].
-    again : Seconds or None
+    again : PassSeconds or None
         The forward pass made again before backward, if it is.
     """
 
     operation: Operation
-    forward: Seconds
-    backward: Seconds
+    forward: PassSeconds
+    backward: PassSeconds
     weight: Column
-    again: Seconds | None
+    again: PassSeconds | None
 
 
 Timed = tuple[TimedOperation, ...]
 
 
-def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Seconds:
+def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> PassSeconds:
     """Time of one pass of an operation: max(t_c, t_m), and the communication it cannot hide (arXiv 2410.00273, times).
 
     Parameters
     ----------
-    work : Pass
+    work : PassCount
         One direction of an operation.
     plan : Plans
         Supplies the groups and their placement; in the same rows as `work`.
@@ -101,7 +101,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
 
     Returns
     -------
-    Seconds
+    PassSeconds
         Columns over plans.
     """
     compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * assumed.launch_seconds
@@ -123,7 +123,7 @@ def time_pass(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> 
     exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * total(
         told(one) for one in work.collectives if one.over in TO_EXPERTS
     )
-    return Seconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
+    return PassSeconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
 
 
 def _collective(one: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
@@ -133,17 +133,17 @@ def _collective(one: Collective, plan: Plans, system: System, assumed: Assumptio
     key = one.kind, one.over
     *of, curve = plan.placed_on.get(key, (None, None, None))
     if of[0] is not system or of[1] is not assumed:
-        curve = line(one.kind, group(plan, one.over, system.tiers), system, assumed)
+        curve = collective_curve(one.kind, group(plan, one.over, system.tiers), system, assumed)
         plan.placed_on[key] = system, assumed, curve
     seconds: Column = curve.seconds(one.nbytes)
     return seconds
 
 
-def _dispatch(work: Pass, plan: Plans, system: System, assumed: Assumptions) -> Column:
+def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Time of the host to issue a pass: its kernels' launches, one for each collective of a group of several [s]."""
     if not assumed.dispatch_seconds:
         return 0.0
-    told = total(several(group(plan, one.over, system.tiers).members) for one in work.collectives)
+    told = total(is_group(group(plan, one.over, system.tiers).members) for one in work.collectives)
     return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + told)
 
 
@@ -172,7 +172,7 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     )
 
 
-def _products(work: Pass) -> Column:
+def _products(work: PassCount) -> Column:
     """Arithmetic of products in any precision [FLOP]."""
     return work.flops("matrix") + work.flops("low")
 
@@ -208,7 +208,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     waited = np.maximum(sent - total(one.compute + one.memory + one.comm for one in passes), assumed.ep_overlapped * sent)
     share = np.where(sent > 0, waited / np.where(sent > 0, sent, 1.0), 1.0)
 
-    def late(one: Seconds) -> Seconds:
+    def late(one: PassSeconds) -> PassSeconds:
         return replace(one, exchange=share * one.exchange, hidden=(1 - share) * one.exchange)
 
     return tuple(

@@ -6,19 +6,19 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
-from traincast.operations.operation import Gemm, Pass
+from traincast.operations.operation import Gemm, PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
 from traincast.times.overlap import excess
 
 
-def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Launch and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
 
     Matrix and vector units work one after the other. Fused attention is one kernel with a rate of its own where one is assumed.
 
     Parameters
     ----------
-    work : Pass
+    work : PassCount
         One direction of an operation.
     gpu : Accelerator
         Supplies the peaks.
@@ -47,7 +47,7 @@ def arithmetic(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Preci
     return seconds
 
 
-def _launch(work: Pass, assumed: Assumptions) -> Column:
+def _launch(work: PassCount, assumed: Assumptions) -> Column:
     """Fixed cost of the kernels of a pass, their start and end included [s]."""
     one_kernel = work.fused is not None and assumed.attention_kernel != "paper"
     return assumed.attention_launch_seconds if one_kernel else assumed.launch_seconds
@@ -89,7 +89,7 @@ def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     return near / gpu.cache_bandwidth + (nbytes - near) / rate
 
 
-def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
+def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Memory traffic not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
 
     Of a product's traffic a share may be exposed whatever the arithmetic: κ of what it writes, after its main loop, and shares of
@@ -97,7 +97,7 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assum
 
     Parameters
     ----------
-    work : Pass
+    work : PassCount
         One direction of an operation.
     compute : Column
         Its t_c [s].
@@ -118,7 +118,7 @@ def exposed_memory(work: Pass, compute: Column, gpu: Accelerator, assumed: Assum
     return excess(traffic - compute) if late is None else np.maximum(traffic - compute, streamed(late, gpu, assumed))
 
 
-def _always_exposed(work: Pass, assumed: Assumptions) -> Column | None:
+def _always_exposed(work: PassCount, assumed: Assumptions) -> Column | None:
     """Traffic of products that arithmetic never hides [byte]; None where there is none."""
     fused = work.fused is not None and assumed.attention_kernel != "paper"
     if fused or all(kernel.unit == "vector" for kernel in work.kernels):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.accuracy.fit.calibrate import calibrate
 from traincast.accuracy.fit.fit import fit
-from traincast.accuracy.fit.fitted_yaml import Found, load, put, text_of, write_catalogue
+from traincast.accuracy.fit.fitted_yaml import FittedValue, load, put, text_of, write_catalogue
 from traincast.accuracy.fit.least_squares import Data, solve
 from traincast.accuracy.fit.parameters import Parameter, Setting, touching_stack
 from traincast.accuracy.fit.residuals import Alike, MeasuredRuns, bundled_runs
@@ -173,7 +173,11 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
     share = accelerator("matrix_sustained", 0.8, 0.1, "h100-sxm-80")
     hop = Parameter(path="network.1.latency", of=("dgx-h100",), prior=5e-6, sigma=0.3)
     stack = Parameter(path="stack.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
-    values = [Found(share, 0.71234, 0.7, 0.73, "here"), Found(hop, 4.2e-6, 4e-6, 5e-6, "here"), Found(stack, 0.8, 0.7, 0.9, "here")]
+    values = [
+        FittedValue(share, 0.71234, 0.7, 0.73, "here"),
+        FittedValue(hop, 4.2e-6, 4e-6, 5e-6, "here"),
+        FittedValue(stack, 0.8, 0.7, 0.9, "here"),
+    ]
     written = write_catalogue(values, tmp_path)
     assert [path.stem for path in written] == ["h100-sxm-80", "dgx-h100", "megatron-core-2025"]
     assert "matrix_sustained: {value: 0.7123, low: 0.7, high: 0.73, source: here, basis: fitted}" in written[0].read_text()
@@ -186,7 +190,9 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
 
 def test_an_interval_holds_its_value():
     document = load(catalogue("systems")["dgx-h100"])
-    put(document, Found(Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1), 0.5, 0.4, 0.6, "here"))
+    put(
+        document, FittedValue(Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1), 0.5, 0.4, 0.6, "here")
+    )
     document["network"][1]["efficiency"]["low"] = 0.55
     with pytest.raises(InputError, match="not between low and high"):
         check(system_file(3), document, "mine")

@@ -19,7 +19,7 @@ from traincast.accuracy.measure.journal import Kept
 from traincast.accuracy.measure.measure import check, described
 from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
 from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
-from traincast.accuracy.measure.time_budget import SHARES, VISITS, Budget
+from traincast.accuracy.measure.time_budget import SHARES, VISITS, TimeBudget
 from traincast.accuracy.measure.timing import counts
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main
@@ -110,7 +110,7 @@ class Clock:
 def spend(every, seconds, cost=0.3):
     """What a budget chooses when each visit costs so much: tasks in order, and the time at the end."""
     clock, done = Clock(), []
-    budget = Budget(every, (), seconds, clock)
+    budget = TimeBudget(every, (), seconds, clock)
     while task := budget.next():
         clock.now += cost
         budget.took(task)
@@ -145,7 +145,7 @@ def test_a_short_budget_sees_every_family(seconds, end):
 
 def test_a_task_that_does_not_fit_any_more_is_left_to_shorter_ones():
     clock, (long, short) = Clock(), (Task("products", "mm", "fp32", (n, n, n)) for n in (4096, 64))
-    budget = Budget([long, short], (), 10, clock)
+    budget = TimeBudget([long, short], (), 10, clock)
     for task, cost in ((long, 6), (short, 1), (short, 1)):
         assert budget.next() == task
         clock.now += cost
@@ -153,7 +153,7 @@ def test_a_task_that_does_not_fit_any_more_is_left_to_shorter_ones():
 
 
 def test_what_fails_and_what_is_known_is_not_measured():
-    budget = Budget(EVERY[:2], {EVERY[1].key}, 10, Clock())
+    budget = TimeBudget(EVERY[:2], {EVERY[1].key}, 10, Clock())
     budget.took(budget.next(), failed=True)
     assert budget.next() is None
 

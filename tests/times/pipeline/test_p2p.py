@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
-from traincast.times.pipeline.p2p import of_slowest, passed_on, transfer
+from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer, transfer
 from traincast.times.process_groups import Group
 
 GPT = replace(tc.load_model("gpt3-175b"), layers=32)
@@ -30,17 +30,17 @@ def test_the_slowest_link_is_between_nodes():
     near, far = inner_and_outer()
     stages = Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1])
     assert transfer(MESSAGE, stages, DGX, PLAIN) == pytest.approx((14 * near + far) / 15)
-    assert of_slowest(MESSAGE, stages, DGX, PLAIN) == pytest.approx((near + far) / 2)
+    assert slowest_stage_link(MESSAGE, stages, DGX, PLAIN) == pytest.approx((near + far) / 2)
     alone = Group(2.0, (1.0, 2.0)[: len(DGX.tiers) - 1])  # one stage in a node
-    assert of_slowest(MESSAGE, alone, DGX, PLAIN) == pytest.approx(far)
-    assert of_slowest(MESSAGE, Group(1.0, (1.0, 1.0)[: len(DGX.tiers) - 1]), DGX, PLAIN) == 0
+    assert slowest_stage_link(MESSAGE, alone, DGX, PLAIN) == pytest.approx(far)
+    assert slowest_stage_link(MESSAGE, Group(1.0, (1.0, 1.0)[: len(DGX.tiers) - 1]), DGX, PLAIN) == 0
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8, 16]), st.floats(1e3, 1e9))
 def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
     near = max(8 // tp, 1)
     stages = Group(float(pp), (float(min(near, pp)), float(pp))[: len(DGX.tiers) - 1])
-    slowest, average = (of(message, stages, DGX, CALIBRATED) for of in (of_slowest, transfer))
+    slowest, average = (of(message, stages, DGX, CALIBRATED) for of in (slowest_stage_link, transfer))
     assert (slowest > 0) == (pp > 1)
     assert slowest >= average / 2  # it has two links, the average one among them or a slower one
 
@@ -48,15 +48,15 @@ def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
 def test_scattered_transfers_move_a_part_of_each_rank():
     """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
     plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
-    whole = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
-    parts = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
-    half = passed_on(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0.5))
+    whole = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
+    parts = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
+    half = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0.5))
     assert whole / 8 < parts < whole
     assert half == pytest.approx((whole + parts) / 2)
     one = Plans(pp=2.0, sp=False)
-    assert passed_on(MESSAGE, one, DGX, PLAIN) == passed_on(MESSAGE, one, DGX, replace(PLAIN, transfers_scattered=0))
+    assert stage_transfer(MESSAGE, one, DGX, PLAIN) == stage_transfer(MESSAGE, one, DGX, replace(PLAIN, transfers_scattered=0))
     cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
-    assert passed_on(MESSAGE, cut, DGX, PLAIN) == passed_on(MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0))
+    assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0))
 
 
 def run(assumed, model=GPT, **knobs):
@@ -66,7 +66,7 @@ def run(assumed, model=GPT, **knobs):
 def test_transfers_hold_up_stages_or_run_beside_them():
     """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it waits for."""
     held, beside, half = (run(replace(PLAIN, pp_exposed=share)) for share in (1.0, 0.0, 0.5))
-    hop = of_slowest(GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN)
+    hop = slowest_stage_link(GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN)
     assert held.breakdown["pp_comm"] == pytest.approx(2 * 64 * hop)
     assert beside.breakdown["pp_comm"] < half.breakdown["pp_comm"] < held.breakdown["pp_comm"]
     assert beside.step_seconds < half.step_seconds < held.step_seconds
@@ -124,4 +124,4 @@ def test_products_of_older_libraries_are_slower():
 def test_the_paper_has_none_of_it():
     assert (PAPER.pp_exposed, PAPER.transfers_scattered, PAPER.slowest_link_paces) == (1, 0, False)
     assert (PAPER.microbatch_seconds, PAPER.collective_seconds, PAPER.unfused_softmax_launches) == (0, 0, 0)
-    assert np.all(passed_on(MESSAGE, Plans(pp=2.0, sp=False), DGX, PAPER) > 0)
+    assert np.all(stage_transfer(MESSAGE, Plans(pp=2.0, sp=False), DGX, PAPER) > 0)

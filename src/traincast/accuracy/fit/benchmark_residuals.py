@@ -15,7 +15,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
-from traincast.operations.operation import CollectiveKind, Pass
+from traincast.operations.operation import CollectiveKind, PassCount
 from traincast.operations.operation import Gemm as Product
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
@@ -53,7 +53,7 @@ def product_seconds(gpu: Accelerator, assumed: Assumptions, seen: Sequence[Gemm]
         recipe = PRECISIONS[RECIPES.get(dtype, "bf16")]
         written = batch * 2 * recipe.width * m * n
         product = Product(m, k, n, batch, low=recipe.casts > 0)
-        work = Pass((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
+        work = PassCount((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
         seconds[rows] = timed(work, gpu, alone, recipe)
     return seconds
 

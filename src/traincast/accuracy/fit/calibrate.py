@@ -11,7 +11,7 @@ import numpy as np
 
 from traincast.accuracy.fit.benchmark_residuals import collectives, products
 from traincast.accuracy.fit.fit import Fitted, fit
-from traincast.accuracy.fit.fitted_yaml import Found, system_with, write_system
+from traincast.accuracy.fit.fitted_yaml import FittedValue, system_with, write_system
 from traincast.accuracy.fit.least_squares import NINETY
 from traincast.accuracy.fit.measured_files import Files, Measured, read
 from traincast.accuracy.fit.parameters import MOST, Parameter, accelerator_name
@@ -150,11 +150,11 @@ class Calibration:
         known = zip(self.fitted.parameters, self.fitted.solution.determined, strict=True)
         return tuple(one for one, determined in known if not determined)
 
-    def found(self) -> list[Found]:
+    def found(self) -> list[FittedValue]:
         """The constants that the data determine."""
         source = f"fitted to {self.measured.counts()} of one's own, {date.today().isoformat()}"
         rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
-        return [Found(one, value, *ends, source) for one, value, ends, determined in rows if determined]
+        return [FittedValue(one, value, *ends, source) for one, value, ends, determined in rows if determined]
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write the calibrated system as a file that `load_system` and ``--system`` take.

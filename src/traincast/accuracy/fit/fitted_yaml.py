@@ -21,7 +21,7 @@ FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": 
 
 
 @dataclass(frozen=True)
-class Found:
+class FittedValue:
     """A fitted value.
 
     Parameters
@@ -91,19 +91,19 @@ def _flow(entry: Mapping[str, Any]) -> Any:
     return flow
 
 
-def put(document: Any, found: Found) -> None:
+def put(document: Any, found: FittedValue) -> None:
     """Write a value into the document of the accelerator, system or stack it belongs to, in place."""
     one = found.parameter
     part = document["network"][int(one.path.split(".")[1])] if one.home == "network" else document
     part[one.field] = _flow(found.entry())
 
 
-def write_catalogue(values: list[Found], folder: Path) -> list[Path]:
+def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
     """Put values into the files of the catalogue they belong to; universal ones have none.
 
     Parameters
     ----------
-    values : list of Found
+    values : list of FittedValue
         The values.
     folder : Path
         The catalogue, with its folders ``accelerators``, ``systems`` and ``stacks``.
@@ -126,14 +126,14 @@ def write_catalogue(values: list[Found], folder: Path) -> list[Path]:
     return list(documents)
 
 
-def system_with(base: str | Path, values: list[Found], name: str, title: str) -> dict[str, Any]:
+def system_with(base: str | Path, values: list[FittedValue], name: str, title: str) -> dict[str, Any]:
     """A system file with fitted values: the document of a system, its accelerator written out.
 
     Parameters
     ----------
     base : str or Path
         Name or file of the system that was calibrated.
-    values : list of Found
+    values : list of FittedValue
         What was found of its accelerator, its network and the software on it.
     name, title : str
         Name and title of the new system.

@@ -18,7 +18,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator
 from traincast.operations.attention import Heads, flash
-from traincast.operations.operation import Gemm, Layout, Pass
+from traincast.operations.operation import Gemm, Layout, PassCount
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
@@ -217,7 +217,7 @@ def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerat
     low = dtype == "fp8"
     written = b * m * n * sizes["written"]
     read_ = b * (m * k + k * n) * (1.0 if low else 2.0)
-    work = Pass((Gemm(m, k, n, b, low=low, layout=layout),), read_ + written, written=written)
+    work = PassCount((Gemm(m, k, n, b, low=low, layout=layout),), read_ + written, written=written)
     return timed(work, gpu, assumed, PRECISIONS["fp8" if low else "bf16"])
 
 
@@ -226,7 +226,7 @@ def _share(sizes: Mapping[str, Floats]) -> Column:
     return 1 - sizes["causal"] * (1 - (1 + 1 / sizes["s"]) / 2)
 
 
-def timed(work: Pass, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+def timed(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Time of one pass without communication: arithmetic and the memory traffic it does not hide [s]."""
     compute = arithmetic(work, gpu, assumed, recipe)
     return compute + exposed_memory(work, compute, gpu, assumed)

@@ -13,7 +13,7 @@ from traincast.accuracy.logs.accelerator_names import accelerator as device
 from traincast.accuracy.runs.run import MACHINES, Run, Unreadable
 from traincast.accuracy.runs.run import read as read_run
 from traincast.catalog.load import load_system
-from traincast.core.errors import InputError, Mistakes
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.system import System
 from traincast.core.units import many
 
@@ -63,7 +63,7 @@ def read(
     given: Mapping[str, Any] | None = None,
 ) -> Measured:
     """What files say of a system; arguments and errors as for `calibrate`."""
-    mistakes = Mistakes("calibrate")
+    mistakes = ErrorCollector("calibrate")
     machine = mistakes.of(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
     asked: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]

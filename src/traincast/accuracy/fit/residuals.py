@@ -10,7 +10,7 @@ import numpy as np
 
 from traincast.accuracy.fit.least_squares import Data
 from traincast.accuracy.fit.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
-from traincast.accuracy.run_batches import Batch, batches
+from traincast.accuracy.run_batches import RunBatch, batches
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.core.errors import InputError
@@ -72,7 +72,7 @@ class MeasuredRuns:
     runs: Sequence[Run]
     parameters: Sequence[Parameter]
     equal: bool = False
-    batches: list[Batch] = field(init=False, repr=False)
+    batches: list[RunBatch] = field(init=False, repr=False)
     refused: dict[int, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class MeasuredRuns:
                 slopes[batch.rows, i] = column * self.parameters[i].sigma
         return y, slopes
 
-    def _derived(self, batch: Batch, values: list[float]) -> tuple[Floats, dict[int, Floats]]:
+    def _derived(self, batch: RunBatch, values: list[float]) -> tuple[Floats, dict[int, Floats]]:
         """Step times of a batch, and derivatives of their logarithms by those of the values that touch them."""
         setting = Setting(self.parameters, values)
         system, assumed = setting.system(batch.system), setting.assumed(batch.stack, batch.system)
@@ -147,7 +147,7 @@ class MeasuredRuns:
         several = np.broadcast_to(several, (len(places) + 1, len(batch.rows)))
         return several[0], {i: np.log(several[row + 1] / several[0]) / np.log1p(NUDGE) for row, i in enumerate(places)}
 
-    def _one_by_one(self, batch: Batch, values: list[float], places: Sequence[int]) -> Floats:
+    def _one_by_one(self, batch: RunBatch, values: list[float], places: Sequence[int]) -> Floats:
         """Step times of a batch with values as they are, and with each of some changed a little."""
         every = [values, *([value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)] for i in places)]
         settings = [Setting(self.parameters, one) for one in every]

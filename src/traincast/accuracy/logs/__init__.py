@@ -14,10 +14,10 @@ from traincast.accuracy.logs.detect import Kind as Kind
 from traincast.accuracy.logs.detect import holds as holds
 from traincast.accuracy.logs.detect import not_used as not_used
 from traincast.accuracy.logs.detect import read as read
-from traincast.accuracy.logs.rows import Collective as Collective
+from traincast.accuracy.logs.rows import CollectiveRow as Collective
 from traincast.accuracy.logs.rows import CollectiveRows as CollectiveRows
-from traincast.accuracy.logs.rows import Gemm as Gemm
 from traincast.accuracy.logs.rows import GemmRows as GemmRows
+from traincast.accuracy.logs.rows import MatmulRow as Gemm
 from traincast.accuracy.logs.rows import TrainingRows as TrainingRows
 
 __all__ = ["GIVEN", "Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "TrainingRows", "holds", "not_used", "read"]

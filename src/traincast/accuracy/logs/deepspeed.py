@@ -9,7 +9,7 @@ from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth, whole
-from traincast.accuracy.logs.training_log import Step, counted, last_run, timed, training_rows
+from traincast.accuracy.logs.training_log import LogStep, counted, last_run, timed, training_rows
 
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
@@ -45,27 +45,27 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     return training_rows(file, row, run, timing)
 
 
-def _seconds(text: str) -> Callable[[str], Step | None]:
+def _seconds(text: str) -> Callable[[str], LogStep | None]:
     """What reads a line on progress in seconds: as the pipeline engine writes it, else the sum of what is timed of a step."""
     if not PIPELINE.search(text):
         return counted(WALL_CLOCK, lambda match: sum(number(one) or 0 for one in match.groups()) / 1000)
 
-    def step(line: str) -> Step | None:
+    def step(line: str) -> LogStep | None:
         match = PIPELINE.search(line)
         seconds = number(match[2]) if match else None
-        return Step(int(match[1]), seconds) if match and seconds else None
+        return LogStep(int(match[1]), seconds) if match and seconds else None
 
     return step
 
 
-def _throughput(pattern: re.Pattern[str]) -> Callable[[str], Step | None]:
+def _throughput(pattern: re.Pattern[str]) -> Callable[[str], LogStep | None]:
     """What reads a line on progress in samples/s: of the last step, or their mean in old logs."""
 
-    def step(line: str) -> Step | None:
+    def step(line: str) -> LogStep | None:
         match = pattern.search(line)
         rate = number(match[2]) if match else None
         held = MEMORY.search(line)
-        return Step(int(match[1]), rate, memory=number(held[1]) if held else None) if match and rate else None
+        return LogStep(int(match[1]), rate, memory=number(held[1]) if held else None) if match and rate else None
 
     return step
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from traincast.accuracy.logs import deepspeed, matmul_table, megatron, nccl_tests, settings, torchtitan
 from traincast.accuracy.logs.row_columns import check
 from traincast.accuracy.logs.rows import TRAINING as TRAINING_COLUMNS
-from traincast.accuracy.logs.rows import Collective, CollectiveRows, GemmRows, TrainingRows
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.text import content, number, whole
 from traincast.accuracy.logs.training_log import WARM_UP
 from traincast.accuracy.runs import run as measurements
@@ -219,7 +219,7 @@ def _collectives(file: str, table: list[list[str]], given: Mapping[str, Any]) ->
             continue
         gpu = said.get("gpu", "")
         rows.append(
-            Collective(op=said["op"], nodes=nodes, gpus_per_node=per_node, ranks=ranks, size_bytes=size, time_us=time, gpu=gpu)
+            CollectiveRow(op=said["op"], nodes=nodes, gpus_per_node=per_node, ranks=ranks, size_bytes=size, time_us=time, gpu=gpu)
         )
     if not rows:
         raise InputError(file, ["holds no collective that can be read", *left_out[:5]])

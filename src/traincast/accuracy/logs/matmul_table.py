@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import Gemm, GemmRows
+from traincast.accuracy.logs.rows import GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole
 from traincast.core.errors import InputError
 
@@ -73,7 +73,7 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
     rows, left_out = [], []
     for line, cells in enumerate(table[1:], start=2):
         one = _gemm({name: cells[where].strip() for name, where in at.items() if where < len(cells)}, given)
-        if isinstance(one, Gemm):
+        if isinstance(one, MatmulRow):
             rows.append(one)
         elif any(cell.strip() for cell in cells):
             left_out.append(f"line {line}: {one}")
@@ -82,7 +82,7 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
     return GemmRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
 
 
-def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> Gemm | str:
+def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str:
     """A product, or why it is left out."""
     shape = {name: whole(cells.get(name)) for name in ("m", "n", "k")}
     if wrong := [name for name, size in shape.items() if size is None]:
@@ -103,7 +103,7 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> Gemm | str:
         return "no time"
     if flop / (time * 1e-6) > FASTEST:
         return f"{time:.4g} µs is faster than any accelerator: another unit?"
-    return Gemm(**sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", "")))
+    return MatmulRow(**sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", "")))
 
 
 def _dtype(told: str) -> str | None:

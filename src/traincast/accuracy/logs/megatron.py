@@ -9,7 +9,7 @@ from traincast.accuracy.logs.megatron_args import cells
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
-from traincast.accuracy.logs.training_log import LastRun, Step, counted, last_run, timed, training_rows
+from traincast.accuracy.logs.training_log import LastRun, LogStep, counted, last_run, timed, training_rows
 from traincast.launch.unsupported import DUMPED, check_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
@@ -60,7 +60,7 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     return training_rows(file, row, run, timed(run, warm_up))
 
 
-def _step(text: str) -> Callable[[str], Step | None]:
+def _step(text: str) -> Callable[[str], LogStep | None]:
     """What reads progress of this log: iterations as Megatron writes them, else as NeMo does, else Bridge's step times."""
     if ITERATION.search(text):
         return _iteration
@@ -69,18 +69,18 @@ def _step(text: str) -> Callable[[str], Step | None]:
     return counted(BRIDGE, lambda match: number(match[1]))
 
 
-def _iteration(line: str) -> Step | None:
+def _iteration(line: str) -> LogStep | None:
     """Progress as Megatron writes it."""
     match = ITERATION.search(line)
     at, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
-    return Step(int(at), milliseconds / 1000, _batch(line)) if at is not None and milliseconds else None
+    return LogStep(int(at), milliseconds / 1000, _batch(line)) if at is not None and milliseconds else None
 
 
-def _nemo(line: str) -> Step | None:
+def _nemo(line: str) -> LogStep | None:
     """Progress as NeMo writes it, line by line or as a bar."""
     match = NEMO.search(line)
     seconds = number(match[3]) if match else None
-    return Step(int(match[1] or match[2]), seconds, _batch(line)) if match and seconds else None
+    return LogStep(int(match[1] or match[2]), seconds, _batch(line)) if match and seconds else None
 
 
 def _batch(line: str) -> int | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import Collective, CollectiveRows
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole
 from traincast.core.errors import WHOLE, InputError
 
@@ -65,7 +65,7 @@ def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
         where = _where(file, test, given)
         missing |= {name for name, value in where.items() if not value}
         if all(where.values()):
-            rows.append(Collective(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
+            rows.append(CollectiveRow(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
     return _found(file, rows, left_out, missing)
 
 
@@ -89,7 +89,7 @@ def check(given: Mapping[str, Any]) -> None:
         raise InputError("what is given", wrong)
 
 
-def _found(file: str, rows: Sequence[Collective], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
+def _found(file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
     """The rows, or all that is missing."""
     allowed = {"op": f"one of {', '.join(OPS.values())}", "nodes": "how many ran", "gpus_per_node": "GPUs that ran on each"}
     if missing:  # ranks, too, where the others are
@@ -167,7 +167,7 @@ def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
         if isinstance(measured, str):
             left_out.append(f"result {at}: {measured}")
         elif all(where.values()):
-            rows.append(Collective(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
+            rows.append(CollectiveRow(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
     return _found(file, rows, left_out, {name for name, value in where.items() if not value})
 
 

@@ -35,7 +35,7 @@ class TrainingRows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collective:
+class CollectiveRow:
     """A measured collective operation.
 
     Parameters
@@ -66,12 +66,12 @@ class CollectiveRows:
     """Measured collectives of a file; `left_out` says what was not used, and why."""
 
     file: str
-    rows: tuple[Collective, ...]
+    rows: tuple[CollectiveRow, ...]
     left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemm:
+class MatmulRow:
     """A measured matrix product.
 
     Parameters
@@ -102,5 +102,5 @@ class GemmRows:
     """Measured matrix products of a file; `left_out` says what was not used, and why."""
 
     file: str
-    rows: tuple[Gemm, ...]
+    rows: tuple[MatmulRow, ...]
     left_out: tuple[str, ...] = ()

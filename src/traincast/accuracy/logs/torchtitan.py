@@ -10,7 +10,7 @@ from traincast.accuracy.logs.accelerator_names import accelerator
 from traincast.accuracy.logs.row_columns import complete, of_model
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole
-from traincast.accuracy.logs.training_log import Step, last_run, timed, training_rows
+from traincast.accuracy.logs.training_log import LogStep, last_run, timed, training_rows
 from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
 from traincast.launch.torchtitan.settings import MODELS
 
@@ -47,12 +47,12 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     return training_rows(file, row, run, timing)
 
 
-def _step(line: str) -> Step | None:
+def _step(line: str) -> LogStep | None:
     """Progress of a line: tokens/s of a device."""
     match = None if re.search(r"\b(?:validat|eval)\w*:?\s+step:", line) else PROGRESS.search(line + " ")
     at, rate = (number(match[1]), number(match[2])) if match else (None, None)
     held = MEMORY.search(line)
-    return Step(int(at), rate, memory=number(held[1]) if held else None) if at is not None and rate else None
+    return LogStep(int(at), rate, memory=number(held[1]) if held else None) if at is not None and rate else None
 
 
 def _section(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:

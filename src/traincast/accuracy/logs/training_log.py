@@ -34,7 +34,7 @@ NEEDED: Final = {  # what a prediction cannot do without -> what may be given fo
 
 
 @dataclass(frozen=True)
-class Step:
+class LogStep:
     """One line on progress.
 
     Parameters
@@ -63,14 +63,14 @@ class LastRun:
     ----------
     header : list of (str, str)
         Rank and text of the lines before and between those on progress.
-    steps : list of Step
+    steps : list of LogStep
         Progress, one entry for each iteration and rank that wrote it.
     left_out : list of str
         What was not used, and why.
     """
 
     header: list[tuple[str, str]] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LogStep] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -83,7 +83,7 @@ class LastRun:
         return [line for _, line in sorted(self.header, key=lambda one: int(one[0] or -1))]
 
 
-def counted(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], Step | None]:
+def counted(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], LogStep | None]:
     """What reads progress without a number of the iteration: lines are counted.
 
     Parameters
@@ -95,15 +95,15 @@ def counted(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float |
     """
     at = count()
 
-    def step(line: str) -> Step | None:
+    def step(line: str) -> LogStep | None:
         match = pattern.search(line)
         value = seconds(match) if match else None
-        return Step(next(at), value) if value else None
+        return LogStep(next(at), value) if value else None
 
     return step
 
 
-def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], Step | None], starts: str) -> LastRun:
+def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep | None], starts: str) -> LastRun:
     """The last run of a log.
 
     A line that `starts` a run, or an iteration that a rank has passed, begins another one; a run without progress does not count.

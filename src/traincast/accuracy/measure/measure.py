@@ -23,7 +23,7 @@ from traincast.accuracy.measure.rank_loop import measure_here
 from traincast.accuracy.measure.system_yaml import document, in_catalogue
 from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
 from traincast.catalog.load import load_accelerator
-from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.core.output_files import check_output
 
 LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
@@ -149,7 +149,7 @@ def measure(
 
 def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Refuse arguments that cannot be used, all at once."""
-    mistakes = Mistakes("measure")
+    mistakes = ErrorCollector("measure")
     mistakes.of(check_output, path, force, (".yaml", ".yml"))
     for table in tables_beside(path).values():
         mistakes.of(check_output, table, force, (".csv",))
@@ -157,7 +157,7 @@ def check(path: Path, budget: float, ranks: int | None, threads: int | None, for
     mistakes.tell()
 
 
-def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: Mistakes) -> None:
+def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
     """Note what is wrong with a job of ranks."""
     wrong = [] if LEAST <= budget < float("inf") else [f"budget = {budget:g}: must be at least {LEAST:g} seconds"]
     for name, value in (("ranks", ranks), ("threads", threads)):

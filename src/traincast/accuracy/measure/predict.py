@@ -15,7 +15,7 @@ from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.operations.attention import Heads, flash
-from traincast.operations.operation import Pass, Vector
+from traincast.operations.operation import PassCount, Vector
 
 WORK: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # FLOP of an element (arXiv 2410.00273)
 
@@ -31,7 +31,7 @@ def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Float
     elements = np.array([float(row.task.sizes[0]) for row in rows])
     flops = np.array([WORK[row.task.op] for row in rows]) * elements
     nbytes = np.array([MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
-    return np.asarray(timed(Pass((Vector(flops),), nbytes), gpu, assumed, recipe), float)
+    return np.asarray(timed(PassCount((Vector(flops),), nbytes), gpu, assumed, recipe), float)
 
 
 def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:

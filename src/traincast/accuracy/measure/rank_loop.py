@@ -8,7 +8,7 @@ from traincast.accuracy.measure import device_info
 from traincast.accuracy.measure.launcher import Rank, detected
 from traincast.accuracy.measure.process_group import Crew, load_torch
 from traincast.accuracy.measure.tasks import Task, tasks
-from traincast.accuracy.measure.time_budget import Budget
+from traincast.accuracy.measure.time_budget import TimeBudget
 
 Told = Callable[[dict[str, Any]], Any]
 
@@ -32,7 +32,7 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
             told({"machine": about})
             known = request["done"] if request["identity"] == device_info.identity(about) else ()
             every = tasks(crew.device.type, about["dtypes"], crew.rank.size, about["nodes"], about["memory_bytes"])
-            budget = Budget(every, known, float(request["until"]) - time.time())
+            budget = TimeBudget(every, known, float(request["until"]) - time.time())
         while chosen := crew.agreed(lambda: _chosen(budget)):
             task = Task.of(chosen[0])
             samples, problem = crew.timed(task, chosen[1])
@@ -43,7 +43,7 @@ def measure_here(request: Mapping[str, Any], told: Told) -> None:
         crew.leave()
 
 
-def _chosen(budget: Budget | None) -> tuple[str, float] | None:
+def _chosen(budget: TimeBudget | None) -> tuple[str, float] | None:
     """What is measured next, and the time for its samples [s]; None at the end."""
     task = budget.next() if budget is not None else None
     return (task.key, budget.samples_seconds(task)) if budget is not None and task is not None else None

@@ -19,7 +19,7 @@ SLICES: Final = 60.0  # samples of a visit take such a part of the family's time
 SHORTEST, LONGEST = 0.01, 2.0  # a visit's samples [s]
 
 
-class Budget:
+class TimeBudget:
     """Chooses what is measured next.
 
     Parameters

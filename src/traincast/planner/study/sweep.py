@@ -21,8 +21,8 @@ from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import in_si
-from traincast.planner.evaluation import CAPACITY, Outcome, evaluate, rank
-from traincast.planner.framework_spaces import Batch
+from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, rank
+from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search import check_arguments
 from traincast.planner.search_space import enumerate_space
 from traincast.step.estimate import estimate, usual_assumptions
@@ -124,7 +124,7 @@ class Chunk:
 
     def run(self) -> Table:
         """The best plans of every point as columns; a point where nothing fits has one row, without a plan."""
-        batch = Batch(self.strategy, vp=self.vp)
+        batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
         one = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
         outcomes = [outcome for machine in range(len(self.points)) for outcome in one.outcomes(machine)]
@@ -137,7 +137,7 @@ class Chunk:
         at = np.where(found, row[of] + rank_in, 0)
         return self._where(outcomes, of) | {"rank": rank_in + 1} | self._what(outcomes, best.outcome, best.plans, at, found)
 
-    def _where(self, outcomes: list[Outcome], of: Ints) -> Table:
+    def _where(self, outcomes: list[StrategyResult], of: Ints) -> Table:
         """Columns that say which point a row is of, and how many candidates it had."""
         machine = np.array([outcome.machine for outcome in outcomes])[of]
         counts = {
@@ -158,7 +158,7 @@ class Chunk:
             | {name: np.array(values)[of] for name, values in counts.items()}
         )
 
-    def _what(self, outcomes: list[Outcome], of: Ints, plans: Any, at: Ints, found: Bools) -> Table:
+    def _what(self, outcomes: list[StrategyResult], of: Ints, plans: Any, at: Ints, found: Bools) -> Table:
         """Columns of the plans and their estimates; nan where nothing fits."""
         if not found.any():
             return {name: np.full(len(found), np.nan) for name in self._results()}

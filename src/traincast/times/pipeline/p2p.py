@@ -9,7 +9,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.times.collectives import collective, point_to_point, several
+from traincast.times.collectives import collective, is_group, point_to_point
 from traincast.times.process_groups import Group, domains, group
 
 
@@ -38,27 +38,29 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     return total(count * seconds for count, seconds in links) / np.maximum(stages.members - 1, 1)
 
 
-def of_slowest(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
+def slowest_stage_link(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
     """Mean of the two links of the stage whose are the slowest; a pipeline keeps its pace. Arguments, result: as of `transfer`."""
     (inner, within), *outer = _links(message, stages, system, assumed)
     slowest: Column = within * np.minimum(inner, 1)
     for count, seconds in outer:
         slowest = np.maximum(slowest, seconds * np.minimum(count, 1))
-    beside = several(stages.near[0])  # 1 where the stage on its other side is in the same domain, else 0
-    return ((1 + (1 - beside)) * slowest + beside * within) / 2 * several(stages.members)
+    beside = is_group(stages.near[0])  # 1 where the stage on its other side is in the same domain, else 0
+    return ((1 + (1 - beside)) * slowest + beside * within) / 2 * is_group(stages.members)
 
 
 def _links(message: Column, stages: Group, system: System, assumed: Assumptions) -> list[tuple[Column, Column]]:
     """How many links cross each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
-    priced = 1 - (1 - assumed.slow_pipeline_links) * several(near[0])  # erratum 2: the published model left some out
+    priced = 1 - (1 - assumed.slow_pipeline_links) * is_group(near[0])  # erratum 2: the published model left some out
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
         links.append((domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * priced))
     return links
 
 
-def passed_on(message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer) -> Column:
+def stage_transfer(
+    message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer
+) -> Column:
     """Time of what a stage passes to the next, whole or in parts of the tensor ranks (arXiv 2104.04473, section 4.1).
 
     Parameters
@@ -72,7 +74,7 @@ def passed_on(message: Column, plan: Plans, system: System, assumed: Assumptions
     assumed : Assumptions
         Share of the transfers that are scattered over the tensor ranks where each of them has all of it.
     of : callable
-        Which link: the average one (`transfer`) or those of the slowest stage (`of_slowest`).
+        Which link: the average one (`transfer`) or those of the slowest stage (`slowest_stage_link`).
 
     Returns
     -------
@@ -84,5 +86,5 @@ def passed_on(message: Column, plan: Plans, system: System, assumed: Assumptions
     if not assumed.transfers_scattered or plan.sp or plan.strategy != "1d":
         return whole
     gathered = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
-    parts = of(message / plan.tp, stages, system, assumed) + gathered * several(plan.pp)
+    parts = of(message / plan.tp, stages, system, assumed) + gathered * is_group(plan.pp)
     return whole + assumed.transfers_scattered * (np.minimum(parts, whole) - whole)

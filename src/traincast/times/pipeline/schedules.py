@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from traincast.core.quantities import Column
-from traincast.times.collectives import several
+from traincast.times.collectives import is_group
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class OneForwardOneBackward(Schedule):
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """pp - stage; interleaved, 1/v of 2 (pp - stage - 1) + (v - 1) pp + 1 parts (arXiv 2205.05198, section 4.2.3: stage 0)."""
-        return np.minimum(pp - stage + several(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
+        return np.minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Plain: fill and drain, and a round trip for every pp micro-batches. Interleaved, transfers up to F/(2v): fill and drain.
@@ -185,7 +185,7 @@ class OneForwardOneBackward(Schedule):
 
     def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Nearly one for every micro-batch, unless interleaved."""
-        return (1 - several(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
+        return (1 - is_group(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
 
 
 @dataclass(frozen=True)

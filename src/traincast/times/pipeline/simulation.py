@@ -21,7 +21,7 @@ from traincast.times.pipeline.zb_2p import AUTOMATIC, automatic
 Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: what a pass passes on
 
 
-class Pass(NamedTuple):
+class SimulatedPass(NamedTuple):
     """A pass as it ran: device, chunk of the model, micro-batch, kind, start and end [s]."""
 
     device: int
@@ -42,14 +42,14 @@ class Timeline:
         Its name.
     pp, v : int
         Devices, and chunks of the model on a device.
-    passes : tuple of Pass
+    passes : tuple of SimulatedPass
         By device, each device's in its order. Passes that ran as one (DualPipe's F with a BW) have the same start and end.
     """
 
     schedule: str
     pp: int
     v: int
-    passes: tuple[Pass, ...]
+    passes: tuple[SimulatedPass, ...]
 
     @property
     def seconds(self) -> float:
@@ -97,7 +97,7 @@ class Timeline:
                 held[one.device] -= 1
         return peak / self.v
 
-    def _over_devices(self, reduce: np.ufunc, initial: float, of: Callable[[Pass], float]) -> Floats:
+    def _over_devices(self, reduce: np.ufunc, initial: float, of: Callable[[SimulatedPass], float]) -> Floats:
         values = np.full(self.pp, initial)
         reduce.at(values, [one.device for one in self.passes], [of(one) for one in self.passes])
         return values
@@ -145,7 +145,7 @@ def simulate(
     whole = [b + w for b, w in zip(backward, weight, strict=True)]
     durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": whole}
     if schedule == AUTOMATIC:
-        return Timeline(schedule, pp, v, tuple(Pass(*one) for one in automatic(durations, pp, microbatches, transfer)))
+        return Timeline(schedule, pp, v, tuple(SimulatedPass(*one) for one in automatic(durations, pp, microbatches, transfer)))
     orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
 
     def arrival(key: Key, device: int, end: float) -> float:
@@ -192,7 +192,7 @@ def _check(
 
 def run(
     orders: Sequence[Order], durations: dict[Kind, Sequence[float]], arrival: Callable[[Key, int, float], float]
-) -> tuple[Pass, ...]:
+) -> tuple[SimulatedPass, ...]:
     """Run orders, each block as soon as its device is free and what it depends on has arrived.
 
     Parameters
@@ -206,7 +206,7 @@ def run(
 
     Returns
     -------
-    tuple of Pass
+    tuple of SimulatedPass
         By device.
 
     Raises
@@ -217,7 +217,7 @@ def run(
     chunks = len(durations["F"])
     ends: dict[Key, float] = {}
     waiting: dict[Key, int] = {}  # device that waits for it: what a pass passes on has one reader
-    passes: list[list[Pass]] = [[] for _ in orders]
+    passes: list[list[SimulatedPass]] = [[] for _ in orders]
     position, free = [0] * len(orders), [0.0] * len(orders)
     ready = list(range(len(orders)))
     while ready:
@@ -252,7 +252,7 @@ def _need(action: Action, chunks: int) -> Key | None:
     return (True, chunk + 1, microbatch) if chunk + 1 < chunks else (False, chunk, microbatch)
 
 
-def _record(block: Block, device: int, start: float, end: float, passes: list[Pass]) -> list[Key]:
+def _record(block: Block, device: int, start: float, end: float, passes: list[SimulatedPass]) -> list[Key]:
     """Write a block down; what it passes on."""
-    passes += (Pass(device, chunk, microbatch, kind, start, end) for kind, chunk, microbatch in block)
+    passes += (SimulatedPass(device, chunk, microbatch, kind, start, end) for kind, chunk, microbatch in block)
     return [(kind != "F", chunk, microbatch) for kind, chunk, microbatch in block if kind != "W"]

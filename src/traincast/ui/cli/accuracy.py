@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, key_of, print_json, write_html
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
@@ -40,7 +40,7 @@ def validate(
     from traincast.accuracy.validate import validate
     from traincast.core.output_files import check_output
 
-    mistakes = Mistakes("validate")
+    mistakes = ErrorCollector("validate")
     mistakes.of(check_html, html, force)
     if output is not None:
         from traincast.ui.figures.style import ENDINGS
@@ -104,7 +104,7 @@ def calibrate(
     from traincast.accuracy.fit.measured_files import read
     from traincast.core.output_files import check_output
 
-    mistakes = Mistakes("calibrate")
+    mistakes = ErrorCollector("calibrate")
     mistakes.of(check_output, output, force, (".yaml", ".yml"))
     mistakes.of(_check_pairs, given or ())
     more = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import Json, app, print_json
-from traincast.ui.cli.options import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, require_fit
+from traincast.ui.cli.options import ASKED, Assumed, ModelName, PlanOptions, Question, SystemName, case_of, estimated, require_fit
 
 
 @app.command
@@ -15,7 +15,7 @@ def advise(
     /,
     *,
     system: SystemName,
-    plan: Given = None,
+    plan: PlanOptions = None,
     asked: Question = ASKED,
     step_seconds: Annotated[
         float | None, Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it.")

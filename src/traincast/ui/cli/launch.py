@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from traincast.core.errors import Mistakes, NothingFits, unknown
+from traincast.core.errors import ErrorCollector, NothingFits, unknown
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.ui.cli.completion import names_of_formats, names_of_models
 from traincast.ui.cli.options import (
     ASKED,
     UNLOCKED,
-    Asked,
     Assumed,
-    Held,
+    LockOptions,
     ModelName,
     Question,
+    RunOptions,
     SystemName,
     case_of,
     estimated,
@@ -45,7 +45,7 @@ def export(
         Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
     asked: Question = ASKED,
-    locks: Held = UNLOCKED,
+    locks: LockOptions = UNLOCKED,
     output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
@@ -112,7 +112,7 @@ def check(
     accept_unread: Annotated[
         bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
     ] = False,
-    locks: Held = UNLOCKED,
+    locks: LockOptions = UNLOCKED,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -142,16 +142,16 @@ def check(
 
 
 def _best(
-    asked: Asked, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
+    asked: RunOptions, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
 ) -> "Found":
     """The best plans that a framework can run and be told."""
     from traincast.launch.check import space_of
-    from traincast.planner.search import ask
+    from traincast.planner.search import search_request
 
-    mistakes = Mistakes("export")
+    mistakes = ErrorCollector("export")
     wanted, machine, gbs = asked.read(mistakes, model, system)
     space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
-    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
+    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
     with progress("search") as told:
         (found,) = mistakes.settled(asking).answer(told)
     return found

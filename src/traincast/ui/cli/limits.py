@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.core.output_files import check_folder
 from traincast.core.units import counted
 from traincast.ui.cli.app import OUTPUT, Json, app, print_json
@@ -52,7 +52,7 @@ def limits(
     from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
     from traincast.analysis.training_limits import limits as find
 
-    mistakes = Mistakes("limits")
+    mistakes = ErrorCollector("limits")
     widths = mistakes.of(_layer, layer) or (1, 1)
     tokens = mistakes.of(counted, batch, "--batch", 1024) or 1
     counts = CLUSTERS if gpus is None else mistakes.of(_gpus, gpus) or (1,)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.ui.cli.app import OUTPUT, Force, Json, app, print_json, progress
 
 
@@ -92,14 +92,22 @@ def judge_steps(
     json: bool,
 ) -> None:
     """Train small GPTs under several plans, predict the same, and say how far predictions are off."""
-    from traincast.accuracy.measure.training.compare import BUDGET, Job, judged, measured_steps, of_system, partial_of, write_rows
+    from traincast.accuracy.measure.training.compare import (
+        BUDGET,
+        TrainingJob,
+        judged,
+        measured_steps,
+        of_system,
+        partial_of,
+        write_rows,
+    )
     from traincast.accuracy.measure.training.shapes import shapes_of
 
-    mistakes = Mistakes("measure")
+    mistakes = ErrorCollector("measure")
     file = mistakes.of(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
     wanted = () if shapes is None else mistakes.of(shapes_of, shapes) or ()
-    job = Job(table, BUDGET if budget is None else budget, ranks, threads, wanted)
+    job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, wanted)
     mistakes.of(job.check, calibrated, force)
     mistakes.tell()
     with progress("training steps") as told:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes, NothingFits
+from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan
 from traincast.core.units import counted
 from traincast.planner.framework_spaces import SEARCHED
@@ -48,7 +48,7 @@ Assumed = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RunOptions:
     """What is trained, and what its figures are turned into."""
 
     seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
@@ -70,7 +70,7 @@ class Asked:
     )
 
     def read(
-        self, mistakes: Mistakes, name: str, system_name: str, usual: int | None = None
+        self, mistakes: ErrorCollector, name: str, system_name: str, usual: int | None = None
     ) -> "tuple[Model | None, System | None, int | None]":
         """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
 
@@ -149,26 +149,26 @@ def _locks() -> Any:
 
 
 Locks = _locks()
-ASKED, UNLOCKED = Asked(), Locks()
-Question = Annotated[Asked, Parameter(name="*", group=QUESTION)]
-Given = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
-Held = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
+ASKED, UNLOCKED = RunOptions(), Locks()
+Question = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
+PlanOptions = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
+LockOptions = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
 
 
 def estimated(
-    asked: Asked,
+    asked: RunOptions,
     model: str,
     system: str,
     plan: Plan,
     assumptions: str | None,
     usual: int | None = None,
-    mistakes: Mistakes | None = None,
+    mistakes: ErrorCollector | None = None,
 ) -> "Estimate":
     """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    mistakes = mistakes or Mistakes("estimate")
+    mistakes = mistakes or ErrorCollector("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
     mistakes.of(check_assumptions, assumptions, usual_assumptions(wanted))
     mistakes.of(check_size, machine, plan.gpus)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from traincast.core.errors import Mistakes, NothingFits
+from traincast.core.errors import ErrorCollector, NothingFits
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import (
     OUTPUT,
@@ -27,12 +27,12 @@ from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
 from traincast.ui.cli.options import (
     ASKED,
     UNLOCKED,
-    Asked,
     Assumed,
-    Given,
-    Held,
+    LockOptions,
     ModelName,
+    PlanOptions,
     Question,
+    RunOptions,
     SystemName,
     case_of,
     estimated,
@@ -74,7 +74,7 @@ def plan(
         Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
     ] = "time",
     top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
-    locks: Held = UNLOCKED,
+    locks: LockOptions = UNLOCKED,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -84,13 +84,13 @@ def plan(
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
-    from traincast.planner.search import ask
+    from traincast.planner.search import search_request
 
-    mistakes = Mistakes("search")
+    mistakes = ErrorCollector("search")
     mistakes.of(check_html, html, force)
     wanted, machine, gbs = asked.read(mistakes, model, system)
     held = {name: value for name, value in vars(locks).items() if value is not None}
-    asking = ask(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
+    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
     question = mistakes.settled(asking)
     with progress("search") as told:
         begin = time.perf_counter()
@@ -114,7 +114,7 @@ def plan(
         raise NothingFits(str(explanation))
 
 
-def _report_search(found: "Found", explanation: "Explanation", asked: Asked, html: Path) -> None:
+def _report_search(found: "Found", explanation: "Explanation", asked: RunOptions, html: Path) -> None:
     """Write the report on a search."""
     from traincast.ui.html import search_report
     from traincast.ui.text.plans import remarks
@@ -129,7 +129,7 @@ def estimate(
     /,
     *,
     system: SystemName,
-    plan: Given = None,
+    plan: PlanOptions = None,
     asked: Question = ASKED,
     operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
@@ -141,7 +141,7 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    mistakes = Mistakes("estimate")
+    mistakes = ErrorCollector("estimate")
     mistakes.of(check_html, html, force)
     est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
     if html is not None:
@@ -172,7 +172,7 @@ def memory(
     /,
     *,
     system: SystemName,
-    plan: Given = None,
+    plan: PlanOptions = None,
     asked: Question = ASKED,
     assumptions: Assumed = None,
     json: Json = False,
@@ -204,7 +204,7 @@ def memory(
 _PARETO = ("strategy", "plan", "step_seconds", "memory_bytes")
 
 
-def _found_dict(found: "Found", asked: Asked) -> dict[str, Any]:
+def _found_dict(found: "Found", asked: RunOptions) -> dict[str, Any]:
     """A search for machines."""
 
     def told(est: "Estimate") -> Mapping[str, Any]:

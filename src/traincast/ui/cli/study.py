@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes, not_whole
+from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.ui.cli.app import (
     OUTPUT,
     Force,
@@ -52,7 +52,7 @@ def study(
     from traincast.planner.study import executors
     from traincast.planner.study.study_file import load_study
 
-    mistakes = Mistakes("study")
+    mistakes = ErrorCollector("study")
     known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
     problems = not_whole("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
@@ -138,7 +138,7 @@ def merge(
     from traincast.planner.study.results import FORMATS
     from traincast.planner.study.study_file import load_study
 
-    mistakes = Mistakes("merge")
+    mistakes = ErrorCollector("merge")
     known = mistakes.of(load_study, file)
     mistakes.of(check_output, output, force, FORMATS)
     mistakes.of(check_html, html, force)

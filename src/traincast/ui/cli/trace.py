@@ -6,10 +6,20 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from traincast.core.errors import InputError, Mistakes
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, Force, Json, app, print_json
-from traincast.ui.cli.options import ASKED, Assumed, Given, ModelName, Question, SystemName, case_of, estimated, warn_of_misfit
+from traincast.ui.cli.options import (
+    ASKED,
+    Assumed,
+    ModelName,
+    PlanOptions,
+    Question,
+    SystemName,
+    case_of,
+    estimated,
+    warn_of_misfit,
+)
 
 
 @app.command
@@ -18,7 +28,7 @@ def trace(
     /,
     *,
     system: SystemName,
-    plan: Given = None,
+    plan: PlanOptions = None,
     asked: Question = ASKED,
     output: Annotated[
         Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
@@ -40,7 +50,7 @@ def trace(
     from traincast.analysis.trace import trace
     from traincast.core.output_files import check_output
 
-    mistakes = Mistakes("trace")
+    mistakes = ErrorCollector("trace")
     if output is not None:
         mistakes.of(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:

@@ -15,7 +15,7 @@ from traincast.ui.explorer.choices import brief, catalog, model_info, model_told
 from traincast.ui.explorer.design_space import front, sample
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import row_of, rows_of
-from traincast.ui.explorer.question import Case, State, check_state, read_state
+from traincast.ui.explorer.question import ExplorerCase, State, check_state, read_state
 from traincast.ui.explorer.snippets import KNOBS, copies, knobs_of
 
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
@@ -123,7 +123,7 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 }
 
 
-def _estimate(case: Case, plan: Plan) -> Estimate:
+def _estimate(case: ExplorerCase, plan: Plan) -> Estimate:
     """The estimate of one plan."""
     return estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
 
@@ -134,7 +134,7 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 @lru_cache(maxsize=2)
-def _found(text: str) -> tuple[Case, Found]:
+def _found(text: str) -> tuple[ExplorerCase, Found]:
     """What was found for a state; the last few are kept, since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
     (found,) = case.question.answer()
@@ -147,7 +147,7 @@ def _apart(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:
     return read_state(state), [content.get(name) for name in names]
 
 
-def _planned(content: Mapping[str, Any]) -> tuple[Case, Plan]:
+def _planned(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
     """A checked state on the GPUs of a plan, and the plan."""
     state, (knobs,) = _apart(content, "plan")
     if wrong := not_a("plan", knobs, "an object of knobs and choices", Mapping):
@@ -164,7 +164,7 @@ def _planned(content: Mapping[str, Any]) -> tuple[Case, Plan]:
     return check_state(State(**(state.to_dict() | {"gpus": made.gpus}))), made
 
 
-def _sizes(case: Case) -> tuple[int, ...]:
+def _sizes(case: ExplorerCase) -> tuple[int, ...]:
     """Powers of two around the GPUs of a state, and these."""
     gpus, most = case.question.gpus[0], case.system.gpus or 1 << 17
     around = {gpus * 2**i for i in range(SIZES_EACH_WAY + 1)} | {
@@ -180,7 +180,7 @@ def _given_sizes(sizes: Any) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
-def _scaled(case: Case, found: Found) -> dict[str, Any]:
+def _scaled(case: ExplorerCase, found: Found) -> dict[str, Any]:
     """The best plan on one number of GPUs; nulls where nothing fits."""
     names = ("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes", "tokens_per_second_per_gpu", "training_days")
     best: Answer | None = found.best

@@ -9,27 +9,27 @@ import numpy as np
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.misfit import short_of
-from traincast.step.estimate import Estimate, estimated
+from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import outside
-from traincast.ui.explorer.question import Case
+from traincast.ui.explorer.question import ExplorerCase
 from traincast.ui.explorer.snippets import knobs_of
 
 SUMMED = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per_gpu", "training_days")
 
 
-def row_of(case: Case, est: Estimate) -> dict[str, Any]:
+def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     """An estimate of one plan with its metrics, its label, and the knobs that make it."""
     plan = est.plan if isinstance(est.plan, Plan) else est.plan.row(0)
     told = est.summary() | _named(plan) | {"metrics": vars(case.metrics(est))}
     return told if est.fits else told | {"short_of": short_of(est, advice=True)}
 
 
-def rows_of(case: Case, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """The same of many placed plans that fit, in their order; those that differ in numbers only are estimated together."""
     found: dict[int, dict[str, Any]] = {}
     for group in _alike(plans):
         columns = _columns([plans[i] for i in group])
-        est = estimated(case.model, case.system, columns, case.question.gbs, case.question.assumptions)
+        est = estimate_columns(case.model, case.system, columns, case.question.gbs, case.question.assumptions)
         told = {name: getattr(est, name) for name in SUMMED} | est.uncertainty()
         told |= {"breakdown_seconds": est.breakdown, "memory_by_component_bytes": est.memory, "metrics": vars(case.metrics(est))}
         sizes = _taken(est.case.sizes, 0)  # of one model on so many GPUs: the same for all

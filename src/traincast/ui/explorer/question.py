@@ -11,14 +11,14 @@ from pydantic import ValidationError
 from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.core.errors import InputError, Mistakes, close_to, is_whole, not_a
+from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, not_a
 from traincast.core.model import Model
 from traincast.core.plan_choices import ALLOWED
 from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.units import counted
 from traincast.planner.framework_spaces import SEARCHED
-from traincast.planner.search import Question, ask
+from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs, usual_batch
 from traincast.step.metrics import check_given
@@ -143,13 +143,13 @@ def parse_json(text: str | bytes) -> Any:
 
 
 @dataclass(frozen=True)
-class Case:
+class ExplorerCase:
     """A state found usable: its model, its machine, and what is searched."""
 
     state: State
     model: Model
     system: System
-    question: Question
+    question: SearchRequest
 
     @property
     def normal(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _figure_at(system: System, path: str) -> float:
     return float(system.figures()[path] if size is None else size)
 
 
-def check_state(state: State, sizes: tuple[int, ...] | None = None) -> Case:
+def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerCase:
     """A state as a question, on its own number of GPUs or on several.
 
     Raises
@@ -187,16 +187,16 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> Case:
     InputError
         With all that is wrong with it, as the command line would say it.
     """
-    mistakes = Mistakes("search")
+    mistakes = ErrorCollector("search")
     model, system = mistakes.of(model_of, state), mistakes.of(system_of, state)
     gbs = mistakes.of(_batch, state, model)
     mistakes.of(_check_types, state)
     mistakes.of(_tokens, state)
     mistakes.of(check_given, price=state.price, restart_seconds=state.restart)
     asked = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
-    question = ask(mistakes, *asked, None, state.framework, state.locks, state.objective)
+    question = search_request(mistakes, *asked, None, state.framework, state.locks, state.objective)
     sure = mistakes.settled
-    return Case(state, sure(model), sure(system), sure(question))
+    return ExplorerCase(state, sure(model), sure(system), sure(question))
 
 
 def model_of(state: State) -> Model:

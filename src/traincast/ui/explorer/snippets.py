@@ -9,18 +9,18 @@ from typing import Any, Final
 from traincast.core.plan import Plan
 from traincast.launch.export import FORMATS, export
 from traincast.step.estimate import estimate
-from traincast.ui.explorer.question import PASTED, Case
+from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 KNOBS: Final = {one.name: one.default for one in fields(Plan)}
 GIVEN: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
 
 
-def copies(case: Case, plan: Plan | None) -> dict[str, Any]:
+def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
     """The texts.
 
     Parameters
     ----------
-    case : Case
+    case : ExplorerCase
         What is asked.
     plan : Plan or None
         One plan, or the search.
@@ -33,7 +33,7 @@ def copies(case: Case, plan: Plan | None) -> dict[str, Any]:
     return {"python": _python(case, plan), "cli": _command(case, plan), "launch": [] if plan is None else _launches(case, plan)}
 
 
-def _launches(case: Case, plan: Plan) -> list[dict[str, Any]]:
+def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
     """The plan as each framework is told it, and what it cannot be told."""
     est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
     written = [(form, export(est, name)) for name, form in FORMATS.items()]
@@ -43,7 +43,7 @@ def _launches(case: Case, plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _python(case: Case, plan: Plan | None) -> str:
+def _python(case: ExplorerCase, plan: Plan | None) -> str:
     """A script that asks the same."""
     state, lines = case.state, ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
@@ -67,7 +67,7 @@ def _python(case: Case, plan: Plan | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _asked(case: Case) -> dict[str, Any]:
+def _asked(case: ExplorerCase) -> dict[str, Any]:
     """Arguments of a search beyond its size."""
     state = case.state
     names = ("framework", "strategy", "assumptions")
@@ -82,7 +82,7 @@ def _arguments(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def _command(case: Case, plan: Plan | None) -> str:
+def _command(case: ExplorerCase, plan: Plan | None) -> str:
     """The command that asks the same, and what it cannot be told."""
     state, notes = case.state, []
     model = str(state.model)

@@ -73,7 +73,7 @@ class Worker:
 
 
 @dataclass(eq=False)
-class Job:
+class PoolJob:
     """A question that waits for its answer, and who does."""
 
     kind: str
@@ -105,8 +105,8 @@ class Pool:
         self.waiting, self.seconds = waiting, seconds
         self._all = tuple(Worker() for _ in range(workers))
         self._idle = list(self._all)
-        self._jobs: dict[tuple[str, str], Job] = {}
-        self._queue: list[Job] = []
+        self._jobs: dict[tuple[str, str], PoolJob] = {}
+        self._queue: list[PoolJob] = []
         self._working: set[asyncio.Task[None]] = set()
         self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
         self._size = 0  # bytes of these and of their questions
@@ -138,7 +138,7 @@ class Pool:
         if key not in self._jobs:
             if len(self._queue) >= self.waiting:
                 raise Busy
-            self._jobs[key] = Job(kind, text, asyncio.get_running_loop().create_future())
+            self._jobs[key] = PoolJob(kind, text, asyncio.get_running_loop().create_future())
             self._queue.append(self._jobs[key])
         job = self._jobs[key]
         job.gone.append(gone)
@@ -157,7 +157,7 @@ class Pool:
                 self._working.add(task)
                 task.add_done_callback(self._working.discard)
 
-    async def _work(self, worker: Worker, job: Job) -> None:
+    async def _work(self, worker: Worker, job: PoolJob) -> None:
         """Have a worker answer a question, unless nobody waits for it any more."""
         answer = 503, failure("nobody waited for the answer any more")
         try:

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS, Floats
 from traincast.core.system import System
-from traincast.planner.evaluation import Outcome, evaluate
+from traincast.planner.evaluation import StrategyResult, evaluate
 from traincast.planner.explain import space_of
 from traincast.planner.misfit import FELT
 from traincast.planner.search import Found
@@ -204,7 +204,7 @@ def _changed(found: Found, paths: list[str]) -> Floats:
     return np.stack((kept, np.min(again, axis=0))).reshape(2, len(paths), 2)
 
 
-def _least(found: Found, machines: System, outcome: Outcome) -> Floats:
+def _least(found: Found, machines: System, outcome: StrategyResult) -> Floats:
     """Step time of the best plan of a batch on each machine [s], infinite where nothing fits."""
     one = evaluate(space_of(outcome, found.gpus), found.model, machines, found.gbs, found.assumptions)
     return np.array([one.outcomes(machine)[0].least.min(initial=np.inf) for machine in range(machines.machines())])

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from traincast.analysis.trace import Trace
-from traincast.times.pipeline.simulation import Pass
+from traincast.times.pipeline.simulation import SimulatedPass
 from traincast.ui.figures.style import BLACK, BLUE, COMPONENTS, GREY, ORANGE, PAGE, PURPLE, SKY, SMALL, YELLOW, styled
 
 KINDS: Final = {
@@ -123,7 +123,7 @@ def _bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float,
     ax.add_collection(PolyCollection(corners, **look, rasterized=not edged and not hatch), autolim=False)
 
 
-def _number(ax: Axes, one: Pass, window: Window, colour: Any) -> None:
+def _number(ax: Axes, one: SimulatedPass, window: Window, colour: Any) -> None:
     """The number of a pass's micro-batch, where it has room."""
     width = (min(one.end, window.end) - max(one.start, window.start)) / window.seconds * DRAWN
     if one.end > one.start and width >= DIGIT * len(str(one.microbatch)):

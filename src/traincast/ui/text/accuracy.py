@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from traincast.accuracy.fit.calibrate import Calibration
     from traincast.accuracy.fit.parameters import Parameter
-    from traincast.accuracy.scores import Summary
+    from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
 
@@ -51,7 +51,7 @@ def print_validation(report: "Report", out: Console) -> None:
     _explained(report, out)
 
 
-def summary_cells(one: "Summary") -> list[str]:
+def summary_cells(one: "ErrorSummary") -> list[str]:
     """A summary's cells: errors of the step time, of ranking, of memory."""
     figures = ((one.mape, ".1%"), (one.median, ".1%"), (one.bias, "+.1%"), (one.worst, ".0%"), (one.spearman, ".2f"))
     rest = ((one.regret, ".1%"), (one.best_of_three, ".1%"), (one.memory, ".1%"))

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.analysis.advise import Advice
-from traincast.analysis.batch_and_network import Batch, Network, best_batch
+from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
 from traincast.analysis.model_dimensions import COARSE, Dimension, Product
 from traincast.analysis.per_parameter import BEKMAN, kept_by
 from traincast.core.units import gib, percent, rate, seconds, signed
@@ -94,7 +94,7 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
     out.print(f"all {len(products)} together: {percent(lost)} of the arithmetic of products")
 
 
-def _print_batches(rows: list[Batch], out: Console) -> None:
+def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
     """Micro-batches and accumulation."""
     out.print(heading("Micro-batch and accumulation"))
     table = _columns(table_of(), "mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")

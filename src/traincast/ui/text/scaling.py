@@ -10,10 +10,10 @@ from traincast.core.units import gib, many, rate, seconds
 from traincast.ui.text.plans import paragraphs, table_of
 
 if TYPE_CHECKING:
-    from traincast.analysis.zero_scaling import Asked, Scaling
+    from traincast.analysis.zero_scaling import Scaling, ScalingRequest
 
 
-def print_scaling(asked: "Asked", stages: "list[Scaling]", out: Console) -> None:
+def print_scaling(asked: "ScalingRequest", stages: "list[Scaling]", out: Console) -> None:
     """Iterations of every stage on every number of GPUs, and which network is enough."""
     model, system = asked.model, asked.system
     out.print(Text(f"{model.title} ({rate(asked.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
@@ -32,7 +32,7 @@ def print_scaling(asked: "Asked", stages: "list[Scaling]", out: Console) -> None
     paragraphs(lines, out)
 
 
-def _table(asked: "Asked", stages: "list[Scaling]") -> Table:
+def _table(asked: "ScalingRequest", stages: "list[Scaling]") -> Table:
     """One row for every stage and number of GPUs."""
     table = table_of(gap=1)
     asks = asked.target is not None and asked.efficiency is None
@@ -58,7 +58,7 @@ def _enough(bandwidth: float | None) -> str:
     return rate(bandwidth, "B/s") if bandwidth else "any"
 
 
-def _target(asked: "Asked", stages: "list[Scaling]") -> list[str]:
+def _target(asked: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
     """What is enough for the target, in words."""
     first = many(asked.gpus[0], "GPU")
     told = []

@@ -13,7 +13,7 @@ from traincast.ui.text.plans import paragraphs, table_of
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.training.compare import Judgement
-    from traincast.accuracy.scores import Prediction, Summary
+    from traincast.accuracy.scores import ErrorSummary, Prediction
 
 EXPLAINED: Final = (
     "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "
@@ -56,7 +56,7 @@ def _predicted(one: "Prediction") -> tuple[str, str]:
     return quantity(one.predicted_step_seconds, "s"), f"{one.error:+.1%}"
 
 
-def _errors(first: str, some: "Sequence[tuple[str, Summary]]") -> Table:
+def _errors(first: str, some: "Sequence[tuple[str, ErrorSummary]]") -> Table:
     """Errors of groups of rows."""
     table = table_of(gap=1)
     for name in (first, *COLUMNS[1:]):

@@ -13,15 +13,15 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.measure.training import compare
-from traincast.accuracy.measure.training.compare import Job, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.accuracy.measure.training.shapes import ON_CPU, Case, Shape, cases, plans, shapes_of
+from traincast.accuracy.measure.training.compare import TrainingJob, judged, measured_steps, of_system, partial_of, write_rows
+from traincast.accuracy.measure.training.shapes import ON_CPU, Shape, TrainingCase, cases, plans, shapes_of
 from traincast.accuracy.measure.training.timed_steps import _next, alike, faster, row
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
 from traincast.step.estimate import estimate
-from traincast.step.validity import require
+from traincast.step.validity import require_valid
 from traincast.ui.cli.main import main
 
 DATA = Path(__file__).parents[4] / "examples" / "measured_cpu"
@@ -39,7 +39,7 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
         plan, shape = case.plan, case.shape
         assert plan.gpus in (1, ranks)
         assert shape.gbs % (plan.dp * plan.mbs) == 0
-        require(case.model, plan, shape.gbs, ranks)
+        require_valid(case.model, plan, shape.gbs, ranks)
         assert shape.heads % plan.tp == shape.layers % plan.pp == shape.vocab % (128 * plan.tp) == 0
 
 
@@ -67,7 +67,7 @@ def test_parameters_of_the_estimate_are_those_of_the_gpt():
         e = shape.hidden
         layer = 12 * e * e + 13 * e
         whole = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
-        assert Case(shape, next(plans(shape, 2))).model.parameters == whole
+        assert TrainingCase(shape, next(plans(shape, 2))).model.parameters == whole
 
 
 def test_shapes_are_read_and_all_that_is_wrong_is_told_at_once():
@@ -191,7 +191,7 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
 
         monkeypatch.setattr(compare, "launch", launch)
 
-    job, seen = Job(tmp_path / "steps.csv", ranks=2, threads=3), []
+    job, seen = TrainingJob(tmp_path / "steps.csv", ranks=2, threads=3), []
     some = cases("cpu", 2)[:3]
     play(ABOUT, some)
     with pytest.raises(KeyboardInterrupt):

@@ -17,10 +17,10 @@ from traincast.accuracy.measure.measure import check_job
 from traincast.accuracy.measure.training.shapes import Shape
 from traincast.accuracy.measure.training.timed_steps import alike, faster, train_here
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.scores import Prediction, Summary, source_of
+from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
-from traincast.core.errors import Mistakes
+from traincast.core.errors import ErrorCollector
 from traincast.core.output_files import beside, check_output
 
 Rows = Sequence[Mapping[str, str]]
@@ -52,7 +52,7 @@ class Judgement:
     left_out: Report | None = None
 
     @property
-    def errors(self) -> dict[str, Summary | None]:
+    def errors(self) -> dict[str, ErrorSummary | None]:
         """Errors of all rows before calibration, and of either half after it."""
         reports = {"before": self.before, "fitted": self.fitted, "left_out": self.left_out}
         return {name: next((one for one in report.totals if one.n), None) if report else None for name, report in reports.items()}
@@ -87,13 +87,13 @@ class Judgement:
         }
 
 
-def figures_of(one: Summary) -> dict[str, Any]:
+def figures_of(one: ErrorSummary) -> dict[str, Any]:
     """The figures of a summary."""
     return {name: value for name, value in asdict(one).items() if name != "source"}
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """What is to be trained.
 
     Parameters
@@ -128,7 +128,7 @@ class Job:
         InputError
             If a number is not allowed, a file is there already, or PyTorch is not installed.
         """
-        mistakes = Mistakes("measure")
+        mistakes = ErrorCollector("measure")
         check_job(self.budget, self.ranks, self.threads, mistakes)
         if self.first:
             mistakes.of(check_output, self.output, force, (".csv",))
@@ -137,12 +137,12 @@ class Job:
         mistakes.tell()
 
 
-def measured_steps(job: Job, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
     """Train what a job asks for, and keep what is measured while it goes on, so that it can be continued.
 
     Parameters
     ----------
-    job : Job
+    job : TrainingJob
         The job.
     told : callable
         Called with the visits that are over and all that may be.

@@ -56,7 +56,7 @@ PRECISION: Final[Mapping[str, dict[str, Any]]] = {  # of a plan: what the loop t
 
 
 @dataclass(frozen=True)
-class Case:
+class TrainingCase:
     """One configuration that is trained for a few steps.
 
     Parameters
@@ -88,7 +88,7 @@ class Case:
         )  # fmt: skip
 
 
-def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[Case, ...]:
+def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
     """All that is trained, in the order in which it tells most.
 
     Parameters
@@ -100,7 +100,7 @@ def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[Case, 
     shapes : iterable of Shape
         What is trained in place of the usual shapes.
     """
-    return tuple(Case(shape, plan) for shape in tuple(shapes) or SHAPES[device] for plan in plans(shape, ranks, device))
+    return tuple(TrainingCase(shape, plan) for shape in tuple(shapes) or SHAPES[device] for plan in plans(shape, ranks, device))
 
 
 def shapes_of(text: str) -> tuple[Shape, ...]:

@@ -10,7 +10,7 @@ from traincast.accuracy.measure import device_info
 from traincast.accuracy.measure.launcher import Rank, detected
 from traincast.accuracy.measure.process_group import Crew, load_torch
 from traincast.accuracy.measure.system_yaml import own_name
-from traincast.accuracy.measure.training.shapes import Case, Shape, cases
+from traincast.accuracy.measure.training.shapes import Shape, TrainingCase, cases
 from traincast.core.units import GIB
 
 Told = Callable[[dict[str, Any]], Any]
@@ -53,7 +53,7 @@ def train_here(request: Mapping[str, Any], told: Told) -> None:
         crew.leave()
 
 
-def _next(wanted: Sequence[Case], visits: Mapping[str, int], end: float) -> int | None:
+def _next(wanted: Sequence[TrainingCase], visits: Mapping[str, int], end: float) -> int | None:
     """Which case is visited next: the first of those that were visited least; None when the time is over, but for the first."""
     if visits and time.perf_counter() > end:
         return None
@@ -61,7 +61,7 @@ def _next(wanted: Sequence[Case], visits: Mapping[str, int], end: float) -> int 
     return fewest if fewest is not None and visits.get(wanted[fewest].id, 0) < MOST_VISITS else None
 
 
-def _trained(case: Case, crew: Crew, seconds: float) -> dict[str, Any]:
+def _trained(case: TrainingCase, crew: Crew, seconds: float) -> dict[str, Any]:
     """Times of the steps of a case, and the memory of the fullest rank."""
     from traincast.accuracy.measure.training.parallel_step import Place, Trainer
 
@@ -98,12 +98,12 @@ def _slowest(every: list[float], gpus: int) -> float:
     return sum(map(max, copies)) / len(copies)
 
 
-def row(case: Case, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
+def row(case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
     """A row of a table of runs.
 
     Parameters
     ----------
-    case : Case
+    case : TrainingCase
         What was trained.
     about : mapping
         The machine it was trained on.
