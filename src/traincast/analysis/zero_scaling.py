@@ -239,13 +239,13 @@ def scaling(
         If arguments cannot be used, all of them at once.
     """
     mistakes = ErrorCollector("scaling")
-    one, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
-    assumed = mistakes.of(check_assumptions, assumptions, "calibrated")
+    one, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
+    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated")
     wrong = [*not_a("gpus", gpus, "a list of whole numbers", Sequence), *not_a("zero", zero, "a list of stages", Sequence)]
     wrong = wrong or _wrong_lists(gpus, zero, mbs, efficiency)
     wrong += _wrong_shares(k1, k2, comm_share, target)
     if not wrong:
-        mistakes.of(check_size, machine, max(gpus))
+        mistakes.catch(check_size, machine, max(gpus))
     if machine is not None and machine.columns():
         wrong.append("system: one machine is wanted, not columns of them")
     if one is not None and one.experts is not None:
@@ -254,7 +254,7 @@ def scaling(
         wrong.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
     if wrong:
         mistakes.errors.append(InputError("scaling", wrong))
-    sure = mistakes.settled
+    sure = mistakes.require
     cluster = sure(machine)
     case = ScalingRequest(
         sure(one), cluster, on(cluster, sure(assumed)), tuple(sorted(set(gpus))), mbs, k1, k2, efficiency, comm_share, target

@@ -44,38 +44,38 @@ class NothingFits(TraincastError):
 
 
 class ErrorCollector:
-    """Mistakes of several arguments, gathered to be told at once.
+    """Collection of input errors of several arguments, raised together as one error.
 
     Parameters
     ----------
     subject : str
-        What the arguments are of, for instance ``"search"``.
+        What the arguments belong to, for instance ``"search"``.
     """
 
     def __init__(self, subject: str):
         self.subject = subject
         self.errors: list[InputError] = []
 
-    def of(self, function: Callable[Given, Value], *args: Given.args, **kwargs: Given.kwargs) -> Value | None:
-        """What a function returns; None where it refuses its input, which is then told later."""
+    def catch(self, function: Callable[Given, Value], *args: Given.args, **kwargs: Given.kwargs) -> Value | None:
+        """Return the result of a function; None if it raises `InputError`, which is collected."""
         try:
             return function(*args, **kwargs)
         except InputError as error:
             self.errors.append(error)
             return None
 
-    def tell(self) -> None:
-        """Raise what was gathered, if anything: one error as it is, several as one with a line for each problem."""
+    def raise_any(self) -> None:
+        """Raise the collected errors, if any: a single one unchanged, several as one with a line for each problem."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
-            told = [(error.subject, problem) for error in self.errors for problem in error.problems]
-            lines = [problem if subject == self.subject else f"{subject}: {problem}" for subject, problem in told]
+            problems = [(error.subject, problem) for error in self.errors for problem in error.problems]
+            lines = [problem if subject == self.subject else f"{subject}: {problem}" for subject, problem in problems]
             raise InputError(self.subject, dict.fromkeys(lines))
 
-    def settled(self, value: Value | None) -> Value:
-        """A value that `of` returned, once nothing is found wrong; else what was gathered is raised."""
-        self.tell()
+    def require(self, value: Value | None) -> Value:
+        """Return a value that `catch` returned if nothing was collected; else raise what was."""
+        self.raise_any()
         assert value is not None
         return value
 

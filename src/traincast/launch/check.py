@@ -181,20 +181,20 @@ def check(
         has settings that matter and are not read, or what it says cannot be; all mistakes at once.
     """
     mistakes = ErrorCollector(str(path))
-    machine = mistakes.of(as_system, system)
-    given = None if model is None else mistakes.of(as_model, model)
-    reading = mistakes.of(read, path, FORMATS, framework)
+    machine = mistakes.catch(as_system, system)
+    given = None if model is None else mistakes.catch(as_model, model)
+    reading = mistakes.catch(read, path, FORMATS, framework)
     space = None if reading is None else known_framework(reading.form.framework)
-    assumed = mistakes.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
+    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
     if reading is not None and given is not None and "seq" in reading.told and given.seq != reading.told["seq"]:
-        given = mistakes.of(_with_seq, given, reading.told["seq"])
+        given = mistakes.catch(_with_seq, given, reading.told["seq"])
     if reading is not None and not accept_unread:
-        mistakes.of(reading.check_unread)
-    whole = None if reading is None else mistakes.of(launch_of, reading, given, gpus, gbs, knobs or {})
+        mistakes.catch(reading.check_unread)
+    whole = None if reading is None else mistakes.catch(launch_of, reading, given, gpus, gbs, knobs or {})
     if whole is not None:
-        mistakes.of(check_size, machine, whole[2].gpus)
-    reading, transformer, plan, batch = mistakes.settled(whole)
-    sure = mistakes.settled
+        mistakes.catch(check_size, machine, whole[2].gpus)
+    reading, transformer, plan, batch = mistakes.require(whole)
+    sure = mistakes.require
     assert space is not None
     stack = _stack(reading, space)
     est = _estimate(reading, transformer, sure(machine), plan, batch, sure(assumed))

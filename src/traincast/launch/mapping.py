@@ -221,7 +221,7 @@ def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes
     """Facts of settings; values that cannot be are gathered."""
     found: Facts = {}
     for row in (row for several in rows.values() for row in several):
-        found |= mistakes.of(row.read, settings) or {}
+        found |= mistakes.catch(row.read, settings) or {}
     return found
 
 

@@ -127,7 +127,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         check_program(text, str(path))
     known = formats[form] if form else recognised(text, str(path), formats)
     mistakes = ErrorCollector(str(path))
-    settings = mistakes.settled(mistakes.of(known.settings, text))
+    settings = mistakes.require(mistakes.catch(known.settings, text))
     commands = [word for words in commands_read(text).commands for word in words] if known.ending == ".sh" else []
     check_kind(commands, settings, str(path), known.spelled)
     told = known.facts(settings, mistakes)
@@ -241,12 +241,12 @@ def launch_of(
         told.pop("chunks", None)
     transformer = model
     if transformer is None:
-        transformer = mistakes.of(_model, reading, told, assumed)
+        transformer = mistakes.catch(_model, reading, told, assumed)
     else:
         assumed += _contradictions(reading, told, transformer)
     if "gpus" not in told and "dp" not in told:
         mistakes.errors.append(InputError(reading.path, ["does not say how many GPUs there are; give --gpus"]))
-    whole = mistakes.settled(mistakes.of(completed, told))
+    whole = mistakes.require(mistakes.catch(completed, told))
     if whole["gpus"] != told.get("gpus", whole["gpus"]):
         needed = f"{whole['dp']} replicas of the data with the degrees told make {whole['gpus']}"
         raise InputError(reading.path, [f"gpus = {told['gpus']}: {needed}"])
@@ -269,9 +269,9 @@ def _model(reading: Reading, told: Facts, assumed: list[str]) -> Model:
     mistakes = ErrorCollector(reading.path)
     alike = like(told)
     if "vocab" not in told:
-        told["vocab"] = mistakes.of(_vocabulary, reading, told, alike, assumed)
-    model = mistakes.of(as_model, told, Path(reading.path).stem)
-    mistakes.tell()
+        told["vocab"] = mistakes.catch(_vocabulary, reading, told, alike, assumed)
+    model = mistakes.catch(as_model, told, Path(reading.path).stem)
+    mistakes.raise_any()
     assert model is not None
     same = next((one for one in alike if _same(one, model)), None)
     return model if same is None else as_model(told, same.name)

@@ -252,12 +252,12 @@ def search_each(
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
     mistakes = ErrorCollector("search")
-    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
-    batch = mistakes.of(check_gbs, gbs, transformer)
+    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
+    batch = mistakes.catch(check_gbs, gbs, transformer)
     question = search_request(
         mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective
     )
-    return mistakes.settled(question).answer(told)
+    return mistakes.require(question).answer(told)
 
 
 def search_request(
@@ -283,18 +283,18 @@ def search_request(
     model, system, gbs : optional
         As for `search`; None where they are found wrong already. The other arguments are those of `search`.
     """
-    numbers = mistakes.of(_check_sizes, gpus, system)
-    mistakes.of(_check_ranking, top, objective)
-    held = mistakes.of(_check_locks, locks, vp)
-    known = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.of(check_assumptions, assumptions, CALIBRATED.name if known is None else known.assumptions)
-    batches = mistakes.of((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held, assumed)
+    numbers = mistakes.catch(_check_sizes, gpus, system)
+    mistakes.catch(_check_ranking, top, objective)
+    held = mistakes.catch(_check_locks, locks, vp)
+    known = mistakes.catch(_choose, model or load_model(ANY_MODEL), strategy, framework)
+    assumed = mistakes.catch(check_assumptions, assumptions, CALIBRATED.name if known is None else known.assumptions)
+    batches = mistakes.catch((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held, assumed)
     if not mistakes.errors and known is not None and not batches:
         wrong = f"the locks leave nothing of what {known.name} can run; framework any has more"
         mistakes.errors.append(InputError("search", [wrong]))
     if mistakes.errors:
         return None
-    sure = mistakes.settled
+    sure = mistakes.require
     return SearchRequest(
         *(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top),
         objective=objective,
@@ -323,10 +323,10 @@ def check_arguments(
 ) -> tuple[int, tuple[str, ...] | None]:
     """The global batch and the strategies, once all arguments are found usable."""
     mistakes = ErrorCollector("search")
-    mistakes.of(_check_sizes, gpus, None)
-    mistakes.of(_check_ranking, top, "time")
-    names, batch = mistakes.of(_check_strategies, strategy), mistakes.of(check_gbs, gbs, model)
-    return mistakes.settled(batch), names
+    mistakes.catch(_check_sizes, gpus, None)
+    mistakes.catch(_check_ranking, top, "time")
+    names, batch = mistakes.catch(_check_strategies, strategy), mistakes.catch(check_gbs, gbs, model)
+    return mistakes.require(batch), names
 
 
 def _check_sizes(gpus: Any, system: System | None) -> list[int]:
@@ -339,8 +339,8 @@ def _check_sizes(gpus: Any, system: System | None) -> list[int]:
     if problems:
         raise InputError("search", problems)
     for n in numbers:
-        mistakes.of(check_size, system, n)
-    mistakes.tell()
+        mistakes.catch(check_size, system, n)
+    mistakes.raise_any()
     return [int(n) for n in numbers]
 
 
@@ -388,9 +388,9 @@ def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, A
 def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
     """The framework that is searched, held to the strategies asked for."""
     mistakes = ErrorCollector("search")
-    names = mistakes.of(_check_strategies, strategy)
-    known = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
-    known = mistakes.settled(known)
+    names = mistakes.catch(_check_strategies, strategy)
+    known = default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
+    known = mistakes.require(known)
     if names is None:
         return known
     if alien := [name for name in names if name not in known.runs]:

@@ -306,13 +306,13 @@ def _checked(
 ) -> tuple[Model, System, int, Assumptions]:
     """The model, the system, the global batch and what is assumed, once all arguments are found usable."""
     mistakes = ErrorCollector("estimate")
-    mistakes.of(_check_plan, plan)
-    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
-    batch = mistakes.of(check_gbs, gbs, transformer)
-    assumed = mistakes.of(check_assumptions, assumptions, usual_assumptions(transformer))
+    mistakes.catch(_check_plan, plan)
+    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
+    batch = mistakes.catch(check_gbs, gbs, transformer)
+    assumed = mistakes.catch(check_assumptions, assumptions, usual_assumptions(transformer))
     if isinstance(plan, Plan):
-        mistakes.of(check_size, machine, plan.gpus)
-    return mistakes.settled(transformer), mistakes.settled(machine), mistakes.settled(batch), mistakes.settled(assumed)
+        mistakes.catch(check_size, machine, plan.gpus)
+    return mistakes.require(transformer), mistakes.require(machine), mistakes.require(batch), mistakes.require(assumed)
 
 
 def _check_plan(plan: Plan | Plans) -> None:

@@ -64,16 +64,16 @@ def read(
 ) -> Measured:
     """What files say of a system; arguments and errors as for `calibrate`."""
     mistakes = ErrorCollector("calibrate")
-    machine = mistakes.of(load_system, system)
+    machine = mistakes.catch(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
     asked: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
-    mistakes.of(_all_used, given or {}, [kind for kind, files in asked if files])
+    mistakes.catch(_all_used, given or {}, [kind for kind, files in asked if files])
     found = []
     for kind, files in asked:
         more = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
         more = {"config": config, **extra, **more} if kind == "runs" else more
-        found += [mistakes.of(_of_kind, file, kind, more) for file in files]
-    machine = mistakes.settled(machine)
+        found += [mistakes.catch(_of_kind, file, kind, more) for file in files]
+    machine = mistakes.require(machine)
     measured = _measured(machine, [one for one in found if one is not None])
     if not (measured.runs or measured.collectives or measured.products):
         why = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"

@@ -150,11 +150,11 @@ def measure(
 def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Refuse arguments that cannot be used, all at once."""
     mistakes = ErrorCollector("measure")
-    mistakes.of(check_output, path, force, (".yaml", ".yml"))
+    mistakes.catch(check_output, path, force, (".yaml", ".yml"))
     for table in tables_beside(path).values():
-        mistakes.of(check_output, table, force, (".csv",))
+        mistakes.catch(check_output, table, force, (".csv",))
     check_job(budget, ranks, threads, mistakes)
-    mistakes.tell()
+    mistakes.raise_any()
 
 
 def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
@@ -167,8 +167,8 @@ def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: E
         wrong.append(f"ranks = {ranks}: {own.launcher} has started {own.size} already; leave it out")
     if wrong:
         mistakes.errors.append(InputError("measure", wrong))
-    mistakes.of(require_torch)
-    mistakes.of(least_squares, "measure")
+    mistakes.catch(require_torch)
+    mistakes.catch(least_squares, "measure")
 
 
 def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:

@@ -41,12 +41,12 @@ def validate(
     from traincast.core.output_files import check_output
 
     mistakes = ErrorCollector("validate")
-    mistakes.of(check_html, html, force)
+    mistakes.catch(check_html, html, force)
     if output is not None:
         from traincast.ui.figures.style import ENDINGS
 
-        mistakes.of(check_output, output, force, ENDINGS)
-    mistakes.tell()
+        mistakes.catch(check_output, output, force, ENDINGS)
+    mistakes.raise_any()
     report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.ui.figures import save
@@ -105,11 +105,11 @@ def calibrate(
     from traincast.core.output_files import check_output
 
     mistakes = ErrorCollector("calibrate")
-    mistakes.of(check_output, output, force, (".yaml", ".yml"))
-    mistakes.of(_check_pairs, given or ())
+    mistakes.catch(check_output, output, force, (".yaml", ".yml"))
+    mistakes.catch(_check_pairs, given or ())
     more = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
-    measured = mistakes.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
-    found = fitted_to(system, mistakes.settled(measured))
+    measured = mistakes.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
+    found = fitted_to(system, mistakes.require(measured))
     found.write(output, force)
     if json:
         print_json(found.to_dict() | {"output": str(output)})

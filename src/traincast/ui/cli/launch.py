@@ -153,5 +153,5 @@ def _best(
     space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
     asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
     with progress("search") as told:
-        (found,) = mistakes.settled(asking).answer(told)
+        (found,) = mistakes.require(asking).answer(told)
     return found

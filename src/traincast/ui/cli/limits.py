@@ -53,15 +53,15 @@ def limits(
     from traincast.analysis.training_limits import limits as find
 
     mistakes = ErrorCollector("limits")
-    widths = mistakes.of(_layer, layer) or (1, 1)
-    tokens = mistakes.of(counted, batch, "--batch", 1024) or 1
-    counts = CLUSTERS if gpus is None else mistakes.of(_gpus, gpus) or (1,)
+    widths = mistakes.catch(_layer, layer) or (1, 1)
+    tokens = mistakes.catch(counted, batch, "--batch", 1024) or 1
+    counts = CLUSTERS if gpus is None else mistakes.catch(_gpus, gpus) or (1,)
     lasting, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
-    mistakes.of(check, widths, tokens, micro_batches, counts, lasting, growth)
-    mistakes.of(device_of, accelerator, system, network)
+    mistakes.catch(check, widths, tokens, micro_batches, counts, lasting, growth)
+    mistakes.catch(device_of, accelerator, system, network)
     if figures is not None:
-        mistakes.of(check_folder, figures)
-    mistakes.tell()
+        mistakes.catch(check_folder, figures)
+    mistakes.raise_any()
     found = find(
         accelerator,
         system=system,

@@ -104,12 +104,12 @@ def judge_steps(
     from traincast.accuracy.measure.training.shapes import shapes_of
 
     mistakes = ErrorCollector("measure")
-    file = mistakes.of(_machine_file, system) or Path("machine.yaml")
+    file = mistakes.catch(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
-    wanted = () if shapes is None else mistakes.of(shapes_of, shapes) or ()
+    wanted = () if shapes is None else mistakes.catch(shapes_of, shapes) or ()
     job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, wanted)
-    mistakes.of(job.check, calibrated, force)
-    mistakes.tell()
+    mistakes.catch(job.check, calibrated, force)
+    mistakes.raise_any()
     with progress("training steps") as told:
         rows = measured_steps(job, told)
     if not job.first:  # a rank that has trained for the first

@@ -79,13 +79,13 @@ class RunOptions:
         from traincast.catalog.load import load_model, load_system
         from traincast.step.metrics import check_given
 
-        model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)
-        load = None if self.imbalance is None else mistakes.of(self._load)
+        model, system = mistakes.catch(load_model, name, seq=self.seq), mistakes.catch(load_system, system_name)
+        load = None if self.imbalance is None else mistakes.catch(self._load)
         if model is not None and load is not None:
-            model = mistakes.of(model.with_load, load) or model
-        mistakes.of(self._tokens)
-        mistakes.of(check_given, price=self.price, restart_seconds=self.restart)
-        return model, system, mistakes.of(self._batch, model, usual)
+            model = mistakes.catch(model.with_load, load) or model
+        mistakes.catch(self._tokens)
+        mistakes.catch(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, mistakes.catch(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Throughput, utilisation and cost."""
@@ -170,9 +170,9 @@ def estimated(
 
     mistakes = mistakes or ErrorCollector("estimate")
     wanted, machine, gbs = asked.read(mistakes, model, system, usual)
-    mistakes.of(check_assumptions, assumptions, usual_assumptions(wanted))
-    mistakes.of(check_size, machine, plan.gpus)
-    sure = mistakes.settled
+    mistakes.catch(check_assumptions, assumptions, usual_assumptions(wanted))
+    mistakes.catch(check_size, machine, plan.gpus)
+    sure = mistakes.require
     return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
 
 

@@ -87,11 +87,11 @@ def plan(
     from traincast.planner.search import search_request
 
     mistakes = ErrorCollector("search")
-    mistakes.of(check_html, html, force)
+    mistakes.catch(check_html, html, force)
     wanted, machine, gbs = asked.read(mistakes, model, system)
     held = {name: value for name, value in vars(locks).items() if value is not None}
     asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
-    question = mistakes.settled(asking)
+    question = mistakes.require(asking)
     with progress("search") as told:
         begin = time.perf_counter()
         (found,) = question.answer(told)
@@ -142,7 +142,7 @@ def estimate(
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
     mistakes = ErrorCollector("estimate")
-    mistakes.of(check_html, html, force)
+    mistakes.catch(check_html, html, force)
     est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
     if html is not None:
         from traincast.ui.html import plan_report

@@ -53,15 +53,15 @@ def study(
     from traincast.planner.study.study_file import load_study
 
     mistakes = ErrorCollector("study")
-    known, shards = mistakes.of(load_study, file), mistakes.of(executors.Shard.read, shard)
+    known, shards = mistakes.catch(load_study, file), mistakes.catch(executors.Shard.read, shard)
     problems = not_whole("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
     if html is not None and shards is not None and shards.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     if problems:
         mistakes.errors.append(InputError("study", problems))
-    mistakes.of(check_html, html, force)
-    asked, part = mistakes.settled(known), mistakes.settled(shards)
+    mistakes.catch(check_html, html, force)
+    asked, part = mistakes.require(known), mistakes.require(shards)
     where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     begin = time.perf_counter()
     try:
@@ -139,10 +139,10 @@ def merge(
     from traincast.planner.study.study_file import load_study
 
     mistakes = ErrorCollector("merge")
-    known = mistakes.of(load_study, file)
-    mistakes.of(check_output, output, force, FORMATS)
-    mistakes.of(check_html, html, force)
-    asked, begin = mistakes.settled(known), time.perf_counter()
+    known = mistakes.catch(load_study, file)
+    mistakes.catch(check_output, output, force, FORMATS)
+    mistakes.catch(check_html, html, force)
+    asked, begin = mistakes.require(known), time.perf_counter()
     executors.Parts.of(asked, output, create=False).write(output, force)
     _told(asked, output, True, time.perf_counter() - begin, html, json)
 

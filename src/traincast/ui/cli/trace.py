@@ -52,11 +52,13 @@ def trace(
 
     mistakes = ErrorCollector("trace")
     if output is not None:
-        mistakes.of(check_output, output, force, chrome_trace.ENDINGS)
+        mistakes.catch(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
-        mistakes.of(check_output, figure, force, (".svg", ".pdf", ".png"))
-    shown = [mistakes.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
-    est = mistakes.settled(mistakes.of(estimated, asked, model, system, plan or Plan(), assumptions))
+        mistakes.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
+    shown = [
+        mistakes.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))
+    ]
+    est = mistakes.require(mistakes.catch(estimated, asked, model, system, plan or Plan(), assumptions))
     found = trace(est)
     if output is not None:
         chrome_trace.write(found, output, force, *shown)

@@ -188,14 +188,14 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
         With all that is wrong with it, as the command line would say it.
     """
     mistakes = ErrorCollector("search")
-    model, system = mistakes.of(model_of, state), mistakes.of(system_of, state)
-    gbs = mistakes.of(_batch, state, model)
-    mistakes.of(_check_types, state)
-    mistakes.of(_tokens, state)
-    mistakes.of(check_given, price=state.price, restart_seconds=state.restart)
+    model, system = mistakes.catch(model_of, state), mistakes.catch(system_of, state)
+    gbs = mistakes.catch(_batch, state, model)
+    mistakes.catch(_check_types, state)
+    mistakes.catch(_tokens, state)
+    mistakes.catch(check_given, price=state.price, restart_seconds=state.restart)
     asked = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
     question = search_request(mistakes, *asked, None, state.framework, state.locks, state.objective)
-    sure = mistakes.settled
+    sure = mistakes.require
     return ExplorerCase(state, sure(model), sure(system), sure(question))
 
 

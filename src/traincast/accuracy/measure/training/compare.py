@@ -131,10 +131,10 @@ class TrainingJob:
         mistakes = ErrorCollector("measure")
         check_job(self.budget, self.ranks, self.threads, mistakes)
         if self.first:
-            mistakes.of(check_output, self.output, force, (".csv",))
+            mistakes.catch(check_output, self.output, force, (".csv",))
             if calibrated is not None:
-                mistakes.of(check_output, calibrated, force, (".yaml", ".yml"))
-        mistakes.tell()
+                mistakes.catch(check_output, calibrated, force, (".yaml", ".yml"))
+        mistakes.raise_any()
 
 
 def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
