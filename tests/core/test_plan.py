@@ -146,7 +146,7 @@ def test_contradictions_come_together():
         {"tp2": 2, "panels": 2, "tp_kind": "summa"},
         {"attention": "summa", "tp_kind": "summa"},
         {"recompute": "selective", "attention": "unfused"},
-        {"recompute": "selective"},  # flash attention may be made again as a whole
+        {"recompute": "selective"},  # flash attention may be recomputed as a whole
         {"cp": 4, "cp_kind": "ulysses", "ulysses": 4},
         {"cp": 4, "cp_kind": "hybrid", "ulysses": 2},
         {"vp": 2, "pp": 2, "schedule": "zb-v"},

@@ -1,1 +1,1 @@
-"""The words of the field: model, system, plan, precision, assumptions, units, errors; reads no files but what it is given."""
+"""Core types: model, system, plan, precision, assumptions, units and errors. Nothing here reads a file."""

@@ -1,4 +1,4 @@
-"""Errors a user can act on; the command line turns each into one message and an exit code."""
+"""Errors raised on purpose; the command line turns each into one message and an exit code."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 WHOLE: Final = "must be a whole number of at least 1"
-MOST: Final = {"gpus": 1 << 22, "gbs": 1 << 24}  # larger numbers have more divisors than anyone waits for
+MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}  # the search tries all divisors; those of larger numbers take too long
 
 
 class TraincastError(Exception):
@@ -19,14 +19,14 @@ class TraincastError(Exception):
 
 
 class InputError(TraincastError):
-    """Input that cannot be used: what is wrong, field by field, and what would be allowed.
+    """Input that cannot be used; the message names each wrong field and what is allowed.
 
     Parameters
     ----------
     subject : str
         What was being read, for instance a file path or ``"plan"``.
     problems : iterable of str
-        One line per mistake; all of them, not only the first.
+        One line for each mistake.
     """
 
     def __init__(self, subject: str, problems: Iterable[str]):
@@ -81,30 +81,30 @@ class ErrorCollector:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number of at least 1; 4.0 and True are not."""
-    whole = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))  # the first is far faster
-    return whole and index(value) >= 1
+    """Return whether a value is a whole number of at least 1; 4.0 and True are not."""
+    is_integer = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))  # the first is far faster
+    return is_integer and index(value) >= 1
 
 
 def not_whole(name: str, value: Any) -> list[str]:
-    """What is wrong with a whole number, if anything."""
+    """Return what is wrong with a number that must be whole and at least 1; empty if nothing is."""
     if not is_whole(value):
         return [f"{name} = {value!r}: {WHOLE}"]
-    return [f"{name} = {value:,}: must be at most {MOST[name]:,}"] if value > MOST.get(name, value) else []
+    return [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"] if value > MAX_VALUES.get(name, value) else []
 
 
 def not_a(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:
-    """What is wrong with an argument of a type that is not among `kinds`, if anything."""
+    """Return what is wrong with an argument if its type is not among `kinds`; else an empty list."""
     return [] if isinstance(value, kinds) else [f"{name} = {shortened(value)}: must be {allowed}"]
 
 
 def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
-    """An `InputError` for a name that is not in `known`, with close matches or else the whole list."""
+    """Return an `InputError` for a name that is not in `known`, with close matches or else the complete list."""
     return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
 
 
 def close_to(name: str, known: Iterable[str]) -> str:
-    """Names of `known` that one may stand for, or else the whole list."""
+    """Return a hint with the names of `known` that are close to a misspelt one, or else all of them."""
     names = sorted(known)
     close = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""The transformer to be trained."""
+"""Transformer models: shapes, checks, and counts of parameters and attended pairs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "positions": get_args(Positions),
     "qk_norm": (*get_args(QkNorm), None),
 }
-COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # whole numbers of at least 1, where given
+COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # part of the model -> fields that are whole numbers of at least 1, or None
     "": ("layers", "hidden", "heads", "ffn", "seq", "kv_heads", "head_dim", "vocab", "max_positions", "patch", "classes"),
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
     "local": ("window",),
@@ -26,12 +26,12 @@ COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # whole numbers of at least 1,
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A transformer. The defaults are the GPT of arXiv 2410.00273, which counts neither embeddings nor a causal mask.
+    """Transformer model. The defaults are the GPT of arXiv 2410.00273, which counts neither embeddings nor a causal mask.
 
     Parameters
     ----------
     name : str
-        Name it is known by.
+        Name of the model.
     layers : int
         Number of transformer layers, L.
     hidden : int
@@ -43,11 +43,11 @@ class Model:
     seq : int
         Sequence length, l [tokens].
     kv_heads : int, optional
-        Heads of keys and values (grouped-query attention; 1 is multi-query); as many as `heads` if left out.
+        Heads of keys and values (grouped-query attention; 1 is multi-query); the number of `heads` if left out.
     head_dim : int, optional
         Width of a head; hidden / heads if left out.
     causal : bool
-        Whether a token attends only to those before it.
+        Whether attention is causal: a token attends only to itself and earlier ones.
     latent : Latent, optional
         Multi-head latent attention.
     local : Local, optional
@@ -59,45 +59,45 @@ class Model:
     norm : {"layernorm", "rmsnorm"}
         Kind of norm.
     norms : int
-        Norms of a layer: 2, or 4 where the blocks' results are normed as well (Gemma 2 and 3).
+        Norms of a layer: 2, or 4 if the outputs of attention and MLP are normed as well (Gemma 2 and 3).
     qk_norm : {"head", "full", "plain"}, optional
-        How queries and keys are normed, if they are: head by head with one head's weights (Qwen 3, Gemma 3), over all heads with
-        weights for each (OLMo 2), or head by head without weights (Llama 4).
+        Norm of queries and keys: per head with weights shared by all heads (Qwen 3, Gemma 3), over all heads with separate
+        weights (OLMo 2), or per head without weights (Llama 4).
     biases : tuple of {"qkv", "proj", "mlp"}
         Linear layers that have a bias.
     sinks : bool
         Whether each head has a learned attention sink (GPT-OSS).
     dropout : bool
-        Whether there is dropout.
+        Whether the model has dropout.
     inner_dropout : bool
-        Whether there is dropout behind the MLP's activation as well, as in arXiv 2410.00273; most models have none there.
+        Whether dropout follows the MLP's activation function as well, as in arXiv 2410.00273; most models have none there.
     positions : {"none", "rotary", "learned"}
-        How positions are told.
+        Position encoding.
     max_positions : int, optional
         Length of the table of learned positions; the sequence length if left out.
     vocab : int, optional
-        Tokens of the vocabulary; without it neither embedding nor head is counted.
+        Size of the vocabulary; if left out, neither embedding nor output head is counted.
     tied : bool
-        Whether the head shares the embedding's weights.
+        Whether the output head shares the weights of the embedding.
     mtp : int
-        Modules that predict further tokens (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+        Modules for multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     patch : int, optional
-        Values of an image patch, embedded by a linear layer (ViT); takes the place of the token embedding.
+        Values of an image patch, embedded by a linear layer (ViT) instead of a token embedding.
     classes : int, optional
-        Width of an image classifier's head.
+        Classes of an image classifier, the width of its head.
     global_batch : int, optional
-        Batch of one optimizer step used where none is given [sequences].
+        Batch of one optimizer step, used if no other is given [sequences].
     training_sequences : float, optional
-        Length of the whole training run [sequences].
+        Length of the complete training run [sequences].
     left_out : str
-        Parts that are not described and not counted, such as ``"vision tower"`` where a multimodal model's text part is taken.
+        Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model is.
     sources : mapping of str to str
-        Where each figure comes from.
+        Source of each figure.
 
     Raises
     ------
     InputError
-        If a number or word is not allowed, or heads do not divide; all mistakes at once.
+        If a number or word is not allowed, or the heads do not divide the width; all mistakes at once.
     """
 
     name: str
@@ -133,7 +133,7 @@ class Model:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        problems = self._no_counts()
+        problems = self._count_problems()
         problems += [
             f"{name} = {getattr(self, name)!r}: must be one of {', '.join(map(str, allowed))}"
             for name, allowed in WORDS.items()
@@ -142,68 +142,69 @@ class Model:
         if self.norms not in (2, 4):
             problems.append(f"norms = {self.norms!r}: must be 2 or 4")
         if not problems and isinstance(self.hidden, int):
-            problems = self._contradictions() + self._uneven_experts()
+            problems = self._attention_problems() + self._expert_problems()
         if problems:
             raise InputError(f"model {self.name}", problems)
 
-    def _no_counts(self) -> list[str]:
-        """Numbers that should be whole and are not; columns and symbols pass."""
-        found = []
+    def _count_problems(self) -> list[str]:
+        """Return a line for each number that must be whole and is not; columns and symbols pass."""
+        problems = []
         for part, names in COUNTS.items():
             owner = getattr(self, part) if part else self
             for name in names:
                 value = getattr(owner, name, None)
                 if isinstance(value, int | float) and not is_whole(value):
-                    found.append(f"{part + '.' if part else ''}{name} = {value!r}: {WHOLE}")
-        return found
+                    problems.append(f"{part + '.' if part else ''}{name} = {value!r}: {WHOLE}")
+        return problems
 
-    def _contradictions(self) -> list[str]:
-        """Numbers of attention that do not go together."""
+    def _attention_problems(self) -> list[str]:
+        """Return a line for each contradiction between figures of attention."""
         problems = []
         if self.head_dim is None and self.latent is None and self.hidden % self.heads:
-            close = gcd(self.hidden, self.heads)
-            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}; write for instance {close}")
+            divisor = gcd(self.hidden, self.heads)
+            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}; write for instance {divisor}")
         if self.head_dim is not None and self.latent is not None:
             problems.append(f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
         if self.positions == "learned" and self.max_positions is not None and self.max_positions < self.seq:
             problems.append(f"seq = {self.seq}: must be at most max_positions = {self.max_positions}, which are learned")
-        far = [layer for layer in self.local.layers if not 1 <= layer <= self.layers] if self.local else []
-        if far:
-            problems.append(f"local.layers: {far[0]} is none of the layers 1 to {self.layers}")
+        outside = [layer for layer in self.local.layers if not 1 <= layer <= self.layers] if self.local else []
+        if outside:
+            problems.append(f"local.layers: {outside[0]} is none of the layers 1 to {self.layers}")
         return problems
 
-    def _uneven_experts(self) -> list[str]:
-        """Numbers of experts that do not go together."""
-        one, problems = self.experts, []
-        if one is None:
+    def _expert_problems(self) -> list[str]:
+        """Return a line for each contradiction between figures of the experts."""
+        experts, problems = self.experts, []
+        if experts is None:
             return []
-        if one.topk > one.experts:
-            problems.append(f"experts.topk = {one.topk}: must be at most experts = {one.experts}")
-        if one.load and len(one.load) != one.experts:
-            problems.append(f"experts.load: holds {len(one.load)} numbers; one for each of the {one.experts} experts is wanted")
-        if one.load and not sum(one.load):
+        if experts.topk > experts.experts:
+            problems.append(f"experts.topk = {experts.topk}: must be at most experts = {experts.experts}")
+        if experts.load and len(experts.load) != experts.experts:
+            wanted = f"one for each of the {experts.experts} experts is wanted"
+            problems.append(f"experts.load: holds {len(experts.load)} numbers; {wanted}")
+        if experts.load and not sum(experts.load):
             problems.append("experts.load: all are 0; at least one expert must get tokens")
-        if not 1 <= one.imbalance < float("inf"):
-            problems.append(f"experts.imbalance = {one.imbalance!r}: must be a factor of at least 1")
+        if not 1 <= experts.imbalance < float("inf"):
+            problems.append(f"experts.imbalance = {experts.imbalance!r}: must be a factor of at least 1")
         return problems
 
     @property
     def title(self) -> str:
-        """The name, and what is left out of the model, for the first line of an answer."""
+        """Name of the model with the parts that are left out, for the first line of an answer."""
         return f"{self.name} without its {self.left_out}" if self.left_out else self.name
 
     @property
     def head_width(self) -> int:
-        """Width of a head's query and key, q = e/h unless given."""
+        """Width of the query and key of a head, q = e/h unless given."""
         if self.latent is not None:
             return self.latent.nope_dim + self.latent.rope_dim
         return self.hidden // self.heads if self.head_dim is None else self.head_dim
 
     @property
     def value_width(self) -> int:
-        """Width of a head's value."""
+        """Width of the value of a head."""
         return self.head_width if self.latent is None else self.latent.value_dim
 
     @property
@@ -218,12 +219,12 @@ class Model:
 
     @property
     def up_projections(self) -> int:
-        """Matrices that widen in an MLP: 2 where one gates the other, else 1."""
+        """Up-projections of an MLP: 2 if it is gated, else 1."""
         return 2 if self.gated else 1
 
     @property
     def norm_vectors(self) -> int:
-        """Weight vectors of a norm: scale and shift of a layer norm, scale of an RMS norm."""
+        """Weight vectors of a norm: 2 for a layer norm (scale and shift), 1 for an RMS norm (scale)."""
         return 2 if self.norm == "layernorm" else 1
 
     @cached_property
@@ -232,6 +233,7 @@ class Model:
         return tuple(Kind(self._is_local(i), self._is_moe(i)) for i in range(self.layers))
 
     def _is_local(self, i: int) -> bool:
+        """Return whether layer i (from 0) has local attention."""
         if self.local is None:
             return False
         if self.local.layers:
@@ -239,6 +241,7 @@ class Model:
         return not self.local.global_every or (i + 1) % self.local.global_every != 0
 
     def _is_moe(self, i: int) -> bool:
+        """Return whether layer i (from 0) has experts."""
         if self.experts is None or i < self.experts.first_dense:
             return False
         return (i - self.experts.first_dense + 1) % self.experts.every == 0
@@ -254,94 +257,94 @@ class Model:
         return self.pattern[-1]
 
     def attended(self, local: bool) -> float:
-        """Pairs of query and key that a sequence of `seq` tokens needs in one head, the mask counted."""
-        l, near = self.seq, self.local
-        if near is None or not local or near.window >= l:
+        """Count the query-key pairs of a sequence of `seq` tokens in one head that the mask leaves."""
+        l, attention = self.seq, self.local
+        if attention is None or not local or attention.window >= l:
             return l * (l + 1) / 2 if self.causal else float(l * l)
-        w = near.window
-        if near.chunked:
-            whole, rest = l // w, l % w  # chunks, and tokens of the last one where it is shorter
-            return (whole * w * (w + 1) + rest * (rest + 1)) / 2 if self.causal else float(whole * w * w + rest * rest)
+        w = attention.window
+        if attention.chunked:
+            chunks, rest = l // w, l % w  # full chunks, and tokens of the shorter last one
+            return (chunks * w * (w + 1) + rest * (rest + 1)) / 2 if self.causal else float(chunks * w * w + rest * rest)
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
     @property
     def parameters(self) -> int:
-        """Weights of the model: layers, and embedding and head where they are counted; multi-token prediction left out."""
+        """Weights of the layers, and of embedding and output head if `vocab` is given; without multi-token prediction."""
         return self.layer_parameters() + self.end_parameters
 
     @property
     def active_parameters(self) -> int:
-        """Weights a token meets: of the experts only those it goes to."""
+        """Weights that a token uses: of the experts only those it is routed to."""
         return self.layer_parameters(active=True) + self.end_parameters
 
     def layer_parameters(self, active: bool = False) -> int:
-        """Weights of the layers, biases and norms included."""
+        """Count the weights of the layers, biases and norms included."""
         return sum(n * self.kind_parameters(kind, active) for kind, n in Counter(self.pattern).items())
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
-        """Weights of one layer of a kind."""
-        e, one = self.hidden, self.experts
-        held = self._attention_parameters() + self.norms * self.norm_vectors * e
-        if not kind.moe or one is None:
-            return held + self._mlp_parameters(self.ffn)
-        used = one.topk if active else one.experts
-        router = e * one.experts + (one.experts if one.router_bias else 0)
-        shared = (self._mlp_parameters(one.shared_ffn) if one.shared_ffn else 0) + (e if one.shared_gate else 0)
-        return held + router + shared + used * self._mlp_parameters(one.ffn)
+        """Count the weights of one layer of a kind."""
+        e, moe = self.hidden, self.experts
+        common = self._attention_parameters() + self.norms * self.norm_vectors * e
+        if not kind.moe or moe is None:
+            return common + self._mlp_parameters(self.ffn)
+        experts = moe.topk if active else moe.experts
+        router = e * moe.experts + (moe.experts if moe.router_bias else 0)
+        shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (e if moe.shared_gate else 0)
+        return common + router + shared + experts * self._mlp_parameters(moe.ffn)
 
     def mlp_matrices(self, f: int) -> int:
-        """Weights of the matrices of an MLP of inner width f: widen (twice where gated), narrow."""
+        """Count the weights of the up- and down-projections of an MLP of inner width f."""
         return (self.up_projections + 1) * self.hidden * f
 
     def _mlp_parameters(self, f: int) -> int:
-        """Weights of an MLP of inner width f, biases included."""
+        """Count the weights of an MLP of inner width f, biases included."""
         return self.mlp_matrices(f) + (self.up_projections * f + self.hidden if "mlp" in self.biases else 0)
 
     @property
     def attention_matrices(self) -> int:
-        """Weights of the matrices that make queries, keys and values, and project the result."""
+        """Weights of the projections of queries, keys, values and the output."""
         e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
-        one = self.latent
-        if one is None:
+        latent = self.latent
+        if latent is None:
             return e * (h * q + 2 * self.groups * q) + h * q * e
-        queries = e * h * q if one.q_rank is None else e * one.q_rank + one.q_rank * h * q
-        keys = e * (one.kv_rank + one.rope_dim) + one.kv_rank * h * (one.nope_dim + v)
+        queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
+        keys = e * (latent.kv_rank + latent.rope_dim) + latent.kv_rank * h * (latent.nope_dim + v)
         return queries + keys + h * v * e
 
     def _attention_parameters(self) -> int:
-        """Weights of attention: matrices, biases, norms and sinks."""
-        if self.latent is not None:  # the narrow vectors are normed
+        """Count the weights of attention: matrices, biases, norms and sinks."""
+        if self.latent is not None:  # the latent vectors are normed
             return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
         q, kv = self.heads * self.head_width, self.groups * self.head_width
         bias = (q + 2 * kv if "qkv" in self.biases else 0) + (self.hidden if "proj" in self.biases else 0)
-        normed = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
-        return self.attention_matrices + bias + normed + (self.heads if self.sinks else 0)
+        norms = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
+        return self.attention_matrices + bias + norms + (self.heads if self.sinks else 0)
 
     @property
     def end_parameters(self) -> int:
-        """Weights before the first and after the last layer: embedding, positions, final norm, head."""
+        """Weights outside of the layers: embedding, positions, final norm, output head."""
         e, norm = self.hidden, self.norm_vectors * self.hidden
-        ends = (self.max_positions or self.seq) * e if self.positions == "learned" else 0
+        weights = (self.max_positions or self.seq) * e if self.positions == "learned" else 0
         if self.patch is not None:
-            ends += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
+            weights += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
         if self.vocab is not None:
-            ends += self.vocab * e * (1 if self.tied else 2) + norm
-        return ends
+            weights += self.vocab * e * (1 if self.tied else 2) + norm
+        return weights
 
     @property
     def mtp_parameters(self) -> int:
-        """Weights of multi-token prediction, which published counts leave out: embedding and head are the main model's."""
+        """Weights of multi-token prediction, which published counts leave out; embedding and head are shared with the model."""
         e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
 
     def with_load(self, load: float | Sequence[float]) -> "Model":
-        """The model with experts loaded unevenly: the fullest rank relative to the mean, or tokens of every expert.
+        """Return the model with unevenly loaded experts: load of the fullest rank relative to the mean, or tokens of every expert.
 
         Raises
         ------
         InputError
-            If the model has no experts, or the load is no factor of at least 1 nor one count for each expert.
+            If the model has no experts, or the load is neither a factor of at least 1 nor one count for each expert.
         """
         if self.experts is None:
             raise InputError("imbalance", [f"{self.name} has no experts"])
@@ -349,6 +352,6 @@ class Model:
             if not 1 <= load < float("inf"):
                 raise InputError("imbalance", [f"{load!r}: must be a factor of at least 1, the fullest rank relative to the mean"])
             return replace(self, experts=replace(self.experts, imbalance=float(load), load=()))
-        if any(not 0 <= one < float("inf") for one in load) or not sum(load):
+        if any(not 0 <= tokens < float("inf") for tokens in load) or not sum(load):
             raise InputError("imbalance", ["tokens of experts must be finite, none below 0, and not all 0"])
         return replace(self, experts=replace(self.experts, load=tuple(map(float, load))))

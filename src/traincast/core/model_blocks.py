@@ -1,4 +1,4 @@
-"""What a transformer layer can be made of: kinds of attention, mixtures of experts, and the words a model file uses."""
+"""Building blocks of a transformer layer: kinds of attention, mixture of experts, and the words of model files."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -13,18 +13,18 @@ GATED: Final = frozenset({"swiglu", "geglu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: keys and values from one narrow vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Multi-head latent attention: keys and values from one latent vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Parameters
     ----------
     kv_rank : int
-        Width of the vector that keys and values are made from.
+        Width of the latent vector of keys and values.
     q_rank : int or None
-        Width of the vector that queries are made from; None where they are made from the hidden state.
+        Width of the latent vector of queries; None if queries come from the hidden state.
     nope_dim, rope_dim : int
-        Width of a head's query and key without and with rotary positions.
+        Width of the query and key of a head without and with rotary positions.
     value_dim : int
-        Width of a head's value.
+        Width of the value of a head.
     """
 
     kv_rank: int
@@ -36,18 +36,18 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Attention to a stretch of the sequence only, in some of the layers.
+    """Local attention in some of the layers: a sliding window, or chunks.
 
     Parameters
     ----------
     window : int
         Tokens of a sliding window or of a chunk.
     chunked : bool
-        Whether the sequence is cut into chunks instead of a window that slides.
+        Whether the sequence is divided into chunks instead of a sliding window.
     global_every : int
-        Every how many layers one attends to the whole sequence: layers n, 2n, ... counted from 1. 0 if none does.
+        Interval of layers with global attention: layers n, 2n, ... counted from 1. 0 for none.
     layers : tuple of int
-        The layers with local attention, counted from 1, where `global_every` cannot tell; takes its place.
+        Layers with local attention, counted from 1; replaces `global_every` for irregular patterns.
     """
 
     window: int
@@ -63,25 +63,25 @@ class Experts:
     Parameters
     ----------
     experts, topk : int
-        Experts of a layer, and those a token goes to.
+        Experts of a layer, and experts a token is routed to.
     ffn : int
-        Width of one expert's inner layer.
+        Inner width of one expert.
     shared_ffn : int
-        Inner width of the experts all tokens go to, together; 0 for none.
+        Total inner width of the shared experts, which process all tokens; 0 for none.
     shared_gate : bool
-        Whether the shared expert's result is scaled by a gate of its own (Qwen2-MoE).
+        Whether a separate gate scales the output of the shared expert (Qwen2-MoE).
     first_dense : int
-        Layers at the beginning that keep a dense MLP.
+        Leading layers with a dense MLP.
     every : int
-        Every how many layers one has experts: layers n, 2n, ... counted from 1, after `first_dense`.
+        Interval of layers with experts: layers n, 2n, ... counted from 1, after `first_dense`.
     router_bias : bool
         Whether the router has a trained bias.
     capacity : float or None
-        Capacity factor: an expert takes at most that multiple of the mean, the rest is dropped. None: no token is dropped.
+        Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no token is dropped.
     imbalance : float
         Load of the fullest expert-parallel rank relative to the mean.
     load : tuple of float
-        Tokens each expert gets, in any unit (measured counts); takes the place of `imbalance`. Empty where not known.
+        Tokens of each expert, in any unit (measured counts); replaces `imbalance`. Empty if not known.
     """
 
     experts: int
@@ -97,19 +97,19 @@ class Experts:
     load: tuple[float, ...] = ()
 
     def fullest(self, ep: int) -> float:
-        """Load of the fullest of `ep` ranks relative to the mean: 1 for one rank."""
+        """Return the load of the fullest of `ep` ranks relative to the mean: 1 for one rank."""
         if ep == 1:
             return 1.0
-        busiest = self.imbalance
+        load = self.imbalance
         if self.load:
-            each = self.experts // ep
-            sums = [sum(self.load[i : i + each]) for i in range(0, self.experts, each)]
-            busiest = max(sums) * len(sums) / sum(sums)
-        return busiest if self.capacity is None else min(busiest, self.capacity)
+            local = self.experts // ep
+            ranks = [sum(self.load[i : i + local]) for i in range(0, self.experts, local)]
+            load = max(ranks) * len(ranks) / sum(ranks)
+        return load if self.capacity is None else min(load, self.capacity)
 
 
 class Kind(NamedTuple):
-    """What sets one layer apart from another."""
+    """Kind of a layer: local or global attention, dense MLP or experts."""
 
     local: bool
     moe: bool

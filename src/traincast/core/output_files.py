@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their place and renamed, and never over another unless asked for."""
+"""Atomic output files: written under a temporary name and renamed; existing files are overwritten only on request."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -9,30 +9,30 @@ from typing import Final
 
 from traincast.core.errors import InputError
 
-FILES: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")  # endings that no new folder is meant to have
+FILE_ENDINGS: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")  # a new folder with one is a mistake
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A file beside a path, which takes its place once it is written; its folder is made."""
+    """Yield a temporary path in the same folder, which is renamed to `path` at the end; the folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
     try:
         yield partial
         with partial.open("rb") as file:
-            os.fsync(file.fileno())  # whole on the disk before it has the name
+            os.fsync(file.fileno())  # the content must be on disk before the name is
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
-    """Refuse a path that cannot be written to, before any work is done for it; a folder that is not there will be made."""
+    """Raise `InputError` if a file cannot be written, before the work is done; a missing folder is created later."""
     if not path.name.endswith(tuple(endings)):
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
-    there = next(one for one in path.absolute().parents if one.exists())
-    if not there.is_dir():
-        raise InputError(str(path), [f"{there.name} is no folder"])
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise InputError(str(path), [f"{parent.name} is no folder"])
     if path.is_dir():
         raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
@@ -40,17 +40,17 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that cannot be written to, before any work is done for it; one that is not there will be made.
+    """Raise an error if files cannot be written to a folder, before the work is done; a missing folder is created later.
 
     Raises
     ------
     InputError
-        If a file is there or above, or the name of a folder that is not there is that of a file.
+        If the path or one of its parents is a file, or the name of a new folder ends like that of a file.
     """
-    there = next(one for one in (path.absolute(), *path.absolute().parents) if one.exists())
-    if not there.is_dir():
-        raise InputError(str(path), [f"{there.name} is no folder"])
-    if not path.exists() and path.suffix.lower() in FILES:
+    existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
+    if not existing.is_dir():
+        raise InputError(str(path), [f"{existing.name} is no folder"])
+    if not path.exists() and path.suffix.lower() in FILE_ENDINGS:
         raise InputError(
             str(path), [f"ending {path.suffix!r} is that of a file: a folder is wanted, such as {path.with_suffix('')}"]
         )

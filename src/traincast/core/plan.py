@@ -1,4 +1,4 @@
-"""A parallel plan: one of them (`Plan`, whole numbers) or a column of many (`Plans`, float64 columns)."""
+"""Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -26,21 +26,21 @@ AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is th
 
 
 def _knob(name: str, default: Any) -> Any:
-    """Field of a knob; the column table says what it means."""
+    """Return the dataclass field of a knob, with its meaning from the table of quantities as help."""
     return field(default=default, metadata={"help": COLUMNS[name].meaning})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One parallel plan. Degrees multiply to the number of GPUs; `fast_*` says how many members of a group share a fast domain.
+    """Parallel plan. Degrees multiply to the number of GPUs; `fast_*` are the members of a group that share a fast domain.
 
-    What is left out of the placement (`fast_*`) an estimate chooses: the fastest that fills the fast domains. The meaning of each
-    knob stands in `traincast.core.quantities.COLUMNS`.
+    An estimate chooses the parts of the placement (`fast_*`) that are left out: the fastest that fills the fast domains.
+    `traincast.core.quantities.COLUMNS` holds the meaning of each knob.
 
     Raises
     ------
     InputError
-        If a knob is no positive whole number, or a choice is unknown; all of them at once.
+        If a knob is not a positive whole number, or a choice is unknown; all mistakes at once.
 
     Examples
     --------
@@ -83,9 +83,9 @@ class Plan:
     layout: str = _knob("layout", "")
 
     def __post_init__(self) -> None:
-        given: Any = self.layout
-        if isinstance(given, tuple | list):  # one number for each chunk
-            object.__setattr__(self, "layout", ",".join(map(str, given)))
+        layout: Any = self.layout
+        if isinstance(layout, tuple | list):  # one number for each chunk
+            object.__setattr__(self, "layout", ",".join(map(str, layout)))
         if self.cp_kind == "ulysses":
             object.__setattr__(self, "ulysses", self.cp)
         values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
@@ -95,26 +95,26 @@ class Plan:
         if problems:
             raise InputError("plan", problems)
         for knob, value in values.items():
-            object.__setattr__(self, knob, int(value))  # numpy's whole numbers as Python's
+            object.__setattr__(self, knob, int(value))  # numpy integers as Python's
         for axis in AXES:
             if getattr(self, axis) == 1 and getattr(self, f"fast_{axis}") is None:
                 object.__setattr__(self, f"fast_{axis}", 1)
 
-    def _contradictions(self, several: set[str]) -> list[str]:
-        """Choices that cannot stand together; `several` are the knobs above 1."""
+    def _contradictions(self, above_one: set[str]) -> list[str]:
+        """Return the combinations of knobs and choices that are not possible; `above_one` are the knobs above 1."""
         summa = self.tp_kind == "summa"
         cases = {
-            "vp > 1: needs pp > 1": "vp" in several and "pp" not in several,
-            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in several and self.schedule not in ("1f1b", "zb-v"),
+            "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
+            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in above_one and self.schedule not in ("1f1b", "zb-v"),
             "schedule zb-v: needs vp = 2": self.schedule == "zb-v" and self.vp != 2,
-            "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in several and self.cp_kind == "none",
-            "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in several and self.cp_kind not in ("ulysses", "hybrid"),
-            "tp2 > 1: needs tp_kind summa": "tp2" in several and not summa,
-            "panels > 1: needs tp_kind summa": "panels" in several and not summa,
+            "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in above_one and self.cp_kind == "none",
+            "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in above_one and self.cp_kind not in ("ulysses", "hybrid"),
+            "tp2 > 1: needs tp_kind summa": "tp2" in above_one and not summa,
+            "panels > 1: needs tp_kind summa": "panels" in above_one and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
-            "recompute_every > 1: needs recompute full": "recompute_every" in several and self.recompute != "full",
-            "replicas > 1: needs zero above 0": "replicas" in several and self.zero == 0,
+            "recompute_every > 1: needs recompute full": "recompute_every" in above_one and self.recompute != "full",
+            "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]
 
@@ -125,7 +125,7 @@ class Plan:
 
     @property
     def placed(self) -> bool:
-        """Whether the placement is given in full (a group of one has nothing to place)."""
+        """Whether the whole placement is given (a group of one has nothing to place)."""
         return all(getattr(self, f"fast_{axis}") is not None for axis in AXES)
 
     @property
@@ -134,20 +134,25 @@ class Plan:
         return _strategy(self)
 
     def columns(self) -> "Plans":
-        """The same plan as numbers for the formulas; parts of the placement not given are 1."""
+        """Return the plan as numbers for the formulas; parts of the placement not given are 1."""
         return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices())
 
     def choices(self) -> dict[str, Any]:
-        """The choices by name."""
+        """Return the choices by name."""
         return {choice: getattr(self, choice) for choice in CHOICES}
 
     def knobs(self) -> dict[str, int | str]:
-        """The knobs that differ from their default, for people; who is alone in a domain goes without saying."""
-        default = {knob.name: knob.default for knob in fields(self)}
-        values = {name: getattr(self, name) for name in default}
+        """Return the knobs that differ from their default, for display.
+
+        A `fast_*` of 1 is left out if its group has one member, or if another group shares a fast domain.
+        """
+        defaults = {knob.name: knob.default for knob in fields(self)}
+        values = {name: getattr(self, name) for name in defaults}
         shared = any((values[f"fast_{axis}"] or 1) > 1 for axis in AXES)
-        alone = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)}
-        return {name: value for name, value in values.items() if value != default[name] and value is not None and name not in alone}
+        implied = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)}
+        return {
+            name: value for name, value in values.items() if value != defaults[name] and value is not None and name not in implied
+        }
 
     def __str__(self) -> str:
         shown = {name: value for name, value in self.knobs().items() if name not in STRATEGIES["1d"].choices}
@@ -156,7 +161,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plans:
-    """Plans as columns: every knob a number or a float64 array (of any shapes that broadcast); choices are common to all."""
+    """Plans as columns: every knob is a number or a float64 array (shapes must broadcast); all plans share their choices."""
 
     tp: Column = 1.0
     tp2: Column = 1.0
@@ -177,7 +182,7 @@ class Plans:
     fast_pp: Column = 1.0
     fast_dp: Column = 1.0
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
-    placed_on: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what `group` worked out
+    placed_on: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # cache of `group`
     tp_kind: TpKind = "1d"
     cp_kind: CpKind = "none"
     sp: bool = True
@@ -196,26 +201,26 @@ class Plans:
 
     @property
     def recipe(self) -> Precision:
-        """What is kept in which precision."""
+        """Precision recipe."""
         return PRECISIONS[self.precision]
 
     @property
     def optimizer(self) -> Optimizer:
-        """What the optimizer keeps."""
+        """Optimizer recipe."""
         return OPTIMIZERS[self.optimizer_kind]
 
     @property
     def gradient_bytes(self) -> float:
-        """Bytes of an accumulated gradient, at least those of a weight; 16 bits until `ready` says what is usual."""
+        """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits until `ready` [byte]."""
         return max(GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype], 2 * self.recipe.width)
 
     def ready(self, assumed: Assumptions) -> "Plans":
-        """The plans with what they leave to the assumptions."""
+        """Return the plans with a `grad_dtype` of "usual" replaced by that of the precision recipe or the assumptions."""
         return replace(self, grad_dtype=self.recipe.accumulation or assumed.grad_dtype) if self.grad_dtype == "usual" else self
 
     @property
     def recomputed(self) -> frozenset[str]:
-        """Modules that are made again in backward; ``full`` stands for all."""
+        """Modules that are recomputed in backward; ``full`` means all."""
         chosen = words(self.recompute)
         return chosen if "full" in chosen else frozenset[str]().union(*(MODULES[word] for word in chosen))
 
@@ -225,7 +230,7 @@ class Plans:
         return self.tp * self.tp2 * self.cp * self.dp * self.pp
 
     def microbatches(self, gbs: Column) -> Column:
-        """Micro-batches a replica works through in a step, nm."""
+        """Count the micro-batches of a data-parallel replica in a step, nm."""
         return gbs / self.dp / self.mbs
 
     @property
@@ -235,54 +240,58 @@ class Plans:
 
     @property
     def placed(self) -> Column:
-        """Members of all groups that share a fast domain."""
+        """Ranks in a fast domain: the product of all `fast_*`."""
         return self.fast_tp * self.fast_tp2 * self.fast_cp * self.fast_dp * self.fast_pp
 
     @property
     def context(self) -> Column:
-        """Ways the sequence is cut before tensor parallelism, the paper's m2 (1 for 1-D)."""
+        """Shards of the sequence before tensor parallelism, the paper's m2 (1 for 1-D)."""
         return self.tp2 * self.cp
 
     @property
     def holders(self) -> Column:
-        """Ranks that hold the same weights, those of experts aside."""
+        """Ranks with the same weights (those of experts aside): dp times cp."""
         return self.dp * self.cp
 
     @property
     def shards(self) -> Column:
-        """Of the ranks that hold the same weights those that share one copy, where it is sharded."""
+        """Ranks that one sharded copy of the weights is spread over."""
         return self.holders / self.replicas
 
     @property
     def expert_holders(self) -> Column:
-        """Ranks that hold the same experts: expert parallelism cuts the ranks of a stage (folding)."""
+        """Ranks with the same experts: expert parallelism divides all ranks of a stage (parallel folding)."""
         return self.tp * self.cp * self.dp / (self.ep * self.etp)
 
     @property
     def expert_shards(self) -> Column:
-        """Of the ranks that hold the same experts those that share one copy, where it is sharded."""
+        """Ranks that one sharded copy of the experts' weights is spread over."""
         return np.maximum(self.expert_holders / self.replicas, 1)
 
     def numbers(self) -> dict[str, Any]:
-        """The numeric knobs by name."""
+        """Return the numeric knobs by name."""
         return {knob: getattr(self, knob) for knob in KNOBS}
 
     def choices(self) -> dict[str, Any]:
-        """The choices by name."""
+        """Return the choices by name."""
         return {choice: getattr(self, choice) for choice in CHOICES}
 
     def take(self, index: Any) -> "Plans":
-        """Rows of the columns; knobs that are plain numbers stay."""
+        """Return some rows of the columns; knobs that are plain numbers stay as they are."""
         numbers = self.numbers() | {"load": self.load}
         columns = {knob: column for knob, column in numbers.items() if isinstance(column, np.ndarray) and column.ndim}
         return replace(self, **{knob: column[index] for knob, column in columns.items()})
 
     def row(self, index: int) -> Plan:
-        """One plan out of the columns."""
-        one = self.take(index)
-        return Plan(**{knob: int(value) for knob, value in one.numbers().items()} | self.choices())
+        """Return one row as a plan."""
+        row = self.take(index)
+        return Plan(**{knob: int(value) for knob, value in row.numbers().items()} | self.choices())
 
 
 def _strategy(plan: Plan | Plans) -> str:
-    """Name of the strategy a plan belongs to."""
-    return next(one.name for one in STRATEGIES.values() if all(getattr(plan, k) == v for k, v in one.choices.items()))
+    """Return the name of the strategy whose choices a plan has."""
+    return next(
+        strategy.name
+        for strategy in STRATEGIES.values()
+        if all(getattr(plan, choice) == value for choice, value in strategy.choices.items())
+    )

@@ -1,4 +1,4 @@
-"""What a plan may choose: strategies of cutting a layer, and the closed sets of every other choice."""
+"""Choices of a plan: strategies of sharding a layer, and the allowed values of every other choice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ Attention = Literal["flash", "unfused", "summa"]
 Zero = Literal[0, 1, 2, 3]
 ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
-MODULES: Final[Mapping[str, frozenset[str]]] = {  # what can be recomputed, and what that makes again
+MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
     "selective": frozenset({"attention"}),
     "attention": frozenset({"attention"}),
     "activation": frozenset({"activation"}),
     "norms": frozenset({"norms"}),
     "mlp": frozenset({"mlp", "activation"}),
     "experts": frozenset({"experts", "activation"}),
-    "per-op": frozenset({"per-op"}),  # every second product and what is elementwise (torchtitan's selective checkpointing)
+    "per-op": frozenset({"per-op"}),  # every second product and all elementwise operations (torchtitan's selective checkpointing)
     "mla_up_proj": frozenset({"latent"}),  # queries, keys and values of latent attention (Megatron-Core's name)
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
-ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
+ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # choice -> its allowed values
     "tp_kind": get_args(TpKind),
     "cp_kind": get_args(CpKind),
     "sp": (True, False),
@@ -39,12 +39,12 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # what each choice may be
     "offload": ("none", *OFFLOADED),
     "order": get_args(Order),
 }
-MOST_CHUNKS: Final = 1 << 16  # of a layout
-JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices that join words with +, and words that stand alone
+MAX_CHUNKS: Final = 1 << 16  # of a layout
+JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices of words joined by + -> words that cannot be joined
 
 
 def words(choice: str) -> frozenset[str]:
-    """What a choice joins with +; empty for ``"none"``.
+    """Split a choice of words joined by +; empty for ``"none"``.
 
     Examples
     --------
@@ -55,41 +55,41 @@ def words(choice: str) -> frozenset[str]:
 
 
 def chunks(layout: str) -> tuple[int, ...]:
-    """Layers of every model chunk, in order; empty for an empty text.
+    """Read a layout: layers of every model chunk, in order; empty for an empty text.
 
     Raises
     ------
     ValueError
-        If it is no list of whole numbers of at least 0, each perhaps repeated.
+        If it is not a list of whole numbers of at least 0, each optionally with a repeat count (``4*3``).
 
     Examples
     --------
     >>> chunks("4*3,1")
     (4, 4, 4, 1)
     """
-    found: list[int] = []
+    layers: list[int] = []
     for part in filter(None, layout.replace(" ", "").split(",")):
-        number, _, times = part.partition("*") if "*" in part else (part, "*", "1")
-        if not (number.isdecimal() and times.isdecimal() and int(times) <= MOST_CHUNKS):
+        number, _, repeats = part.partition("*") if "*" in part else (part, "*", "1")
+        if not (number.isdecimal() and repeats.isdecimal() and int(repeats) <= MAX_CHUNKS):
             raise ValueError(part)
-        found += [int(number)] * int(times)
-    return tuple(found)
+        layers += [int(number)] * int(repeats)
+    return tuple(layers)
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to cut a layer over GPUs: what one batch of plans has in common.
+    """Way to shard a layer over GPUs; the plans of one batch share it.
 
     Parameters
     ----------
     name : str
-        Name users give it.
+        Name of the strategy.
     second : str or None
-        The axis that cuts a layer beside tp.
+        Second axis that shards a layer, beside tp.
     choices : mapping of str to str
-        Its choices of a plan.
+        Choices of a plan that make up the strategy.
     alias : str
-        What the paper's reference code calls it; empty where it does not know it.
+        Name in the paper's reference code; empty if it has none.
     """
 
     name: str
@@ -99,12 +99,12 @@ class Strategy:
 
     @property
     def layer_axes(self) -> tuple[str, ...]:
-        """Axes that cut a layer."""
+        """Axes that shard a layer."""
         return ("tp",) if self.second is None else ("tp", self.second)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """All axes, whose degrees multiply to the number of GPUs, in enumeration order."""
+        """All axes in enumeration order; the product of their degrees is the number of GPUs."""
         return (*self.layer_axes, "pp", "dp")
 
 
@@ -123,20 +123,20 @@ ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.value
 
 
 def not_allowed(choice: str, value: Any) -> list[str]:
-    """What is wrong with the value of a choice, if anything: a list of one line, or none."""
+    """Return what is wrong with the value of a choice: one line, or an empty list."""
     if choice == "layout":
-        return _no_layout(value)
+        return _layout_problems(value)
     allowed, alone = ALLOWED[choice], JOINED.get(choice)
     parts = str(value).split("+") if alone else [value]
-    fine = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
-    if fine and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
+    all_allowed = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
+    if all_allowed and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
         return []
     joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
     return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
 
 
-def _no_layout(value: Any) -> list[str]:
-    """What is wrong with a layout, if anything."""
+def _layout_problems(value: Any) -> list[str]:
+    """Return what is wrong with a layout: one line, or an empty list."""
     try:
         chunks(value)
     except (ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Precision and optimizer recipes: what is kept of every parameter, and in which precision the arithmetic runs.
+"""Precision and optimizer recipes: bytes stored per parameter, and the precision of matrix products.
 
 Bytes per parameter follow the usual account of mixed-precision training (arXiv 1710.03740, 1910.02054 section 3.1); the states of
 each optimizer follow its paper.
@@ -12,34 +12,34 @@ Rate = Literal["fp32", "16-bit", "fp8", "int8", "fp4"]  # which peak of the matr
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """How weights, activations and products are kept.
+    """Precision recipe: sizes of weights, activations and operands, and the rate of products.
 
     Parameters
     ----------
     name : str
-        Name users give it.
+        Name of the recipe.
     rate : {"fp32", "16-bit", "fp8", "int8", "fp4"}
-        Peak that linear layers run at; attention and the head stay at 16 bits or above.
+        Matrix peak of linear layers; attention and the output head stay at 16 bits or above.
     width : float
         Size of a weight or an activation relative to 16 bits.
     operand : float
-        Size of an operand of a linear layer's product relative to 16 bits, scales included.
+        Size of an operand of a linear layer relative to 16 bits, scales included.
     master : float
-        The master copy of a parameter [byte].
+        Size of the master copy of a parameter [byte].
     accumulation : {"16-bit", "fp32"} or None
-        What gradients are accumulated in where a plan leaves it to what is usual; None where that is the software's choice.
+        Precision of accumulated gradients if the plan's `grad_dtype` is "usual"; None if the software stack decides.
     gates : float
-        Size of the inputs that an expert's activation keeps relative to 16 bits.
+        Size of the inputs of an expert's activation function that are saved for backward, relative to 16 bits.
     copies : float
-        Further copies of a parameter in lower precision [byte].
+        Size of further copies of a parameter in lower precision [byte].
     casts : float
-        Casts of every operand of a linear layer: 1 where operands are cast to lower precision.
+        Casts of every operand of a linear layer: 1 if operands are cast to lower precision; more if that takes further reads.
     reduced_rate : float
-        Rate relative to `rate`, for scalings that cost some of it.
+        Achieved part of `rate`, below 1 if scaling slows products down.
     microscaling : bool
-        Whether the matrix units apply a scale to every block of 16 or 32 elements (Blackwell, CDNA 4).
+        Whether the matrix units apply one scale per block of 16 or 32 elements (Blackwell, CDNA 4).
     about : str
-        In one line.
+        One-line description.
     """
 
     name: str
@@ -58,18 +58,18 @@ class Precision:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """What an optimizer keeps of every parameter, and whether it multiplies matrices.
+    """Optimizer recipe: the states of every parameter, and the matrix products of a step.
 
     Parameters
     ----------
     name : str
-        Name users give it.
+        Name of the recipe.
     state : float
-        States of a parameter [byte].
+        Size of the states of a parameter [byte].
     iterations : float
-        Iterations that multiply a parameter's matrix by its own square (Muon's orthogonalisation), else 0.
+        Newton-Schulz iterations on a weight matrix (Muon's orthogonalisation); 0 for other optimizers.
     about : str
-        In one line.
+        One-line description.
     """
 
     name: str
@@ -79,10 +79,10 @@ class Optimizer:
 
 
 PRECISIONS: Final = {
-    one.name: one
-    for one in (
+    recipe.name: recipe
+    for recipe in (
         Precision(name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"),
-        # Gradients are scaled to fit 16 bits: Megatron-LM and DeepSpeed accumulate those of bf16 in fp32, of fp16 as they are.
+        # Loss scaling makes gradients fit fp16: Megatron-LM and DeepSpeed accumulate bf16 gradients in fp32, fp16 ones in fp16.
         Precision(name="fp16", rate="16-bit", accumulation="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
         Precision(name="bf16", rate="16-bit", about="bf16 with an fp32 master copy (arXiv 1905.12322)"),
         Precision(name="bf16-pure", rate="16-bit", master=0.0, about="bf16 weights, no master copy"),
@@ -90,12 +90,12 @@ PRECISIONS: Final = {
         Precision(
             name="fp8", rate="fp8", operand=0.5, copies=1.0, casts=1.0, about="fp8 products, delayed scaling (arXiv 2209.05433)"
         ),
-        # To know its scale a tensor is read once more before it is cast: half as much traffic again.
+        # A tensor is read once more before the cast, to find its scale: 1.5 times the traffic.
         Precision(
             name="fp8-current", rate="fp8", operand=0.5, copies=1.0, casts=1.5, about="fp8 products, current scaling: one more read"
         ),
-        # A scale for every row of one operand and every column of the other (torchao): kernels of their own for either layout, each
-        # of which reads twice; products of 2025's CUTLASS kernels gain a third on those of 16 bits (torchtitan issue 1207).
+        # A scale for every row of one operand and every column of the other (torchao): a separate kernel for either layout, each of
+        # which reads twice; products of 2025's CUTLASS kernels are a third faster than at 16 bits (torchtitan issue 1207).
         Precision(
             name="fp8-rowwise",
             rate="fp8",
@@ -105,11 +105,11 @@ PRECISIONS: Final = {
             reduced_rate=0.65,
             about="fp8 products, a scale for every row and column",
         ),
-        # Quantised when they are used, in both directions, with a scale for every row (AQT, as MaxText has it): one more read.
-        # Gradients are rounded stochastically; two published runs on TPUs reach 0.75 of what they would without.
+        # Quantised right before the product, forward and backward, with a scale for every row (AQT in MaxText): one more read.
+        # Gradients are rounded stochastically; two published runs on TPUs reach 0.75 of the rate without rounding.
         Precision(name="int8", rate="int8", operand=0.5, casts=1.5, reduced_rate=0.75, about="int8 products, all else as bf16"),
         # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 with fp32 scales, (1 + 4/128)/2 of 16 bits. Scaling inside
-        # the product is taken to cost the 7 % it costs mxfp8 (assumed).
+        # the product is assumed to cost 7 %, as for mxfp8.
         Precision(
             name="fp8-block",
             rate="fp8",
@@ -145,8 +145,8 @@ PRECISIONS: Final = {
     )
 }
 OPTIMIZERS: Final = {
-    one.name: one
-    for one in (
+    recipe.name: recipe
+    for recipe in (
         Optimizer(name="adam", state=8.0, about="Adam or AdamW, two fp32 moments (arXiv 1412.6980)"),
         Optimizer(name="adam-bf16", state=4.0, about="AdamW, two bf16 moments"),
         Optimizer(name="adam-8bit", state=2.0, about="AdamW, two 8-bit moments (arXiv 2110.02861)"),
@@ -161,4 +161,4 @@ OPTIMIZERS: Final = {
         Optimizer(name="muon", state=4.0, iterations=5.0, about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz"),
     )
 }
-GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # of an accumulated gradient [byte]
+GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # size of an accumulated gradient [byte]

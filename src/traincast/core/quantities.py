@@ -1,4 +1,4 @@
-"""The one table of every knob and result: symbol, unit and meaning feed the command line, the docs and the axis labels."""
+"""Table of every knob and result: symbol, unit and meaning, used by the command line, the docs and axis labels."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -21,29 +21,29 @@ _Row: TypeAlias = tuple[str, str, str, Kind, str]
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """One knob or result."""
+    """Symbol, unit and meaning of a knob, result or figure."""
 
     name: str
-    symbol: str  # as in arXiv 2410.00273; empty where the paper has none
+    symbol: str  # of arXiv 2410.00273; empty if the paper has none
     unit: str
     kind: Kind
     meaning: str
 
 
-def _tier(i: int, which: str) -> tuple[_Row, ...]:
-    """Rows of a tier of the network beyond the second."""
+def _outer_tier_rows(i: int, which: str) -> tuple[_Row, ...]:
+    """Return the rows of network tier `i`, for tiers beyond the second."""
     return (
         (f"network.{i}.bandwidth", "", "byte/s", "figure", f"bandwidth of the {which} tier, one port (NIC), one direction"),
         (f"network.{i}.efficiency", "", "", "figure", f"achieved share of the bandwidth of the {which} tier"),
         (f"network.{i}.latency", "", "s", "figure", f"one hop over the {which} tier"),
         (f"network.{i}.ports", "", "", "figure", f"ports (NICs) of an accelerator on the {which} tier"),
         (f"network.{i}.size", "", "", "figure", f"accelerators in a domain of the {which} tier"),
-        *_protocols(i, f"the {which} tier"),
+        *_protocol_rows(i, f"the {which} tier"),
     )
 
 
-def _protocols(i: int, where: str) -> tuple[_Row, ...]:
-    """Rows of what the protocols of collectives need to know of a tier."""
+def _protocol_rows(i: int, where: str) -> tuple[_Row, ...]:
+    """Return the rows of the figures of tier `i` that protocols of collectives use."""
     rows: tuple[_Row, ...] = (
         (f"network.{i}.launch", "", "s", "figure", f"start-up of a collective over {where}"),
         (f"network.{i}.simple_latency", "", "s", "figure", f"one hop of the Simple protocol over {where}"),
@@ -112,7 +112,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "",
         "",
         "choice",
-        "activations made again in backward: none, selective (core attention), full, or modules joined by +",
+        "activations recomputed in backward: none, selective (core attention), full, or modules joined by +",
     ),
     ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
     (
@@ -172,7 +172,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.0.bandwidth", "", "byte/s", "figure", "bandwidth inside a fast domain, one direction"),
     ("network.0.efficiency", "", "", "figure", "achieved share of the bandwidth inside a fast domain"),
     ("network.0.latency", "", "s", "figure", "one hop inside a fast domain"),
-    *_protocols(0, "a fast domain"),
+    *_protocol_rows(0, "a fast domain"),
     ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
     ("network.0.axes", "", "", "figure", "axes of a fast domain that is a torus"),
     ("network.0.side", "", "", "figure", "accelerators along an axis of it"),
@@ -180,10 +180,10 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),
     ("network.1.ports", "", "", "figure", "ports (NICs) of an accelerator between domains"),
-    *_protocols(1, "the second tier"),
+    *_protocol_rows(1, "the second tier"),
     ("network.1.size", "", "", "figure", "accelerators in a domain of the second tier"),
-    *_tier(2, "third"),
-    *_tier(3, "fourth"),
+    *_outer_tier_rows(2, "third"),
+    *_outer_tier_rows(3, "fourth"),
     ("plan.vp", "v", "", "figure", "virtual stages of a device (interleaved 1F1B)"),
     ("model.layers", "L", "", "figure", "transformer layers"),
     ("model.hidden", "e", "", "figure", "embedding width"),
@@ -192,7 +192,7 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("model.seq", "l", "token", "figure", "sequence length"),
     ("compute", "", "s", "time", "arithmetic, launches included"),
     ("exposed_memory", "", "s", "time", "memory traffic not hidden behind arithmetic"),
-    ("recomputation", "", "s", "time", "forward passes made again for backward"),
+    ("recomputation", "", "s", "time", "forward passes recomputed for backward"),
     ("tp_comm", "", "s", "time", "tensor- and context-parallel communication, exposed"),
     ("ep_comm", "", "s", "time", "tokens sent to experts and back, exposed"),
     ("dp_comm", "", "s", "time", "weight gathering and gradient reduction, exposed"),
@@ -219,5 +219,5 @@ CHOICES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "c
 
 
 def plain(value: "Column") -> "Column":
-    """A number as a Python float; a column as it is."""
+    """Return a number as a Python float, a column unchanged."""
     return value if getattr(value, "ndim", 0) else float(value)

@@ -1,4 +1,4 @@
-"""The machine: an accelerator and the tiers of network that join many of them."""
+"""Machines: accelerators, and the network tiers that connect them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -9,20 +9,20 @@ from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
 from traincast.core.quantities import Column
 
-OWN_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
-NO_FIGURES: Final = (".name", ".size", ".processors", ".mesh", ".axes", ".side")  # no columns over machines
+CLUSTER_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
+NON_FIGURES: Final = (".name", ".size", ".processors", ".mesh", ".axes", ".side")  # cannot be columns over machines
 MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
-ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, each but the first a successor
+ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One accelerator (GPU). Every figure may be a number or a column over machines (then plans are the last axis, machines lead).
+    """Accelerator (GPU). Every figure is a number or a column over machines (machines are the leading axes, plans the last).
 
     Parameters
     ----------
     name : str
-        Name it is known by.
+        Name of the accelerator.
     matrix_flops : Column
         Dense peak of the matrix units at 16 bits [FLOP/s].
     vector_flops : Column
@@ -34,30 +34,30 @@ class Accelerator:
     vector_fp32_flops : Column, optional
         Peak of the vector units in single precision [FLOP/s].
     fp32_flops, fp8_flops, int8_flops, fp4_flops : Column, optional
-        Dense peak of the matrix units on 32-bit (TF32 where there is no other), 8-bit (integers apart) and 4-bit numbers [FLOP/s].
+        Dense peak of the matrix units on 32-bit (TF32 if there is no other), 8-bit (floats, integers) and 4-bit numbers [FLOP/s].
     fp32_sustained, matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
-        Shares of the peaks at 32, 16, 8 and 4 bits that large products sustain, step after step, under the power limit.
+        Shares of the peaks at 32, 16, 8 and 4 bits that large products sustain in steady training, under the power limit.
     matrix_burst : Column, optional
-        Share of the peak at 16 bits that products sustain for a moment, before the power limit acts; where that differs.
+        Share of the peak at 16 bits that products reach briefly, before the power limit acts; if that differs.
     hbm_sustained : Column, optional
         Share of `hbm_bandwidth` that kernels which read and write achieve.
     cache_bytes, cache_bandwidth : Column, optional
-        Traffic of a kernel that its caches hold [byte], and their bandwidth [byte/s]; where both are known, as much of the traffic
-        of every kernel runs at that.
+        Traffic of a kernel that caches hold [byte], and their bandwidth [byte/s]; if both are known, that part of the traffic of
+        every kernel runs at this bandwidth.
     attention_fa1, attention_fa2, attention_fa3, attention_cudnn : Column, optional
-        Shares of the peak at 16 bits that kernels of fused attention reach forward, on long rows of 128-wide heads.
+        Shares of the peak at 16 bits that kernels of fused attention reach forward, on long sequences with heads of width 128.
     attention_backward : Column, optional
-        Rate of those kernels backward, relative to forward.
+        Rate of these kernels backward, relative to forward.
     attention_tile : Column, optional
-        Queries that a multiprocessor works on at once in those kernels forward; 128 where it is not given.
+        Queries in a tile of these kernels forward; 128 if left out.
     host_bandwidth : Column, optional
         Bandwidth to the host's memory, one direction [byte/s].
     host_bytes : Column, optional
-        The host's memory for one accelerator [byte].
+        Host memory per accelerator [byte].
     power : Column, optional
-        Power the accelerator may draw [W].
+        Power limit [W].
     processors : int, optional
-        Multiprocessors (SMs, CUs, cores of matrix units) that share the work of a kernel.
+        Multiprocessors (SMs, CUs, cores of matrix units).
     """
 
     name: str
@@ -90,19 +90,14 @@ class Accelerator:
     processors: int | None = None
 
     def sustained(self, rate: Rate, usual: Column) -> Column:
-        """Share of a peak that large products sustain; the `usual` one where it is not known.
+        """Return the share of a peak that large products sustain; `usual` if it is not known.
 
         Parameters
         ----------
         rate : {"fp32", "16-bit", "fp8", "int8", "fp4"}
-            The rate.
+            Which peak.
         usual : Column
-            Share for accelerators of which it is not known.
-
-        Returns
-        -------
-        Column
-            The share.
+            Share for accelerators whose own is not known.
         """
         shares = {
             "fp32": self.fp32_sustained,
@@ -115,26 +110,21 @@ class Accelerator:
         return usual if share is None else share
 
     def fused_attention(self, kernel: str, usual: Column) -> Column:
-        """Share of the peak at 16 bits that a kernel of fused attention reaches.
+        """Return the share of the peak at 16 bits that a kernel of fused attention reaches.
 
         Parameters
         ----------
         kernel : {"fa1", "fa2", "fa3", "cudnn"}
-            The generation. Where its share is not known, that of the latest before it stands for it, else of the first after it.
+            Generation of the kernel. If its share is not known, that of the latest older kernel is taken, else of the next one.
         usual : Column
-            Share for accelerators of which none is known.
-
-        Returns
-        -------
-        Column
-            The share.
+            Share for accelerators with none known.
         """
-        shares = [getattr(self, f"attention_{one}") for one in ATTENTION_KERNELS]
-        own = ATTENTION_KERNELS.index(kernel)
-        return next((share for share in (*shares[own::-1], *shares[own + 1 :]) if share is not None), usual)
+        shares = [getattr(self, f"attention_{generation}") for generation in ATTENTION_KERNELS]
+        i = ATTENTION_KERNELS.index(kernel)
+        return next((share for share in (*shares[i::-1], *shares[i + 1 :]) if share is not None), usual)
 
     def peak(self, rate: Rate) -> Column:
-        """Dense peak of the matrix units at a rate [FLOP/s].
+        """Return the dense peak of the matrix units at a rate [FLOP/s].
 
         Raises
         ------
@@ -170,12 +160,12 @@ class Accelerator:
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """One tier of the network.
+    """Tier of the network.
 
     Parameters
     ----------
     name : str
-        For instance ``"nvlink"`` or ``"infiniband"``.
+        Name, for instance ``"nvlink"`` or ``"infiniband"``.
     bandwidth : Column
         Peak of one port, one direction [byte/s].
     efficiency : Column
@@ -185,27 +175,27 @@ class Tier:
     ports : Column
         Ports (NICs) per accelerator.
     size : int, optional
-        Accelerators one domain of the tier joins; None for the outermost tier.
+        Accelerators in one domain of the tier; None for the outermost tier.
     mesh : bool
-        Whether the accelerators of a domain are linked one to one rather than by switches: a group that leaves some of them out
-        does not use their links.
+        Whether the accelerators of a domain are linked directly (full mesh) rather than by switches: a group of only some of them
+        does not use the links to the others.
     axes, side : int
-        Axes of a torus, and accelerators along one of them: `bandwidth` is that of the two links of an accelerator along one axis.
-        1 axis for links that all collectives use.
+        Axes of a torus, and accelerators along one axis; `bandwidth` is that of the two links of an accelerator along one axis.
+        1 axis if all collectives use all links.
     launch : Column, optional
-        Start-up of a collective that crosses the tier, in benchmarks; outside the innermost what it takes more [s].
+        Start-up time of a collective over the tier, in benchmarks; for outer tiers the time added to that of the tiers inside [s].
     simple_latency : Column, optional
-        Time of one hop in the Simple protocol of collectives; `latency` is that of the low-latency protocol LL [s].
+        Time of one hop with the Simple protocol of NCCL; `latency` is that of the low-latency protocol LL [s].
     ll_bandwidth : Column, optional
-        Bandwidth of the low-latency protocol over one port; in the innermost tier of an accelerator, half of what is achieved
-        unless it says otherwise (LL128) [byte/s].
+        Bandwidth of the low-latency protocol over one port, in the innermost tier over all links of an accelerator; half of the
+        achieved bandwidth if left out. LL128 reaches more [byte/s].
     switch_reduction : Column, optional
-        What an accelerator sends and receives while switches of the innermost tier reduce (NVLink SHARP), if they can [byte/s].
+        Bandwidth of an accelerator for reductions in the switches of the innermost tier (NVLink SHARP), if they can [byte/s].
     lost_ports : Column, optional
-        Ports of a domain that a group cannot make use of, of those its members have; 0 by default.
+        Ports of the members of a group that the group cannot use; 0 by default.
     dp_alone, dp_several : Column, optional
-        In place of `efficiency`: share of `bandwidth` that data-parallel groups reach which are at work side by side, each with one
-        member in a domain, and with several; where a cluster is known to behave so.
+        Replaces `efficiency` for data-parallel groups that communicate at the same time: share of `bandwidth` they achieve with one
+        member in a domain, and with several; if known for a cluster.
     """
 
     name: str
@@ -228,14 +218,14 @@ class Tier:
 
 @dataclass(frozen=True)
 class Software:
-    """What was found of a software stack on one system.
+    """Assumptions of a software stack that were fitted to measurements on one system.
 
     Parameters
     ----------
     stack : str
-        Its name in the catalogue.
+        Name of the stack in the catalogue.
     figures : tuple of (str, float)
-        Fields of `Assumptions` and their values, in place of the catalogue's.
+        Fields of `Assumptions` and their values, which replace the catalogue's.
     """
 
     stack: str
@@ -244,34 +234,34 @@ class Software:
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A cluster: `accelerator` joined by `tiers` of network, innermost (fastest) first.
+    """Cluster: accelerators connected by network tiers, innermost (fastest) first.
 
     Parameters
     ----------
     name : str
-        Name it is known by.
+        Name of the system.
     accelerator : Accelerator
-        The accelerator.
+        Type of all accelerators.
     tiers : tuple of Tier
-        The fast domain (NVLink, NVSwitch) first; the outermost joins everything.
+        The fast domain (NVLink, NVSwitch) first; the outermost tier connects everything.
     gpus : int, optional
-        Accelerators of the whole cluster, where it has an end.
+        Accelerators of the whole cluster; unlimited if left out.
     price : float, optional
-        Price of an accelerator for an hour [$/h].
+        Price of an accelerator per hour [$/h].
     node_power : float, optional
-        Power of a node's share for an accelerator, accelerator included [W].
+        Power of a node per accelerator, the accelerator included [W].
     pue : float
-        Power of the data centre relative to that of its computers.
+        Power usage effectiveness: power of the data centre relative to that of its computers.
     carbon : float, optional
-        Carbon of the grid's electricity [gCO2e/kWh].
+        Carbon intensity of the electricity [gCO2e/kWh].
     failure_hours : float, optional
-        Mean time between failures of one accelerator and its share of the rest [h].
+        Mean time between failures of one accelerator with its share of the node and network [h].
     storage_bandwidth : float, optional
-        Bandwidth to storage for an accelerator, at which checkpoints are written [byte/s].
+        Bandwidth to storage per accelerator, at which checkpoints are written [byte/s].
     software : tuple of Software
-        What was found of software stacks on this very system.
+        Assumptions of software stacks fitted on this system.
     sources : mapping of str to str
-        Where each figure comes from.
+        Source of each figure.
 
     Raises
     ------
@@ -302,8 +292,8 @@ class System:
                 " the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        own = {name: getattr(self, name) for name in OWN_FIGURES}
-        figures = {path: value for path, value in (self.figures() | own).items() if isinstance(value, int | float)}
+        cluster = {name: getattr(self, name) for name in CLUSTER_FIGURES}
+        figures = {path: value for path, value in (self.figures() | cluster).items() if isinstance(value, int | float)}
         problems = [
             f"{path} = {value!r}: must be above 0"
             for path, value in figures.items()
@@ -319,12 +309,12 @@ class System:
 
     @property
     def fast(self) -> Tier:
-        """Network inside a fast domain."""
+        """Innermost tier, inside a fast domain."""
         return self.tiers[0]
 
     @property
     def slow(self) -> Tier:
-        """Network between fast domains."""
+        """Outermost tier."""
         return self.tiers[-1]
 
     @property
@@ -333,7 +323,7 @@ class System:
         return int(self.tiers[0].size or 1)
 
     def domain(self, gpus: int) -> int:
-        """Accelerators of a fast domain that a job uses: all of them, or the largest divisor of the job below that.
+        """Count the accelerators of a fast domain that a job uses: the largest divisor of the job's size that the domain holds.
 
         A job on 2048 accelerators takes 64 of the 72 of each NVL72 domain.
         """
@@ -341,33 +331,33 @@ class System:
         return size if gpus <= size else next(n for n in range(size, 0, -1) if gpus % n == 0)
 
     def figures(self) -> dict[str, Column]:
-        """Every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.
+        """Return every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.
 
-        The sizes of tiers are left out: they are no columns, since the search space depends on them.
+        The sizes of tiers are left out: they cannot be columns, since the search space depends on them.
         """
         parts = {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
-        named = {f"{path}.{one.name}": getattr(part, one.name) for path, part in parts.items() for one in fields(part)}
-        return {path: value for path, value in named.items() if value is not None and not path.endswith(NO_FIGURES)}
+        values = {f"{path}.{figure.name}": getattr(part, figure.name) for path, part in parts.items() for figure in fields(part)}
+        return {path: value for path, value in values.items() if value is not None and not path.endswith(NON_FIGURES)}
 
     def with_figures(self, figures: Mapping[str, Any]) -> "System":
-        """The system with some figures replaced, each under its path in a system file."""
+        """Return the system with some figures replaced, each under its path in a system file."""
 
         def changed(part: Any, path: str) -> Any:
-            names = {one.name for one in fields(part)}
+            names = {figure.name for figure in fields(part)}
             return replace(part, **{name: figures[f"{path}.{name}"] for name in names if f"{path}.{name}" in figures})
 
         tiers = tuple(changed(tier, f"network.{i}") for i, tier in enumerate(self.tiers))
         return replace(self, accelerator=changed(self.accelerator, "accelerator"), tiers=tiers)
 
     def machines(self) -> int:
-        """How many machines this is: the length of the figures that are columns, or 1."""
+        """Count the machines: the length of the figures that are columns, or 1."""
         return max(getattr(value, "size", 1) for value in self.figures().values())
 
     def take(self, index: Any) -> "System":
-        """Rows of the figures that are columns."""
+        """Return the system with some rows of the figures that are columns."""
         columns = self.columns()
         return self.with_figures({path: value[index] for path, value in columns.items()}) if columns else self
 
     def columns(self) -> dict[str, Any]:
-        """The figures that are columns over machines."""
+        """Return the figures that are columns over machines, by path."""
         return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}

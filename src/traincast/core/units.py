@@ -1,4 +1,4 @@
-"""SI quantities in and out. Inside traincast everything is FLOP, byte, second and their ratios; prefixes live only here."""
+"""Parsing and formatting of quantities. All other code works in FLOP, byte, second and their ratios; prefixes occur only here."""
 
 import math
 import re
@@ -27,7 +27,7 @@ GIB: Final = 2.0**30
 
 
 def parse(text: object, unit: str) -> float:
-    """Read a quantity, whose unit must be written: a number alone may have been meant in any.
+    """Read a quantity from text. The unit must be written, since a bare number could be meant in any unit.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def parse(text: object, unit: str) -> float:
         ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``.
         ``b`` is a bit and ``B`` a byte; ``G`` is 1e9 and ``Gi`` 2**30.
     unit : {"byte", "byte/s", "FLOP/s", "s", "W", "h", "$/h", "g/kWh"}
-        The dimension asked for. Hours, prices per hour and carbon per kWh stay as they are, as people state them.
+        The expected unit. Hours, prices per hour and carbon per kWh are not converted to SI.
 
     Returns
     -------
@@ -45,30 +45,30 @@ def parse(text: object, unit: str) -> float:
     Raises
     ------
     ValueError
-        If the text is no quantity, has no unit or has another dimension; the message says what would be allowed.
+        If the text is not a quantity, has no unit or has another dimension; the message says what is allowed.
     """
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):
         raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
     if match is None:
         raise ValueError(f"not a quantity; write for instance {EXAMPLES[unit]!r}")
-    digits, exponent, spelled = match.groups()
-    dimension, power, size = _unit(spelled)
+    digits, exponent, spelling = match.groups()
+    dimension, power, size = _parse_unit(spelling)
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
-        raise ValueError(f"unit {spelled!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
+        raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
     return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size  # the nearest float: 2.5 us is 2.5e-6
 
 
 def in_si(value: object, unit: str) -> float:
-    """Read a quantity of a Python call.
+    """Read a quantity passed to a Python function.
 
     Parameters
     ----------
     value : str or float
-        Text with its unit, as for `parse`; a number is taken in SI.
+        Text with its unit, as for `parse`, or a number in SI.
     unit : str
-        The dimension asked for, as for `parse`; of any other unit only a number is taken.
+        The expected unit, as for `parse`; for any other unit only a number is allowed.
 
     Returns
     -------
@@ -78,12 +78,12 @@ def in_si(value: object, unit: str) -> float:
     Raises
     ------
     ValueError
-        If it is neither.
+        If it is neither a number nor text with that unit.
     """
     if _is_number(value):
         try:
             return float(value)
-        except OverflowError:  # a whole number of any length
+        except OverflowError:  # an integer too large for a float
             return math.inf
     if unit not in EXAMPLES:
         raise ValueError("must be a number")
@@ -91,15 +91,15 @@ def in_si(value: object, unit: str) -> float:
 
 
 def _is_number(raw: object) -> TypeGuard[Real]:
-    """Whether a value is a number."""
+    """Return whether a value is a number; True and False are not."""
     return isinstance(raw, Real) and not isinstance(raw, bool)
 
 
-def _unit(spelled: str) -> tuple[str, int, float]:
-    """Dimension, power of ten and further size of a spelled unit; an unknown one has the empty dimension."""
-    numerator, _, per = spelled.replace(" ", "").partition("/")
-    for cut in range(min(2, len(numerator)) + 1):
-        prefix, base = numerator[:cut], numerator[cut:]
+def _parse_unit(spelling: str) -> tuple[str, int, float]:
+    """Return dimension, power of ten and remaining factor of a unit; the dimension of an unknown unit is empty."""
+    numerator, _, per = spelling.replace(" ", "").partition("/")
+    for length in range(min(2, len(numerator)) + 1):
+        prefix, base = numerator[:length], numerator[length:]
         if (prefix in DECIMAL or prefix in BINARY) and base in BASE:
             dimension, size = BASE[base]
             if (DECIMAL.get(prefix, 0) > 0 or prefix in BINARY) == (dimension == "s") and prefix:
@@ -110,16 +110,16 @@ def _unit(spelled: str) -> tuple[str, int, float]:
 
 
 def counted(text: str, name: str, step: int) -> int:
-    """Read a number of things such as ``"16M"`` or ``"15T"``.
+    """Read a count such as ``"16M"`` or ``"15T"``.
 
     Parameters
     ----------
     text : str
-        A number, perhaps with one of k, M, G (or B), T behind it.
+        A number, optionally followed by k, M, G (or B) or T.
     name : str
-        What it is called, for the message.
+        Name of the option or field, for the message.
     step : int
-        What a prefix multiplies by: 1000, or 1024 for batches, which are counted in powers of two.
+        Factor between prefixes: 1000, or 1024 for batches, which are counted in powers of two.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def counted(text: str, name: str, step: int) -> int:
     Raises
     ------
     InputError
-        If it is no whole number of at least 1.
+        If it is not a whole number of at least 1.
     """
     match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*)\s*([kKmMgGbBtT]?)\s*", text)
     power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
@@ -140,7 +140,7 @@ def counted(text: str, name: str, step: int) -> int:
 
 
 def seconds(value: float) -> str:
-    """A duration for people: ``"39.98 s"``, ``"1.25 ms"``, ``"20 us"``."""
+    """Format a duration [s]: ``"39.98 s"``, ``"1.25 ms"``, ``"20 us"``."""
     for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(value) >= size:
             return f"{value / size:.4g} {name}"
@@ -148,30 +148,30 @@ def seconds(value: float) -> str:
 
 
 def within(value: float, low: float, high: float) -> str:
-    """A duration for people with the ends of an interval in its unit: ``"14.1 s (12.9 to 15.4"``, less the closing bracket."""
-    size = next((one for one in (1.0, 1e-3, 1e-6) if value >= one), 1e-9)
-    return f"{seconds(value)} ({_three(low / size)} to {_three(high / size)}"
+    """Format a duration and its interval [s] without the closing bracket: ``"14.1 s (12.9 to 15.4"``."""
+    size = next((unit for unit in (1.0, 1e-3, 1e-6) if value >= unit), 1e-9)
+    return f"{seconds(value)} ({_three_digits(low / size)} to {_three_digits(high / size)}"
 
 
-def _three(value: float) -> str:
-    """A number in three digits, more where they stand before the point."""
+def _three_digits(value: float) -> str:
+    """Format a number with three significant digits, but never round the integer part."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def gib(value: float) -> str:
-    """Memory for people, in GiB (in MiB below a tenth of one)."""
+    """Format memory [byte] in GiB, or in MiB below 0.1 GiB."""
     if value == 0:
         return "0"
     return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
 
 
 def many(number: int, thing: str) -> str:
-    """A number of things: ``"1 GPU"``, ``"2,048 GPUs"``."""
+    """Format a count with its noun: ``"1 GPU"``, ``"2,048 GPUs"``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def rate(value: float, unit: str) -> str:
-    """A rate for people with a decimal prefix, ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
+    """Format a rate with a decimal prefix: ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
     for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.4g} {prefix}{unit}"
@@ -179,7 +179,7 @@ def rate(value: float, unit: str) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A catalogue figure for people: memory in GiB, rates with a decimal prefix."""
+    """Format a figure of the catalogue: memory in GiB, rates with a decimal prefix."""
     if unit == "byte":
         return gib(value)
     if unit == "s":
@@ -190,10 +190,10 @@ def quantity(value: float, unit: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share for a sentence."""
+    """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f}%"
 
 
 def signed(share: float) -> str:
-    """A relative change for a sentence."""
+    """Format a relative change as a percentage with its sign."""
     return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.catalog.schema.fields import Entry, File, Misplaced, Part
-from traincast.catalog.schema.system import MOST_TIERS
+from traincast.catalog.schema.system import MAX_TIERS
 from traincast.core.errors import InputError
 
-TIERS = f"a network has two to {MOST_TIERS} tiers: the fast domain first, and last what joins everything"
+TIERS = f"a network has two to {MAX_TIERS} tiers: the fast domain first, and last what joins everything"
 AnyFile = TypeVar("AnyFile", bound=File)
 
 

@@ -26,9 +26,9 @@ from traincast.catalog.schema.fields import (
     Watts,
 )
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import MOST, close_to
+from traincast.core.errors import MAX_VALUES, close_to
 
-MOST_TIERS: Final = 8
+MAX_TIERS: Final = 8
 
 
 class AcceleratorPart(Part):
@@ -86,8 +86,8 @@ class DomainTier(TierPart):
     @classmethod
     def _imaginable(cls, size: Count) -> Count:
         """A size whose divisors can be tried."""
-        if size.value > MOST["gpus"]:
-            raise ValueError(f"above {MOST['gpus']:,}; write for instance 8")
+        if size.value > MAX_VALUES["gpus"]:
+            raise ValueError(f"above {MAX_VALUES['gpus']:,}; write for instance 8")
         return size
 
 
@@ -188,5 +188,5 @@ class SystemFile(File):
 @cache
 def system_file(tiers: int) -> type[SystemFile]:
     """What a system file of that many tiers may hold: the place of a tier tells its keys."""
-    places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MOST_TIERS) - 2), OuterTier)
+    places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MAX_TIERS) - 2), OuterTier)
     return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]
