@@ -1,1 +1,1 @@
-"""Names and files made into models, systems and software stacks; and the data itself."""
+"""Catalogue of models, systems, accelerators and software stacks, and loading of them by name or from files."""

@@ -1,4 +1,4 @@
-"""Text files into mappings; each way a file can be unreadable becomes one sentence."""
+"""Reading of YAML and JSON files, with one clear sentence for each way a file can be unreadable."""
 
 from copy import deepcopy
 from functools import cache
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
 
 
 def read(file: "Path | Traversable") -> dict[str, Any]:
-    """Read a YAML 1.2 or JSON file (told apart by the ending ``.json``) whose top level is a mapping.
+    """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping.
 
     Parameters
     ----------
     file : Path or Traversable
-        The file.
+        Path of the file, or a file of the package.
 
     Returns
     -------
     dict
-        Its content, unchecked.
+        Content of the file, unchecked.
 
     Raises
     ------
     InputError
-        If it is missing, unreadable, no UTF-8, empty, malformed (with line and column) or no mapping.
+        If the file is missing, unreadable, not UTF-8, empty, malformed (with line and column) or not a mapping.
     """
     try:
         content = _parse(_text(file), _json if file.name.lower().endswith(".json") else _yaml)
@@ -41,12 +41,12 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
 
 
 def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
-    """Content of a text whose top level is a mapping, unchecked.
+    """Parse a YAML or JSON text whose top level is a mapping.
 
     Raises
     ------
     InputError
-        If it is malformed (with line and column) or no mapping.
+        If it is malformed (with line and column) or not a mapping.
     """
     try:
         content = _parse(text, _json if kind == "json" else _yaml)
@@ -59,7 +59,7 @@ def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
 
 @cache
 def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) -> "dict[str, Traversable]":
-    """Files of a folder of the catalogue by name, in alphabetical order."""
+    """List the files of a folder of the catalogue by name, in alphabetical order."""
     from importlib.resources import files
 
     entries = files("traincast").joinpath("catalog", folder).iterdir()
@@ -67,34 +67,37 @@ def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) ->
 
 
 def known(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any] | None:
-    """Content of a file of the catalogue, the caller's own copy; None where there is none of that name."""
-    return deepcopy(_known(folder, name)) if name in catalogue(folder) else None
+    """Return a copy of the content of a file of the catalogue; None if there is no file of that name."""
+    return deepcopy(_read_entry(folder, name)) if name in catalogue(folder) else None
 
 
 @cache
-def _known(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any]:
-    """Content of a file of the catalogue, read once."""
+def _read_entry(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any]:
+    """Read a file of the catalogue, only once."""
     return read(catalogue(folder)[name])
 
 
 @cache
-def listed(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[Any, ...]]:
-    """What each file of the catalogue says on the line of a key, a name or a list, the rest unread; empty where nothing."""
-    found = {}
+def values_of_key(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[Any, ...]]:
+    """Read the value of one top-level key, a name or a list on one line, of each file; the rest of the files is not parsed.
+
+    Empty for files without the key.
+    """
+    values = {}
     for name, file in catalogue(folder).items():
         line = next((line for line in _text(file).splitlines() if line.startswith(f"{key}:")), "")
         value = (_yaml(line) or {}).get(key) if line else None
-        found[name] = (value,) if isinstance(value, str) else tuple(value or ())
-    return found
+        values[name] = (value,) if isinstance(value, str) else tuple(value or ())
+    return values
 
 
 def raw(file: "Path | Traversable") -> bytes:
-    """Content of a file.
+    """Read the bytes of a file.
 
     Raises
     ------
     ValueError
-        With the reason, if it cannot be read.
+        If it cannot be read; the message is the reason.
     """
     try:
         return file.read_bytes()
@@ -107,7 +110,7 @@ def raw(file: "Path | Traversable") -> bytes:
 
 
 def _text(file: "Path | Traversable") -> str:
-    """The text of a file."""
+    """Read the text of a file."""
     try:
         return raw(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -115,7 +118,7 @@ def _text(file: "Path | Traversable") -> str:
 
 
 def _parse(text: str, parser: Any) -> Any:
-    """Content of a text, None if it holds nothing."""
+    """Parse a text; None if it is blank."""
     try:
         return parser(text) if text.strip() else None
     except RecursionError:
@@ -123,17 +126,17 @@ def _parse(text: str, parser: Any) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Content of a JSON text."""
+    """Parse a JSON text."""
     import json
 
     try:
-        return json.loads(text, object_pairs_hook=_distinct)
+        return json.loads(text, object_pairs_hook=_mapping_of)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}, column {error.colno}: malformed JSON: {error.msg}") from None
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A mapping of pairs, none of whose keys is repeated."""
+def _mapping_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a mapping of pairs; refuse repeated keys."""
     content = dict(pairs)
     if len(content) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -143,7 +146,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _yaml(text: str) -> Any:
-    """Content of a YAML text."""
+    """Parse a YAML text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -155,5 +158,5 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"{place}malformed YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise ValueError(f"malformed YAML: {str(error).splitlines()[0]}") from None
-    except (AttributeError, LookupError, TypeError, ValueError):  # how the parser fails on a value its tag does not allow
+    except (AttributeError, LookupError, TypeError, ValueError):  # errors of the parser for values that their tag does not allow
         raise ValueError("malformed YAML: a value does not suit its tag or type") from None

@@ -1,14 +1,15 @@
-"""Models and systems by name from the catalogue, or from a YAML or JSON file of the same shape."""
+"""Loading of models and systems by name from the catalogue, or from YAML or JSON files of the same schema."""
 
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog import huggingface
-from traincast.catalog.documents import catalogue, known, listed, read
+from traincast.catalog.documents import catalogue, known, read, values_of_key
 from traincast.catalog.software_stacks import stack_file, stack_names
 from traincast.core.errors import InputError, not_a, not_whole, unknown
 from traincast.core.model import Model
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from traincast.catalog.schema.model import ModelFile
     from traincast.catalog.schema.system import SystemFile
 
-SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell the two kinds of file apart
+SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell system files from model files
 MODEL_KEYS: Final = {"layers", "hidden", "heads"}
-_CHOSEN_DOMAIN = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
+_DOMAIN_IN_NAME = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
 
 
 def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
@@ -49,14 +50,14 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
 
 
 def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None) -> Model:
-    """A model from the content of a file, as text from elsewhere was parsed: no file is opened.
+    """Make a model from parsed content; no file is opened.
 
     Parameters
     ----------
     document : mapping
-        What a model file says, or the config.json of a Hugging Face model.
+        Content of a model file, or of the config.json of a Hugging Face model.
     name : str
-        What the content is called: in messages, and where it names no model itself.
+        Name of the content in messages, and of the model if the content has none.
     seq : int, optional
         Sequence length in place of the model's own [tokens].
 
@@ -69,19 +70,19 @@ def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None
 
 
 def known_model(name: str, *, seq: int | None = None) -> Model:
-    """A model of the catalogue; no file of that name is looked for.
+    """Load a model of the catalogue; a file of that name is not considered.
 
     Parameters
     ----------
     name : str
-        Its name, in any case.
+        Name of the model, in any case.
     seq : int, optional
         Sequence length in place of the model's own [tokens].
 
     Raises
     ------
     InputError
-        If the catalogue has no such model, or the sequence length cannot be.
+        If the catalogue has no such model, or the sequence length is not allowed.
     """
     _require_name("model", name, "a name of the catalogue")
     if _model_document(name) is None:
@@ -90,12 +91,12 @@ def known_model(name: str, *, seq: int | None = None) -> Model:
 
 
 def known_system(name: str) -> System:
-    """A system of the catalogue; no file of that name is looked for.
+    """Load a system of the catalogue; a file of that name is not considered.
 
     Parameters
     ----------
     name : str
-        Its name, in any case, such as ``"dgx-h100"`` or ``"h200-nvs8"``.
+        Name of the system, in any case, such as ``"dgx-h100"`` or ``"h200-nvs8"``.
 
     Raises
     ------
@@ -114,8 +115,8 @@ def load_system(name_or_path: str | Path) -> System:
     Parameters
     ----------
     name_or_path : str or Path
-        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The fast domain of
-        ``"h200-nvs8"`` and its like is chosen by the name and can be any positive number of accelerators.
+        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The number in
+        names such as ``"h200-nvs8"`` is the size of the fast domain and can be any positive number of accelerators.
 
     Returns
     -------
@@ -132,19 +133,19 @@ def load_system(name_or_path: str | Path) -> System:
         name=file.name,
         accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
         tiers=tuple(Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network),
-        software=tuple(Software(one.stack, tuple(_values(one).items())) for one in file.software or ()),
+        software=tuple(Software(part.stack, tuple(_values(part).items())) for part in file.software or ()),
         sources=_sources(file),
         **_values(file),
     )
 
 
 def load_accelerator(name: str) -> Accelerator:
-    """An accelerator of the catalogue, such as ``"h100-sxm-80"``.
+    """Load an accelerator of the catalogue.
 
     Parameters
     ----------
     name : str
-        Its name, in any case.
+        Name of the accelerator, in any case, such as ``"h100-sxm-80"``.
 
     Raises
     ------
@@ -153,15 +154,15 @@ def load_accelerator(name: str) -> Accelerator:
     """
     from traincast.catalog.schema import system as systems
 
-    chip = known("accelerators", name.lower())
-    if chip is None:
+    document = known("accelerators", name.lower())
+    if document is None:
         raise unknown("accelerator", name, accelerator_names())
-    part = systems.AcceleratorPart.model_validate(chip)
+    part = systems.AcceleratorPart.model_validate(document)
     return Accelerator(name=part.name, **_values(part))
 
 
 def as_model(model: str | Path | Model) -> Model:
-    """The model itself, or that of a name or a file, as for `load_model`.
+    """Return a model itself, or load that of a name or a file as `load_model` does.
 
     Raises
     ------
@@ -175,7 +176,7 @@ def as_model(model: str | Path | Model) -> Model:
 
 
 def as_system(system: str | Path | System) -> System:
-    """The system itself, or that of a name or a file, as for `load_system`.
+    """Return a system itself, or load that of a name or a file as `load_system` does.
 
     Raises
     ------
@@ -189,35 +190,39 @@ def as_system(system: str | Path | System) -> System:
 
 
 def _require_name(argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file") -> None:
-    """Refuse what is neither a name nor a path."""
-    if wrong := not_a(argument, value, allowed, str, Path):
-        raise InputError(argument, wrong)
+    """Raise an error if an argument is neither a name nor a path."""
+    if problems := not_a(argument, value, allowed, str, Path):
+        raise InputError(argument, problems)
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of the catalogue's models, aliases included, in alphabetical order."""
-    aliases = listed("models", "aliases")
-    return tuple(sorted((*aliases, *(alias for some in aliases.values() for alias in some))))
+    """List the names of the models of the catalogue, aliases included, in alphabetical order."""
+    aliases = values_of_key("models", "aliases")
+    return tuple(sorted((*aliases, *chain.from_iterable(aliases.values()))))
 
 
 def system_names() -> tuple[str, ...]:
-    """Names of the catalogue's systems, in alphabetical order of machines; other fast domains can be chosen as well."""
-    domains = listed("systems", "fast_domains")
-    return tuple(full for name, sizes in domains.items() for full in ([f"{name}-nvs{n}" for n in sizes] or [name]))
+    """List the names of the systems of the catalogue, in alphabetical order of machines.
+
+    Of systems with a choice of fast domains only some sizes are listed; others can be loaded as well.
+    """
+    domains = values_of_key("systems", "fast_domains")
+    return tuple(chain.from_iterable([f"{name}-nvs{n}" for n in sizes] or [name] for name, sizes in domains.items()))
 
 
 def accelerator_names() -> tuple[str, ...]:
-    """Names of the catalogue's accelerators, which system files may refer to, in alphabetical order."""
+    """List the names of the accelerators of the catalogue, in alphabetical order."""
     return tuple(catalogue("accelerators"))
 
 
 def systems_with(accelerator: str) -> tuple[str, ...]:
-    """Names of the catalogue's systems that refer to an accelerator of the catalogue, in alphabetical order."""
-    return tuple(name for name, used in listed("systems", "accelerator").items() if used == (accelerator.lower(),))
+    """List the names of the systems of the catalogue that have an accelerator of the catalogue, in alphabetical order."""
+    accelerators = values_of_key("systems", "accelerator")
+    return tuple(name for name, value in accelerators.items() if value == (accelerator.lower(),))
 
 
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
-    """Every figure of a model, system, accelerator or software stack: dotted path, value in SI, unit, source and basis.
+    """Return every figure of a model, system, accelerator or software stack: path, value in SI, unit, source and basis.
 
     Parameters
     ----------
@@ -227,7 +232,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     Returns
     -------
     tuple of Figure
-        The figures, in the order of the file's description.
+        The figures, in the order of the file's schema.
 
     Raises
     ------
@@ -241,8 +246,8 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if _is_system(name_or_path):
         return entries.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
-        if chip := known("accelerators", str(name_or_path).lower()):
-            return entries.figures(systems.AcceleratorPart.model_validate(chip))
+        if accelerator := known("accelerators", str(name_or_path).lower()):
+            return entries.figures(systems.AcceleratorPart.model_validate(accelerator))
         if str(name_or_path).lower() in stack_names():
             return entries.figures(stack_file(str(name_or_path)))
         _refuse_other_file("catalogue", str(name_or_path))
@@ -254,31 +259,31 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
 
 def _model(file: "ModelFile", subject: str) -> Model:
-    """The model of a file; what it leaves out is as in `Model`."""
-    given = {field.name: _plain(getattr(file, field.name, None)) for field in fields(Model) if field.name != "sources"}
+    """Make the model of a checked file; fields that are left out take the default of `Model`."""
+    values = {field.name: _as_field(getattr(file, field.name, None)) for field in fields(Model) if field.name != "sources"}
     if file.training_tokens:
-        given["training_sequences"] = file.training_tokens.value / file.seq.value
+        values["training_sequences"] = file.training_tokens.value / file.seq.value
     try:
-        return Model(**{name: value for name, value in given.items() if value is not None}, sources=_sources(file))
+        return Model(**{name: value for name, value in values.items() if value is not None}, sources=_sources(file))
     except InputError as error:
         raise InputError(subject, error.problems) from None
 
 
-def _plain(item: Any) -> Any:
-    """An item of a checked file as the model holds it."""
+def _as_field(item: Any) -> Any:
+    """Convert an item of a checked file to the value of a field of `Model`."""
     from traincast.catalog.schema.fields import Entry
     from traincast.catalog.schema.model import ModelPart
 
     if isinstance(item, Entry):
         return item.value
     if isinstance(item, ModelPart):
-        values = {key: _plain(value) for key, value in item}
+        values = {key: _as_field(value) for key, value in item}
         return item.becomes(**{key: value for key, value in values.items() if value is not None})
-    return tuple(map(_plain, item)) if isinstance(item, tuple) else item
+    return tuple(map(_as_field, item)) if isinstance(item, tuple) else item
 
 
 def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
-    """A checked model file, its sequence length replaced where one is asked for."""
+    """Read and check a model file, with its sequence length replaced if one is given."""
     _require_name("model", name_or_path)
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
@@ -288,7 +293,7 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile"
 
 
 def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
-    """The checked content of a model file, or of a configuration that stands at a path."""
+    """Check the content of a model file, or of a Hugging Face configuration at a path."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.model import ModelFile
 
@@ -304,7 +309,7 @@ def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int 
 
 
 def _system_file(name_or_path: str | Path) -> "SystemFile":
-    """A checked system file."""
+    """Read and check a system file."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.system import system_file
 
@@ -315,13 +320,13 @@ def _system_file(name_or_path: str | Path) -> "SystemFile":
 
 
 def system_document(name_or_path: str | Path) -> dict[str, Any]:
-    """What a system's file says, unchecked; arguments and errors as for `load_system`."""
+    """Read the file of a system without checking it; arguments and errors as for `load_system`."""
     _require_name("system", name_or_path)
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
     if document is None:
         _refuse_other_file("system", str(name_or_path))
-        having = ", ".join(systems_with(str(name_or_path)))
-        hint = f"that is an accelerator; systems with it: {having}" if having else "any N in <gpu>-nvs<N>"
+        systems = ", ".join(systems_with(str(name_or_path)))
+        hint = f"that is an accelerator; systems with it: {systems}" if systems else "any N in <gpu>-nvs<N>"
         raise unknown("system", str(name_or_path), system_names(), hint)
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
@@ -329,15 +334,15 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
 
 
 def _is_file(name_or_path: str | Path) -> bool:
-    """Whether a file is meant, not a name of the catalogue."""
+    """Return whether the argument is the path of a file, not a name of the catalogue."""
     if isinstance(name_or_path, Path):
         return True
-    separated = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
-    return separated or name_or_path.lower().endswith((".yaml", ".yml", ".json"))
+    has_separator = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
+    return has_separator or name_or_path.lower().endswith((".yaml", ".yml", ".json"))
 
 
 def _refuse_other_file(kind: str, name: str) -> None:
-    """Say what a file must be, where an unknown name is that of another file."""
+    """Raise an error that says which files are allowed, if an unknown name is that of another kind of file."""
     if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
         what = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}.get(
             kind, "a model or a system"
@@ -346,41 +351,42 @@ def _refuse_other_file(kind: str, name: str) -> None:
 
 
 def _is_system(name_or_path: str | Path) -> bool:
-    """Whether a name or a file describes a system."""
+    """Return whether a name or a file describes a system."""
     if _is_file(name_or_path):
         return not SYSTEM_KEYS.isdisjoint(read(Path(name_or_path)))
     return _system_document(str(name_or_path)) is not None
 
 
 def _model_document(name: str) -> dict[str, Any] | None:
-    """What the catalogue holds on a model, None if nothing."""
+    """Return the entry of the catalogue of a model name or alias; None if there is none."""
     name = name.lower()
-    return known("models", next((own for own, aliases in listed("models", "aliases").items() if name in aliases), name))
+    aliases = values_of_key("models", "aliases")
+    return known("models", next((entry for entry in aliases if name in aliases[entry]), name))
 
 
 def _system_document(name: str) -> dict[str, Any] | None:
-    """What the catalogue holds on a system, the fast domain filled in; None if nothing."""
+    """Return the entry of the catalogue of a system name, with the size of the fast domain; None if there is none."""
     name = name.lower()
-    chosen = _CHOSEN_DOMAIN.fullmatch(name)
-    document = known("systems", chosen[1] if chosen else name) or {}
-    by_name = document.pop("fast_domains", None) is not None
-    if not document or by_name != bool(chosen):
+    match = _DOMAIN_IN_NAME.fullmatch(name)
+    document = known("systems", match[1] if match else name) or {}
+    needs_domain = document.pop("fast_domains", None) is not None
+    if not document or needs_domain != bool(match):
         return None
-    if chosen:
+    if match:
         document["name"] = name
-        document["network"][0]["size"] = {"value": int(chosen[2]), "source": f"the name {name}", "basis": "assumed"}
+        document["network"][0]["size"] = {"value": int(match[2]), "source": f"the name {name}", "basis": "assumed"}
     return document
 
 
 def _values(part: "Part") -> dict[str, Any]:
-    """The figures a part of a checked file holds, by name."""
+    """Return the values of the figures of a part of a checked file, by name."""
     from traincast.catalog.schema.fields import Entry
 
     return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
 def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:
-    """Where each figure of a file comes from."""
+    """Return the source of each figure of a checked file, by path."""
     from traincast.catalog.schema.fields import figures
 
     return {figure.path: f"{figure.source} ({figure.basis})" for figure in figures(file)}

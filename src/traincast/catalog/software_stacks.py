@@ -1,4 +1,4 @@
-"""Software stacks: what a training framework of some year fuses, overlaps and costs, as assumptions by name."""
+"""Software stacks: assumptions on what a training framework of a given year fuses and overlaps, and its overheads."""
 
 from dataclasses import replace
 from functools import lru_cache
@@ -12,17 +12,17 @@ from traincast.core.system import System
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import StackFile
 
-USUAL = "megatron-core-2025"  #: what "calibrated" alone stands for
+USUAL = "megatron-core-2025"  #: the stack that "calibrated" stands for
 
 
 def stack_names() -> tuple[str, ...]:
-    """Names of the stacks of the catalogue, in alphabetical order."""
+    """List the names of the stacks of the catalogue, in alphabetical order."""
     return tuple(catalogue("stacks"))
 
 
 @lru_cache
 def load_stack(name: str) -> Assumptions:
-    """What is assumed of a software stack.
+    """Load the assumptions of a software stack.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def load_stack(name: str) -> Assumptions:
     Returns
     -------
     Assumptions
-        The calibrated assumptions, with what the stack's file says in their place.
+        The calibrated assumptions, with the fields that the stack's file sets replaced.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def load_stack(name: str) -> Assumptions:
 
 
 def stack_file(name: str) -> "StackFile":
-    """The checked file of a stack; arguments and errors as for `load_stack`."""
+    """Read and check the file of a stack; arguments and errors as for `load_stack`."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.software_stack import STACK
 
@@ -56,7 +56,7 @@ def stack_file(name: str) -> "StackFile":
 
 
 def resolve(assumptions: str | Assumptions) -> Assumptions:
-    """The assumptions of a name, or the object itself.
+    """Return the assumptions of a name, or the object itself.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     Raises
     ------
     InputError
-        If nothing has that name.
+        If the name is not known.
     """
     if isinstance(assumptions, Assumptions):
         return assumptions
@@ -80,15 +80,18 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
 
 
 def on(system: System, assumed: Assumptions) -> Assumptions:
-    """What is assumed of a software stack on a system: what was found there takes the place of what the catalogue says.
+    """Return the assumptions of a software stack on a system: values fitted on the system replace those of the catalogue.
 
     Parameters
     ----------
     system : System
-        The machine.
+        Machine, which may have values of the stack (`System.software`).
     assumed : Assumptions
-        The stack's; all others stay as they are.
+        Assumptions of the stack.
     """
     stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
-    found: dict[str, Any] = {name: value for one in system.software if one.stack == stack for name, value in one.figures}
-    return replace(assumed, **found) if found else assumed
+    fitted: dict[str, Any] = {}
+    for software in system.software:
+        if software.stack == stack:
+            fitted |= dict(software.figures)
+    return replace(assumed, **fitted) if fitted else assumed

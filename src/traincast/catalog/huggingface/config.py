@@ -1,33 +1,33 @@
-"""Reads the fields of a configuration one by one and gathers what is wrong with them."""
+"""Checked access to the fields of a configuration; mistakes are collected."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import WHOLE, is_whole
 
-NULLABLE: Final = frozenset(  # beside those whose default is null
+NULLABLE: Final = frozenset(  # fields that may be null, beside those whose default is null
     {"attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank", "sliding_window"}
 )
 _MISSING: Final = object()
 
 
 class Config:
-    """Fields of a configuration.
+    """Fields of a configuration, with the defaults and spellings of its model type.
 
     Parameters
     ----------
     fields : mapping
-        The fields as written.
+        Fields as written.
     model_type : str
-        Its model type.
+        Model type of the configuration.
     defaults : mapping
-        What the model type takes for fields that are left out.
+        Defaults of the model type for fields that are left out.
     names : mapping
-        How the model type spells a field, where not as most do; several spellings are tried in turn.
+        Spellings of a field in the model type, if unusual; they are tried in turn.
     place : str
-        What the fields are read from, for their sources.
+        Where the fields are read from, for their sources.
     seq : int or None
-        Sequence length asked for [tokens].
+        Sequence length in place of an assumed one [tokens].
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Config:
         self.problems: list[str] = []
 
     def spelled(self, name: str) -> str:
-        """How the configuration spells a field."""
+        """Return the spelling of a field in the configuration."""
         spellings = self.names.get(name, (name,))
-        return next((one for one in spellings if one in self.fields), spellings[0])
+        return next((spelling for spelling in spellings if spelling in self.fields), spellings[0])
 
     def value(self, name: str) -> Any:
-        """A field as written, or its default; None where it is missing, which is noted."""
-        found = self.fields.get(self.spelled(name), self.defaults.get(name, _MISSING))
-        if found is not _MISSING:
-            return found
+        """Return a field as written, or its default; None if it is missing, which is noted."""
+        value = self.fields.get(self.spelled(name), self.defaults.get(name, _MISSING))
+        if value is not _MISSING:
+            return value
         self._note(f"{self.spelled(name)}: missing")
         return None
 
@@ -61,59 +61,62 @@ class Config:
         self._note(f"{self.spelled(name)} = {self.fields.get(self.spelled(name), self.defaults.get(name))!r}: {wanted}")
 
     def count(self, name: str, least: int = 1) -> int | None:
-        """A whole number; None where it is null, or wrong, which is noted."""
-        found = self.value(name)
-        if is_whole(found) or (least == 0 and found == 0 and type(found) is int):
-            return int(found)
+        """Return a whole number; None if it is null, or wrong, which is noted."""
+        value = self.value(name)
+        if is_whole(value) or (least == 0 and value == 0 and type(value) is int):
+            return int(value)
         nullable = name in NULLABLE or self.defaults.get(name, _MISSING) is None
-        if found is not None or (self._present(name) and not nullable):
+        if value is not None or (self._present(name) and not nullable):
             self.wrong(name, WHOLE if least else WHOLE.replace("1", "0"))
         return None
 
     def figure(self, name: str) -> dict[str, Any] | None:
-        """A whole number with its source; None where it is null or wrong."""
-        found = self.count(name)
-        return None if found is None else self.sourced(found, name)
+        """Return a whole number with its source; None if it is null or wrong."""
+        number = self.count(name)
+        return None if number is None else self.sourced(number, name)
 
     def sourced(self, number: float, *names: str) -> dict[str, Any]:
-        """A number made from fields, and which."""
-        origins = [f"{self.spelled(name)}{'' if self._present(name) else f' (default of {self.model_type})'}" for name in names]
+        """Return a number with the fields it comes from as its source."""
+        default = f" (default of {self.model_type})"
+        origins = [self.spelled(name) + ("" if self._present(name) else default) for name in names]
         return {"value": number, "source": f"{self.place}: {', '.join(origins)}"}
 
     def flag(self, name: str) -> bool:
-        """A truth value."""
-        found = self.value(name)
-        if not isinstance(found, bool) and (found is not None or self._present(name)):
+        """Return a boolean; False if it is wrong, which is noted."""
+        value = self.value(name)
+        if not isinstance(value, bool) and (value is not None or self._present(name)):
             self.wrong(name, "must be true or false")
-        return found is True
+        return value is True
 
     def word(self, name: str, meanings: Mapping[str, str]) -> str | None:
-        """What a word means; None where it is none of those known, which is noted."""
-        found = self.value(name)
-        if isinstance(found, str) and found in meanings:
-            return meanings[found]
-        if found is not None or self._present(name):
+        """Return the meaning of a word; None if the word is not known, which is noted."""
+        value = self.value(name)
+        if isinstance(value, str) and value in meanings:
+            return meanings[value]
+        if value is not None or self._present(name):
             self.wrong(name, f"must be one of {', '.join(meanings)}")
         return None
 
     def numbers(self, name: str) -> list[int]:
-        """A list of whole numbers; empty where it is null."""
-        found = self.value(name)
-        if found is None:
+        """Return a list of whole numbers; empty if it is null, or wrong, which is noted."""
+        value = self.value(name)
+        if value is None:
             return []
-        if isinstance(found, list) and all(type(one) is int for one in found):
-            return found
+        if isinstance(value, list) and all(type(number) is int for number in value):
+            return value
         self.wrong(name, "must be a list of whole numbers")
         return []
 
     def only(self, name: str, allowed: object) -> None:
-        """Refuse a field that has any value but the one that can be represented."""
+        """Note a field whose value is not the only one that can be represented."""
         if self.value(name) != allowed:
             self.wrong(name, f"cannot be represented; only {allowed!r} can")
 
     def _present(self, name: str) -> bool:
+        """Return whether the configuration has a field."""
         return self.spelled(name) in self.fields
 
     def _note(self, problem: str) -> None:
+        """Collect a problem once."""
         if problem not in self.problems:
             self.problems.append(problem)

@@ -1,7 +1,7 @@
-"""The model types that can be imported: their features, and what each takes for a field that is left out.
+"""Model types that can be imported: their features, and the defaults of fields that are left out.
 
 The defaults are those of the configuration class of each type in Hugging Face transformers 4.57, or of the code that a model is
-published with (DeepSeek, Kimi, Grok). Fields that shape a model and that published files always hold have none: they must be there.
+published with (DeepSeek, Kimi, Grok). Fields that shape a model and that published files always hold have no default.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from traincast.catalog.huggingface.features import (
     constant,
     deepseek_experts,
     experts,
-    further_tokens,
     gated,
     gemma_gated,
     gpt2,
@@ -26,6 +25,7 @@ from traincast.catalog.huggingface.features import (
     learned,
     llama4_experts,
     llama4_qk_norm,
+    multi_token_prediction,
     plain,
     qkv_biased,
     qwen_experts,
@@ -39,16 +39,16 @@ from traincast.catalog.huggingface.features import (
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Models of one type.
+    """Model type: how its configurations are read.
 
     Parameters
     ----------
     features : tuple of callable
-        What is read, in order; a later feature wins.
+        Features to read, in order; a later one overrides earlier ones.
     defaults : mapping
-        What the type takes for fields that are left out.
+        Defaults of fields that are left out.
     names : mapping
-        How the type spells a field, where not as most do.
+        Spellings of fields, if unusual.
     """
 
     features: tuple[Feature, ...]
@@ -81,12 +81,12 @@ GPT2_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "max_position_embeddings": ("n_positions",),
     "hidden_act": ("activation_function",),
 }
-everywhere = sliding(lambda c, i: True)
-every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
-all_but_some = sliding(lambda c, i: (i + 1) % (c.count("sliding_window_pattern") or 1) != 0)
+sliding_everywhere = sliding(lambda c, i: True)
+sliding_every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
+sliding_by_pattern = sliding(lambda c, i: (i + 1) % (c.count("sliding_window_pattern") or 1) != 0)
 no_bias = constant(biases=[])
 deepseek = Family(
-    features=(trunk, text, gated, rotary, no_bias, latent, deepseek_experts, further_tokens),
+    features=(trunk, text, gated, rotary, no_bias, latent, deepseek_experts, multi_token_prediction),
     defaults=DEEPSEEK,
     names=ROUTED_EXPERTS,
 )
@@ -96,11 +96,11 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "deepseek_v3": deepseek,
     "gemma": Family(features=(*LLAMA, biased, gemma_gated), defaults=GEMMA | {"num_key_value_heads": 16}),
     "gemma2": Family(
-        features=(*LLAMA, biased, gemma_gated, every_other, constant(norms=4)),
+        features=(*LLAMA, biased, gemma_gated, sliding_every_other, constant(norms=4)),
         defaults=GEMMA | {"num_key_value_heads": 4, "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"},
     ),
     "gemma3_text": Family(
-        features=(*LLAMA, biased, gemma_gated, all_but_some, constant(norms=4, qk_norm="head")),
+        features=(*LLAMA, biased, gemma_gated, sliding_by_pattern, constant(norms=4, qk_norm="head")),
         defaults=GEMMA
         | {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072}
         | {"sliding_window": 4096, "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh"},
@@ -117,7 +117,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         defaults=DECODER | {"hidden_act": "gelu", "attention_bias": True, "mlp_bias": True},
     ),
     "gpt_oss": Family(
-        features=(*LLAMA, biased, every_other, gpt_oss_experts),
+        features=(*LLAMA, biased, sliding_every_other, gpt_oss_experts),
         defaults=DECODER
         | {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True, "mlp_bias": True},
         names=LOCAL_EXPERTS,
@@ -143,16 +143,16 @@ FAMILIES: Final[Mapping[str, Family]] = {
         names=LOCAL_EXPERTS,
     ),
     "mistral": Family(
-        features=(*LLAMA, no_bias, everywhere), defaults=DECODER | {"num_key_value_heads": 8, "sliding_window": 4096}
+        features=(*LLAMA, no_bias, sliding_everywhere), defaults=DECODER | {"num_key_value_heads": 8, "sliding_window": 4096}
     ),
     "mixtral": Family(
-        features=(*LLAMA, no_bias, everywhere, experts), defaults=DECODER | {"num_key_value_heads": 8}, names=LOCAL_EXPERTS
+        features=(*LLAMA, no_bias, sliding_everywhere, experts), defaults=DECODER | {"num_key_value_heads": 8}, names=LOCAL_EXPERTS
     ),
     "nemotron": Family(
         features=(trunk, text, grouped, plain, biased, constant(positions="rotary")), defaults=DECODER | {"hidden_act": "relu2"}
     ),
     "olmo2": Family(features=(*LLAMA, biased, constant(qk_norm="full")), defaults=DECODER),
-    "phi3": Family(features=(*LLAMA, no_bias, everywhere), defaults=DECODER),
+    "phi3": Family(features=(*LLAMA, no_bias, sliding_everywhere), defaults=DECODER),
     "qwen2": Family(features=(*LLAMA, qwen_sliding, constant(biases=["qkv"])), defaults=QWEN | {"num_key_value_heads": 32}),
     "qwen2_moe": Family(
         features=(*LLAMA, qwen_sliding, qwen_experts, qkv_biased),

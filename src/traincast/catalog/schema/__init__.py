@@ -1,1 +1,1 @@
-"""What a model or a system file may hold, as pydantic classes."""
+"""Schemas of model, system and software-stack files as pydantic classes."""

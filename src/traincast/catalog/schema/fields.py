@@ -1,4 +1,4 @@
-"""Figures of a file as pydantic classes: a value with its unit, its source, and what kind of source that is."""
+"""Figures of a file as pydantic classes: value, unit, source, and kind of source."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from traincast.core.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Basis = Literal["spec", "measured", "assumed", "fitted"]
-HERE: Final = "the file itself"  # the source of a figure where a file names none
+DEFAULT_SOURCE: Final = "the file itself"  # the source of a figure if a file names none
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number of a file.
+    """Number of a file with its source.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class Figure:
     unit : str
         SI unit; empty for a plain number.
     source : str
-        Where it comes from.
+        Where the number comes from.
     basis : {"spec", "measured", "assumed", "fitted"}
-        What kind of source that is.
+        Kind of the source.
     low, high : float, optional
-        Where the number is with 90 % probability, if the file says so [`unit`].
+        Interval of 90 % probability, if the file has one [`unit`].
     """
 
     path: str
@@ -44,22 +44,22 @@ class Figure:
 
 
 class Misplaced(ValueError):
-    """What is wrong at a place inside the value that was checked."""
+    """Error at a place inside the value that was checked."""
 
-    def __init__(self, place: tuple[str | int, ...], wrong: str):
+    def __init__(self, place: tuple[str | int, ...], message: str):
         self.place = place
-        super().__init__(wrong)
+        super().__init__(message)
 
 
 class Part(BaseModel):
-    """A mapping that takes only the keys it declares."""
+    """Mapping that allows only the keys it declares."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
-    elsewhere: ClassVar[Mapping[str, str]] = {}  # keys that parts like this one may have: why this one may not
+    elsewhere: ClassVar[Mapping[str, str]] = {}  # keys that belong to similar parts -> why not to this one
 
 
 class Entry(Part):
-    """A figure as written: a bare value, or a mapping of value, source and basis, and of the interval of a fitted value."""
+    """Figure as written: a bare value, or a mapping with value, source, basis and the interval of a fitted value."""
 
     unit: ClassVar[str] = ""
     example: ClassVar[object]
@@ -73,14 +73,14 @@ class Entry(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _bare(cls, raw: object) -> object:
-        """A bare value stands for a mapping that holds only it."""
+    def _as_mapping(cls, raw: object) -> object:
+        """Wrap a bare value in a mapping."""
         return raw if isinstance(raw, dict) else {"value": raw}
 
     @field_validator("value", mode="before")
     @classmethod
     def _positive(cls, raw: object) -> float:
-        """The value, finite and above zero (or zero, where that means something)."""
+        """Return the value; refuse what is not finite and above zero (or zero, if that is allowed)."""
         value = cls._read(raw)
         if not (0 < value < inf or (cls.may_be_zero and value == 0)):
             allowed = "of at least 0" if cls.may_be_zero else "above 0"
@@ -89,20 +89,20 @@ class Entry(Part):
 
     @field_validator("low", "high", mode="before")
     @classmethod
-    def _end(cls, raw: object) -> float | None:
-        """An end of the interval, written as the value is."""
+    def _interval_end(cls, raw: object) -> float | None:
+        """Return an end of the interval, which is written like the value."""
         return None if raw is None else cls._positive(raw)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        """Ends of the interval on both sides of the value."""
+        """Refuse a value outside of its interval."""
         if (self.low is not None and self.low > self.value) or (self.high is not None and self.high < self.value):
             raise ValueError(f"value {self.value!r}: not between low and high")
         return self
 
     @classmethod
     def _read(cls, raw: object) -> float:
-        """The value as written, of the right kind."""
+        """Convert the value as written to a number."""
         try:
             if isinstance(raw, int | float) and not isinstance(raw, bool):
                 return float(raw)
@@ -112,54 +112,54 @@ class Entry(Part):
 
 
 class Amount(Entry):
-    """A positive number."""
+    """Positive number."""
 
     example = 0.5
 
 
 class Load(Entry):
-    """Tokens an expert gets, in any unit."""
+    """Tokens of an expert, in any unit."""
 
     example = 0.5
     may_be_zero = True
 
 
 class Number(Load):
-    """A number of at least 0, in SI units."""
+    """Number of at least 0, in SI units."""
 
     example = 0.5
 
 
 class Factor(Entry):
-    """A number of at least 1."""
+    """Number of at least 1."""
 
     example = 1.2
 
     @field_validator("value")
     @classmethod
     def _at_least_one(cls, value: float) -> float:
-        """The value, refused below 1."""
+        """Return the value; refuse one below 1."""
         if value < 1:
             raise ValueError(f"below 1, the least it can be; write for instance {cls.example!r}")
         return value
 
 
 class Share(Entry):
-    """A number above 0 and at most 1."""
+    """Number above 0 and at most 1."""
 
     example = 0.7
 
     @field_validator("value")
     @classmethod
     def _at_most_one(cls, value: float) -> float:
-        """The value, refused above 1."""
+        """Return the value; refuse one above 1."""
         if value > 1:
             raise ValueError(f"above 1, the most a share can be; write for instance {cls.example!r}")
         return value
 
 
 class Count(Entry):
-    """A positive whole number."""
+    """Positive whole number."""
 
     example = 64
 
@@ -167,7 +167,7 @@ class Count(Entry):
 
     @classmethod
     def _read(cls, raw: object) -> float:
-        """The value as written, refused with a fraction."""
+        """Convert the value as written to a whole number; refuse a fraction."""
         value = super()._read(raw)
         if isfinite(value) and value != round(value):
             raise ValueError(f"not a whole number; write for instance {cls.example!r}")
@@ -175,56 +175,56 @@ class Count(Entry):
 
 
 class Whole(Count):
-    """A whole number, zero allowed."""
+    """Whole number of at least 0."""
 
     example = 1
     may_be_zero = True
 
 
 class Tokens(Count):
-    """A number of tokens."""
+    """Number of tokens."""
 
     unit = "token"
 
 
 class Sequences(Count):
-    """A number of sequences."""
+    """Number of sequences."""
 
     unit = "sequence"
 
 
 class Quantity(Entry):
-    """A number with a unit, which has to be written."""
+    """Number whose unit must be written."""
 
     @classmethod
     def _read(cls, raw: object) -> float:
-        """The quantity in SI."""
+        """Parse the quantity and return it in SI."""
         return parse(raw, cls.unit)
 
 
 class Bytes(Quantity):
-    """A capacity."""
+    """Capacity [byte]."""
 
     unit = "byte"
     example = EXAMPLES[unit]
 
 
 class ByteRate(Quantity):
-    """A bandwidth."""
+    """Bandwidth [byte/s]."""
 
     unit = "byte/s"
     example = EXAMPLES[unit]
 
 
 class FlopRate(Quantity):
-    """A rate of arithmetic."""
+    """Rate of arithmetic [FLOP/s]."""
 
     unit = "FLOP/s"
     example = EXAMPLES[unit]
 
 
 class Seconds(Quantity):
-    """A duration; zero is that of an ideal network."""
+    """Duration [s]; zero for an ideal network."""
 
     unit = "s"
     example = EXAMPLES[unit]
@@ -232,53 +232,53 @@ class Seconds(Quantity):
 
 
 class Watts(Quantity):
-    """A power."""
+    """Power [W]."""
 
     unit = "W"
     example = EXAMPLES[unit]
 
 
 class Hours(Quantity):
-    """A long duration."""
+    """Long duration [h]."""
 
     unit = "h"
     example = EXAMPLES[unit]
 
 
 class HourlyPrice(Quantity):
-    """A price for an hour."""
+    """Price per hour [$/h]."""
 
     unit = "$/h"
     example = EXAMPLES[unit]
 
 
 class Carbon(Quantity):
-    """Carbon dioxide of a kilowatt-hour."""
+    """Carbon dioxide per kilowatt-hour [g/kWh]."""
 
     unit = "g/kWh"
     example = EXAMPLES[unit]
 
 
 class File(Part):
-    """What every file holds; `source` stands for all figures without one of their own."""
+    """Keys of every file; `source` applies to all figures without their own."""
 
     name: Text
     title: Text | None = None
-    source: Text = HERE
+    source: Text = DEFAULT_SOURCE
 
 
 def figures(part: Part) -> tuple[Figure, ...]:
-    """Every figure of a checked file or of a mapping in it, in the order of its description."""
-    return tuple(_figures(part, "", getattr(part, "source", None) or HERE))
+    """Return every figure of a checked file or of a mapping in it, in the order of the schema."""
+    return tuple(_walk_figures(part, "", getattr(part, "source", None) or DEFAULT_SOURCE))
 
 
-def _figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
-    """Figures below a dotted path, which inherit a source."""
+def _walk_figures(items: Iterable[tuple[str | int, Any]], prefix: str, source: str) -> Iterator[Figure]:
+    """Yield the figures below a dotted path; `source` is that of figures without their own."""
     for key, item in items:
         path = f"{prefix}{key}"
         if isinstance(item, Entry):
             yield Figure(path, item.value, item.unit, item.source or source, item.basis, item.low, item.high)
         elif isinstance(item, Part):
-            yield from _figures(item, f"{path}.", getattr(item, "source", None) or source)
+            yield from _walk_figures(item, f"{path}.", getattr(item, "source", None) or source)
         elif isinstance(item, tuple):
-            yield from _figures(enumerate(item), f"{path}.", source)
+            yield from _walk_figures(enumerate(item), f"{path}.", source)

@@ -1,4 +1,4 @@
-"""Checks a file against its schema; every mistake becomes a line a user can act on."""
+"""Checking of files against their schema, with one clear line for each mistake."""
 
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -18,21 +18,21 @@ AnyFile = TypeVar("AnyFile", bound=File)
 
 
 def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> AnyFile:
-    """The content of a file, checked; all of its mistakes at once otherwise.
+    """Check the content of a file; raise all of its mistakes at once.
 
     Parameters
     ----------
     schema : type
-        What the file may hold.
+        Schema of the file.
     document : mapping
         Content of the file.
     subject : str
-        What the user calls it.
+        Name of the file for messages.
 
     Returns
     -------
     File
-        The content with every figure in SI.
+        Checked content, every figure in SI.
 
     Raises
     ------
@@ -42,22 +42,22 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        raise InputError(subject, [_line(schema, document, detail) for detail in error.errors()]) from None
+        raise InputError(subject, [_error_line(schema, document, detail) for detail in error.errors()]) from None
 
 
-def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:
-    """One mistake in words: ``path = what was written: what is wrong; what would be allowed``."""
+def _error_line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:
+    """Return the line of one mistake: ``path = what was written: what is wrong; what is allowed``."""
     *parents, last = detail["loc"]
     match detail["type"]:
         case "missing":
-            return f"{_dotted(detail['loc'])}: missing{_needed(_part(schema, parents), last)}"
+            return f"{_dotted(detail['loc'])}: missing{_missing_hint(_part_at(schema, parents), last)}"
         case "extra_forbidden":
-            return f"{_dotted(detail['loc'])}: {_unwanted(str(last), _part(schema, parents))}"
+            return f"{_dotted(detail['loc'])}: {_extra_key_hint(str(last), _part_at(schema, parents))}"
         case "value_error":
             wrong = str(detail["ctx"]["error"])
             if isinstance(detail["ctx"]["error"], Misplaced):
                 place = (*detail["loc"], *detail["ctx"]["error"].place)
-                return f"{_dotted(place)} = {_written(document, place)}: {wrong}"
+                return f"{_dotted(place)} = {_excerpt(document, place)}: {wrong}"
         case "literal_error":
             wrong = f"not a known word; write {detail['ctx']['expected']}"
         case "bool_type":
@@ -67,7 +67,7 @@ def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails)
         case "string_too_short":
             wrong = "empty; write a few words"
         case "model_type":
-            wrong = f"not a mapping; its keys are {', '.join(_part(schema, detail['loc']).model_fields)}"
+            wrong = f"not a mapping; its keys are {', '.join(_part_at(schema, detail['loc']).model_fields)}"
         case "invalid_key":
             return f"{_dotted(detail['loc'])}: a key that is not text; put it in quotes"
         case "too_long":
@@ -76,32 +76,32 @@ def _line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails)
             wrong = f"not a list; {TIERS if last == 'network' else 'write for instance [one, other]'}"
         case _:
             wrong = detail["msg"]
-    written = _written(document, detail["loc"])
+    written = _excerpt(document, detail["loc"])
     path = parents if last == "value" else detail["loc"]
     return f"{_dotted(path)} = {written}: {wrong}"
 
 
 def _dotted(loc: Iterable[str | int]) -> str:
-    """A place in a file as a dotted path."""
+    """Format a place in a file as a dotted path."""
     return ".".join(map(str, loc))
 
 
-def _part(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
-    """The schema of the mapping at a place in a file."""
-    found: Any = schema
+def _part_at(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
+    """Return the schema of the mapping at a place in a file."""
+    part: Any = schema
     for key in loc:
         if isinstance(key, str):
-            found = found.model_fields[key].annotation
+            part = part.model_fields[key].annotation
         else:
-            kinds = [kind for kind in get_args(found) if kind is not Ellipsis]
-            found = kinds[min(key, len(kinds) - 1)]
-        if get_origin(found) in (Union, UnionType):  # a part that may be left out
-            found = get_args(found)[0]
-    return found if isinstance(found, type) and issubclass(found, Part) else Entry
+            kinds = [kind for kind in get_args(part) if kind is not Ellipsis]
+            part = kinds[min(key, len(kinds) - 1)]
+        if get_origin(part) in (Union, UnionType):  # a part that may be left out
+            part = get_args(part)[0]
+    return part if isinstance(part, type) and issubclass(part, Part) else Entry
 
 
-def _needed(part: type[Part], key: str | int) -> str:
-    """What to write for a missing key."""
+def _missing_hint(part: type[Part], key: str | int) -> str:
+    """Return an example of a missing key, if its schema has one."""
     if key == 1:
         return f"; {TIERS}"
     field = part.model_fields.get(str(key))
@@ -109,16 +109,16 @@ def _needed(part: type[Part], key: str | int) -> str:
     return f"; write for instance {key}: {example}" if example else ""
 
 
-def _unwanted(key: str, part: type[Part]) -> str:
-    """Why a key cannot stand in a part, and what it may stand for."""
+def _extra_key_hint(key: str, part: type[Part]) -> str:
+    """Return why a key is not allowed in a part, with close matches or the allowed keys."""
     if key in part.elsewhere:
         return f"does not belong here; {part.elsewhere[key]}"
     close = get_close_matches(key, part.model_fields, cutoff=0.7)
     return "unknown key; " + (f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}")
 
 
-def _written(document: Any, loc: Iterable[str | int]) -> str:
-    """What a file says at a place, cut short."""
+def _excerpt(document: Any, loc: Iterable[str | int]) -> str:
+    """Return what a file holds at a place, shortened."""
     for key in loc:
         if key != "value":
             document = document[key]

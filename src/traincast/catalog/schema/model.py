@@ -1,4 +1,4 @@
-"""What a model file may hold."""
+"""Schema of a model file."""
 
 from typing import ClassVar, Literal
 
@@ -9,7 +9,7 @@ from traincast.core.model_blocks import Biased, Experts, Latent, Local, Mlp, Nor
 
 
 class ModelPart(Part):
-    """A mapping inside a model file; `becomes` is what the model holds of it."""
+    """Mapping inside a model file; `becomes` is the class it is converted to."""
 
     becomes: ClassVar[type]
 
@@ -39,7 +39,7 @@ class LocalPart(ModelPart):
     @field_validator("layers")
     @classmethod
     def _one_pattern(cls, layers: tuple[Count, ...] | None, info: ValidationInfo) -> tuple[Count, ...] | None:
-        """The layers are told once."""
+        """Refuse `layers` beside `global_every`."""
         if layers and info.data.get("global_every"):
             raise ValueError("global_every is given as well; keep one of the two")
         return layers
@@ -64,7 +64,7 @@ class ExpertsPart(ModelPart):
 
 
 class ModelFile(File):
-    """A model file. What is left out or null is as in `Model`, whose fields these are."""
+    """Model file. Its keys are fields of `Model`; those left out or null take the default there."""
 
     aliases: tuple[Text, ...] = ()
     layers: Count
@@ -101,7 +101,7 @@ class ModelFile(File):
     @field_validator("training_tokens")
     @classmethod
     def _one_length(cls, tokens: Tokens | None, info: ValidationInfo) -> Tokens | None:
-        """The length of the run is given once."""
+        """Refuse `training_tokens` beside `training_sequences`."""
         if tokens and info.data.get("training_sequences"):
             raise ValueError("training_sequences is given as well; keep one of the two")
         return tokens

@@ -1,10 +1,10 @@
-"""What the file of the errors of predictions holds; written by calibration/errors_yaml.py, read by `traincast.step.uncertainty`."""
+"""Schema of the file of prediction errors, written by calibration/errors_yaml.py and read by `traincast.step.uncertainty`."""
 
 from traincast.catalog.schema.fields import Amount, Count, File, Number, Part, Text
 
 
 class SpanPart(Part):
-    """From where to where runs were measured, and by how much an error drifts beyond, for each factor of e."""
+    """Range that measured runs cover, and growth of the error beyond it per factor of e."""
 
     least: Amount
     most: Amount
@@ -12,7 +12,7 @@ class SpanPart(Part):
 
 
 class SpansPart(Part):
-    """What runs of one kind of model cover."""
+    """Ranges that measured runs of one kind of model cover."""
 
     gpus: SpanPart
     hidden: SpanPart
@@ -21,7 +21,7 @@ class SpansPart(Part):
 
 
 class TimePart(Part):
-    """Standard deviations of the logarithm of predicted over measured time, and of the components they come from."""
+    """Standard deviations of the logarithm of predicted over measured time, by component."""
 
     common: Number
     own: Number
@@ -38,7 +38,7 @@ class TimePart(Part):
 
 
 class MemoryPart(Part):
-    """What 90 % of the errors of predicted memory are within: of software whose memory was measured, and of others."""
+    """Bounds of 90 % of the errors of predicted memory, for software whose memory was measured and for other software."""
 
     ninety: Amount
     new_stack: Number
@@ -46,7 +46,7 @@ class MemoryPart(Part):
 
 
 class ErrorsFile(File):
-    """Errors of predictions, as runs that were left out of the fits show them."""
+    """Prediction errors of runs that were held out from the fits."""
 
     time: TimePart
     memory: MemoryPart

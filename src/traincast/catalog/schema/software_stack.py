@@ -1,4 +1,4 @@
-"""What the file of a software stack may hold: any field of `Assumptions`, with its source."""
+"""Schema of the file of a software stack: any field of `Assumptions`, with its source."""
 
 from dataclasses import fields
 from typing import Any, Final, get_type_hints
@@ -10,10 +10,10 @@ from traincast.core.assumptions import Assumptions
 
 
 class StackFile(File):
-    """What every stack's file holds.
+    """Keys of the file of a software stack beside the fields of `Assumptions`.
 
-    `framework` is the search space that suits it, `year` when it was current, `based_on` a stack whose values hold where this one
-    says nothing.
+    `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose values apply to fields
+    that are left out.
     """
 
     framework: Text
@@ -21,18 +21,18 @@ class StackFile(File):
     based_on: Text | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Fields of `Assumptions` that the file sets."""
-        given = ((one.name, getattr(self, one.name)) for one in fields(Assumptions) if one.name != "name")
-        return {name: value.value if isinstance(value, Entry) else value for name, value in given if value is not None}
+        """Return the fields of `Assumptions` that the file sets."""
+        entries = {field.name: getattr(self, field.name) for field in fields(Assumptions) if field.name != "name"}
+        return {name: entry.value if isinstance(entry, Entry) else entry for name, entry in entries.items() if entry is not None}
 
 
-def _kind(annotation: Any) -> Any:
-    """How a field is written: a number with its source, yes or no, or one of some words."""
+def _schema_type(annotation: Any) -> Any:
+    """Return the type of a field in a file: a number with its source, a boolean, or one of several words."""
     if annotation is bool:
         return StrictBool
     return Number if annotation is float or annotation is int else annotation
 
 
 _HINTS: Final = {name: kind for name, kind in get_type_hints(Assumptions).items() if name != "name"}
-_FIELDS: Final[dict[str, Any]] = {name: (_kind(kind) | None, None) for name, kind in _HINTS.items()}
+_FIELDS: Final[dict[str, Any]] = {name: (_schema_type(kind) | None, None) for name, kind in _HINTS.items()}
 STACK: Final = create_model("Stack", __base__=StackFile, **_FIELDS)

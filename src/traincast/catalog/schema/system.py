@@ -1,4 +1,4 @@
-"""What a system file may hold."""
+"""Schema of a system file."""
 
 from functools import cache
 from typing import Any, ClassVar, Final, get_type_hints
@@ -32,7 +32,7 @@ MAX_TIERS: Final = 8
 
 
 class AcceleratorPart(Part):
-    """An accelerator; `source` stands for its figures without one of their own."""
+    """Accelerator; `source` applies to its figures without their own."""
 
     name: Text
     source: Text | None = None
@@ -66,7 +66,7 @@ class AcceleratorPart(Part):
 
 
 class TierPart(Part):
-    """A tier of the network."""
+    """Tier of the network."""
 
     name: Text
     bandwidth: ByteRate
@@ -78,21 +78,21 @@ class TierPart(Part):
 
 
 class DomainTier(TierPart):
-    """A network that joins domains of `size` accelerators."""
+    """Tier with domains of `size` accelerators."""
 
     size: Count
 
     @field_validator("size")
     @classmethod
-    def _imaginable(cls, size: Count) -> Count:
-        """A size whose divisors can be tried."""
+    def _limited(cls, size: Count) -> Count:
+        """Refuse a size with too many divisors to try."""
         if size.value > MAX_VALUES["gpus"]:
             raise ValueError(f"above {MAX_VALUES['gpus']:,}; write for instance 8")
         return size
 
 
 class InnerTier(DomainTier):
-    """The network inside a fast domain; its bandwidth is that of all links of an accelerator."""
+    """Network inside a fast domain; its bandwidth is that of all links of an accelerator."""
 
     elsewhere: ClassVar = {
         "ports": "the innermost tier's bandwidth is that of all links of an accelerator",
@@ -108,7 +108,7 @@ class InnerTier(DomainTier):
 
 
 class OuterTier(TierPart):
-    """The network that joins everything."""
+    """Outermost network, which connects everything."""
 
     elsewhere: ClassVar = {
         "size": "the outermost tier joins everything and has none; leave it out, or add a tier outside",
@@ -125,31 +125,33 @@ class OuterTier(TierPart):
 
 
 class MiddleTier(OuterTier, DomainTier):
-    """A network between fast domains that joins `size` accelerators."""
+    """Network between fast domains, in domains of `size` accelerators."""
 
     elsewhere: ClassVar = {key: why for key, why in OuterTier.elsewhere.items() if key != "size"}
 
 
 class SoftwarePart(Part):
-    """What was found of a software stack on this system: figures of `Assumptions`, in place of those of the catalogue's stack."""
+    """Fields of `Assumptions` fitted on this system for a software stack, in place of the catalogue's."""
 
     stack: Text
 
     @field_validator("stack")
     @classmethod
     def _known(cls, stack: str) -> str:
-        """A stack of the catalogue."""
+        """Refuse a stack that is not in the catalogue."""
         if stack not in catalogue("stacks"):
             raise ValueError(f"no stack of the catalogue; {close_to(stack, catalogue('stacks'))}")
         return stack
 
 
-_NUMBERS: Final[dict[str, Any]] = {one: (Number | None, None) for one, kind in get_type_hints(Assumptions).items() if kind is float}
+_NUMBERS: Final[dict[str, Any]] = {
+    name: (Number | None, None) for name, kind in get_type_hints(Assumptions).items() if kind is float
+}
 SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
 
 
 class SystemFile(File):
-    """A system file."""
+    """System file."""
 
     accelerator: AcceleratorPart
     network: tuple[TierPart, ...]
@@ -165,18 +167,18 @@ class SystemFile(File):
     @field_validator("accelerator", mode="before")
     @classmethod
     def _by_name(cls, raw: object) -> object:
-        """The catalogue's accelerator of that name, where a name is written."""
+        """Replace the name of an accelerator by its entry in the catalogue."""
         if not isinstance(raw, str):
             return raw
-        found = known("accelerators", raw.lower())
-        if found is None:
+        accelerator = known("accelerators", raw.lower())
+        if accelerator is None:
             raise ValueError(f"no accelerator of the catalogue; {close_to(raw, catalogue('accelerators'))}")
-        return found
+        return accelerator
 
     @field_validator("network")
     @classmethod
     def _nested(cls, network: tuple[TierPart, ...]) -> tuple[TierPart, ...]:
-        """Domains of a tier hold whole domains of the tier before."""
+        """Refuse a domain size that is not a multiple of the size of the tier inside."""
         sizes = [tier.size.value for tier in network if isinstance(tier, DomainTier)]
         for i, (size, inner) in enumerate(zip(sizes[1:], sizes, strict=False), start=1):
             if size % inner or size == inner:
@@ -187,6 +189,6 @@ class SystemFile(File):
 
 @cache
 def system_file(tiers: int) -> type[SystemFile]:
-    """What a system file of that many tiers may hold: the place of a tier tells its keys."""
+    """Return the schema of a system file with a number of tiers; the keys of a tier depend on its place."""
     places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MAX_TIERS) - 2), OuterTier)
     return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]
