@@ -19,18 +19,18 @@ from traincast.ui.explorer.choices import model_info
 HERE = Path(__file__).parents[1]
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"
 FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")} | {"llama-3.1-405b": EXAMPLE}
-OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # what no configuration tells
+OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
 
 
 def config(name: str, **change: Any) -> dict[str, Any]:
-    """A configuration; a change to ... drops the field."""
+    """Read a configuration with changes; a change to ... drops the field."""
     content = json.loads(FILES[name].read_text(encoding="utf-8")) | change
     return {key: value for key, value in content.items() if value is not ...}
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., Model]:
-    """Load what is written."""
+    """Return a function that loads the content of a configuration."""
 
     def load(content: dict[str, Any], seq: int | None = None) -> Model:
         path = tmp_path / "config.json"
@@ -41,7 +41,7 @@ def load(tmp_path: Path) -> Callable[..., Model]:
 
 
 def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a configuration."""
+    """Return the problems of a configuration."""
     with pytest.raises(InputError) as caught:
         load(content)
     assert caught.value.subject.endswith("config.json")
@@ -49,15 +49,15 @@ def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, 
 
 
 def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
-    """28 layers with a bias of 28 heads of 128 of queries, and of 4 each of keys and values."""
-    told, left, off = (load(config("qwen2-57b-a14b", qkv_bias=flag)) for flag in (True, ..., False))
-    assert told == left
-    assert told.parameters - off.parameters == 28 * (28 + 4 + 4) * 128
+    """28 layers, each with biases of 28 heads of queries and 4 each of keys and values, of width 128."""
+    explicit, default, off = (load(config("qwen2-57b-a14b", qkv_bias=flag)) for flag in (True, ..., False))
+    assert explicit == default
+    assert explicit.parameters - off.parameters == 28 * (28 + 4 + 4) * 128
     (problem,) = problems(load, config("qwen2-57b-a14b", qkv_bias="no"))
     assert problem == "qkv_bias = 'no': must be true or false"
 
 
-def test_every_family_is_tried() -> None:
+def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
     assert types == set(FAMILIES)
 
@@ -100,7 +100,7 @@ def test_example() -> None:
     assert model.sources["hidden"] == "config.json: hidden_size (spec)"
 
 
-def test_text_part_says_so() -> None:
+def test_sources_name_the_text_part() -> None:
     model = load_model(FILES["gemma-3-27b"])
     assert model.sources["layers"] == "gemma-3-27b.json, text_config (the text model only): num_hidden_layers (spec)"
     assert model.sources["vocab"].endswith("vocab_size (default of gemma3_text) (spec)")
@@ -118,7 +118,7 @@ WITHOUT = "tower without its vision tower ("
         ({"vision_config": {"hidden_size": 64}}, "vision tower"),
         ({"audio_config": {}}, "audio tower"),
         ({"vision_config": {}, "audio_config": {}, "speech_config": {}}, "vision and audio towers"),
-        ({"quantization_config": {}}, "parts outside of text_config"),  # what is not written is the type's own
+        ({"quantization_config": {}}, "parts outside of text_config"),  # fields that are left out take the defaults of the type
     ],
 )
 def test_what_is_beside_the_text_model_is_left_out(load: Callable[..., Model], parts: dict[str, Any], left_out: str) -> None:
@@ -156,8 +156,8 @@ def test_the_first_line_of_an_answer_says_what_is_left_out(
     main([command[0], *asked, *command[1:]])
     assert capsys.readouterr().out.startswith(WITHOUT)
     main([command[0], *asked, *command[1:], "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["model"], told["left_out"]) == ("tower", "vision tower")
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["model"], answer["left_out"]) == ("tower", "vision tower")
 
 
 def test_launches_say_what_is_left_out(tower: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,8 +292,8 @@ def test_mistakes(name: str, change: dict[str, Any], expected: str, load: Callab
 
 def test_all_mistakes_at_once(load: Callable[..., Model]) -> None:
     change = {"hidden_size": ..., "num_hidden_layers": 0, "hidden_act": "tanh", "kv_lora_rank": 1.5, "num_experts_per_tok": "8"}
-    found = problems(load, config("deepseek-v3", architectures="DeepseekV3ForCausalLM", vocab_size=..., **change))
-    assert [problem.split(":")[0].split(" ")[0] for problem in found] == [
+    messages = problems(load, config("deepseek-v3", architectures="DeepseekV3ForCausalLM", vocab_size=..., **change))
+    assert [problem.split(":")[0].split(" ")[0] for problem in messages] == [
         "architectures",
         "num_hidden_layers",
         "hidden_size",

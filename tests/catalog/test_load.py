@@ -45,7 +45,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 def problems(load: Callable[[Any], object], path: str | Path) -> tuple[str, ...]:
-    """What `load` finds wrong with a file."""
+    """Return the problems that `load` reports for a file."""
     with pytest.raises(InputError) as caught:
         load(path)
     assert caught.value.subject == str(path)
@@ -162,7 +162,7 @@ def test_clusters(name: str, hbm_bandwidth: float, hbm_bytes: float, gpus: int, 
     assert system.sources["network.1.efficiency"].endswith("(assumed)")
 
 
-def test_chosen_fast_domain_says_so() -> None:
+def test_fast_domain_of_the_name_is_its_source() -> None:
     assert load_system("b200-nvs72").sources["network.0.size"] == "the name b200-nvs72 (assumed)"
 
 
@@ -207,7 +207,7 @@ def test_system_file(write: Callable[..., Path]) -> None:
     assert system.sources["network.1.ports"].endswith("(assumed)")
 
 
-def test_everything_a_model_file_may_hold(write: Callable[..., Path]) -> None:
+def test_all_keys_of_a_model_file(write: Callable[..., Path]) -> None:
     shape = {"kv_heads": 2, "causal": True, "mlp": "swiglu", "norm": "rmsnorm", "norms": 4, "qk_norm": "head", "sinks": True}
     shape |= {"dropout": False, "positions": "learned", "max_positions": 256, "vocab": 1000, "tied": True, "mtp": 1}
     latent = {"kv_rank": 16, "q_rank": 24, "nope_dim": 8, "rope_dim": 4, "value_dim": 8}
@@ -231,7 +231,7 @@ def test_image_model_file(write: Callable[..., Path]) -> None:
     assert [kind.local for kind in model.pattern] == [False, True]
 
 
-def test_null_is_left_out(write: Callable[..., Path]) -> None:
+def test_null_means_default(write: Callable[..., Path]) -> None:
     nothing = dict.fromkeys(("kv_heads", "latent", "local", "experts", "mlp", "causal", "biases", "mtp", "vocab", "qk_norm"))
     assert load_model(write(MODEL | nothing)) == load_model(write(MODEL, "plain.json"))
 
@@ -287,7 +287,7 @@ def test_unusable_files(load: Callable[[Any], object], content: str, name: str, 
 
 
 @pytest.mark.parametrize("load", [load_model, load_system, figures])
-def test_no_file(load: Callable[[Any], object], tmp_path: Path) -> None:
+def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
     assert problems(load, "missing.yaml") == ("no such file",)
     assert problems(load, tmp_path) == ("is a directory; give a file",)
     assert "cannot be read" in problems(load, tmp_path / ("x" * 5000))[0]
@@ -367,7 +367,7 @@ def test_mistakes_in_a_model(change: dict[str, object], expected: str, write: Ca
     assert problems(load_model, write(MODEL | change)) == (expected,)
 
 
-def test_what_may_be_left_out(write: Callable[..., Path]) -> None:
+def test_optional_keys(write: Callable[..., Path]) -> None:
     ideal = SYSTEM | {"network": [TIER | {"size": 8, "latency": "0 s"}, TIER]}  # zero latency: an ideal network
     system = load_system(write({key: value for key, value in ideal.items() if key != "source"}))
     assert system.fast.latency == 0
@@ -375,9 +375,9 @@ def test_what_may_be_left_out(write: Callable[..., Path]) -> None:
 
 
 def test_missing_keys(write: Callable[..., Path]) -> None:
-    found = problems(load_model, write({"name": "x", "layers": 2}))
-    assert found[:2] == ("hidden: missing; write for instance hidden: 64", "heads: missing; write for instance heads: 64")
-    assert len(found) == 4  # hidden, heads, ffn, seq
+    messages = problems(load_model, write({"name": "x", "layers": 2}))
+    assert messages[:2] == ("hidden: missing; write for instance hidden: 64", "heads: missing; write for instance heads: 64")
+    assert len(messages) == 4  # hidden, heads, ffn, seq
 
 
 @pytest.mark.parametrize(
@@ -477,8 +477,8 @@ def test_all_mistakes_at_once(write: Callable[..., Path]) -> None:
 
 
 def test_odd_keys_and_numbers(write: Callable[..., Path]) -> None:
-    found = problems(load_model, write(f"{json.dumps(MODEL | {'layers': 0})[:-1]}, 3: 4, ffn2: 0x{'f' * 5000}}}", "file.yaml"))
-    assert found[-2:] == ("3: a key that is not text; put it in quotes", "ffn2: unknown key; did you mean ffn?")
+    messages = problems(load_model, write(f"{json.dumps(MODEL | {'layers': 0})[:-1]}, 3: 4, ffn2: 0x{'f' * 5000}}}", "file.yaml"))
+    assert messages[-2:] == ("3: a key that is not text; put it in quotes", "ffn2: unknown key; did you mean ffn?")
     [huge] = problems(load_model, write(json.dumps(MODEL).replace("128", "0x" + "f" * 5000), "huge.yaml"))
     assert huge.startswith("seq = a huge number: not a finite number above 0")
 

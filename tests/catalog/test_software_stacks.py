@@ -20,7 +20,7 @@ PLAN = tc.Plan(dp=8, mbs=1)
 
 
 def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", **changes):
-    """Time of a step, and its parts, with some of what is assumed changed."""
+    """Return the step time and its breakdown with some assumptions changed."""
     est = tc.estimate(model, system, plan, gbs, replace(CALIBRATED, **changes))
     return est.step_seconds, est.breakdown
 
@@ -32,7 +32,8 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", **changes):
 def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
     stack, file = load_stack(name), stack_file(name)
     base = load_stack(file.based_on) if file.based_on else CALIBRATED
-    changed = {one.name for one in fields(Assumptions) if getattr(stack, one.name) != getattr(base, one.name)}
+    names = [field.name for field in fields(Assumptions)]
+    changed = {name for name in names if getattr(stack, name) != getattr(base, name)}
     assert changed - {"name"} <= set(file.changes())
     assert (stack.name, file.name) == (name, name)
     assert file.framework in FRAMEWORKS
@@ -46,7 +47,7 @@ def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_on
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"
 
 
-def test_an_unknown_name_is_told_with_all_that_are_known():
+def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"):
         resolve("wibble")
 
@@ -61,21 +62,22 @@ def test_the_pace_is_at_least_that_of_the_slower_side_and_at_most_a_fifth_more(h
 
 
 def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
-    """By hand: one layer's operations are counted, and each costs the host 1 ms, far more than the GPU needs."""
+    """By hand: the operations of a layer are counted; each takes the host 1 ms, far more than the GPU."""
     free, _ = seconds()
     bound, parts = seconds(dispatch_seconds=1e-3)
     est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, replace(CALIBRATED, dispatch_seconds=1e-3))
     issued = 0
     for part, n in est.stages.whole.items():
-        for one in est.timed[part]:
-            issued += n * (bool(one.operation.forward.kernels) + bool(one.operation.backward.kernels))
-            issued += n * (one.operation.weight is not None)
+        for timed in est.timed[part]:
+            operation = timed.operation
+            issued += n * (bool(operation.forward.kernels) + bool(operation.backward.kernels))
+            issued += n * (operation.weight is not None)
     assert bound > 10 * free
     assert 8 * issued * 1e-3 == pytest.approx(bound, rel=0.05)  # 8 micro-batches
     assert parts["host"] == pytest.approx(bound, rel=0.1)
 
 
-def test_waits_between_steps_are_paid_once():
+def test_overhead_between_steps_counts_once():
     assert seconds(step_seconds=0.5)[0] == pytest.approx(seconds(step_seconds=0)[0] + 0.5, rel=1e-12)
 
 
@@ -100,7 +102,7 @@ def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node
 # Windows ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_traffic_that_may_not_overlap_is_exposed_whole():
+def test_traffic_that_cannot_overlap_is_fully_exposed():
     wide = tc.Plan(dp=32, mbs=2)
     hidden, apart = seconds(wide)[1]["dp_comm"], seconds(wide, dp_window=0)[1]["dp_comm"]
     assert apart > hidden

@@ -1,4 +1,4 @@
-"""The machines of the catalogue: all load, their figures are those of the data sheets, and none contradicts itself."""
+"""Machines of the catalogue: all load, their figures are those of data sheets, and none contradicts itself."""
 
 import re
 from itertools import pairwise
@@ -9,7 +9,7 @@ import pytest
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.core.system import Accelerator, System
 
-PAPER = ("a100-nvs", "h200-nvs", "b200-nvs", "b200-next-nvs")  # of arXiv 2410.00273, with figures of its own
+PAPER = ("a100-nvs", "h200-nvs", "b200-nvs", "b200-next-nvs")  # of arXiv 2410.00273, with its own figures
 CLUSTERS = [name for name in system_names() if not name.startswith(PAPER)]
 ACCELERATORS = {
     "v100-sxm-16", "v100-sxm-32", "a100-sxm-40", "a100-sxm-80", "a100-pcie-40", "a100-pcie-80", "h100-sxm-80", "h100-pcie-80",
@@ -29,31 +29,31 @@ SYSTEMS = {
 
 
 def sheet(name: str) -> dict[str, float]:
-    """Figures of an accelerator by name."""
+    """Return the figures of an accelerator by name."""
     return {figure.path: figure.value for figure in figures(name)}
 
 
-def test_what_the_catalogue_holds() -> None:
+def test_names_of_the_catalogue() -> None:
     assert set(accelerator_names()) == ACCELERATORS
     assert set(CLUSTERS) == SYSTEMS
-    assert not ACCELERATORS & set(system_names())  # a name shows one thing
+    assert not ACCELERATORS & set(system_names())  # names are unique
 
 
 @pytest.mark.parametrize("name", accelerator_names())
 def test_every_accelerator(name: str) -> None:
-    held = sheet(name)
-    assert Accelerator(name=name, **held).matrix_flops  # type: ignore[arg-type]
+    values = sheet(name)
+    assert Accelerator(name=name, **values).matrix_flops  # type: ignore[arg-type]
     assert all(figure.source != "the file itself" for figure in figures(name))
-    assert {"hbm_bandwidth", "hbm_bytes", "vector_fp32_flops", "host_bandwidth", "power", "processors"} <= held.keys()
-    rates = [held[rate] for rate in ("fp32_flops", "matrix_flops", "fp8_flops", "fp4_flops") if rate in held]
+    assert {"hbm_bandwidth", "hbm_bytes", "vector_fp32_flops", "host_bandwidth", "power", "processors"} <= values.keys()
+    rates = [values[rate] for rate in ("fp32_flops", "matrix_flops", "fp8_flops", "fp4_flops") if rate in values]
     assert rates == sorted(rates)  # fewer bits are never slower
-    assert held["vector_fp32_flops"] <= held["vector_flops"] < held["matrix_flops"]
-    assert held["host_bandwidth"] < held["hbm_bandwidth"]
-    assert 100 < held["power"] < 2000
+    assert values["vector_fp32_flops"] <= values["vector_flops"] < values["matrix_flops"]
+    assert values["host_bandwidth"] < values["hbm_bandwidth"]
+    assert 100 < values["power"] < 2000
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_every_system_is_of_one_piece(name: str) -> None:
+def test_every_system_is_consistent(name: str) -> None:
     system = load_system(name)
     sizes = [tier.size or system.gpus for tier in system.tiers]
     assert all(outer is None or (inner is not None and inner < outer) for inner, outer in pairwise(sizes))
@@ -67,7 +67,7 @@ def test_every_system_is_of_one_piece(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_what_money_and_power_rest_on(name: str) -> None:
+def test_sources_of_prices_and_power(name: str) -> None:
     for figure in figures(name):
         if figure.path in {"price", "pue", "carbon", "storage_bandwidth"}:
             assert figure.basis == "assumed" or figure.source.startswith(("arXiv", "Google environmental report"))
@@ -96,10 +96,10 @@ def test_what_money_and_power_rest_on(name: str) -> None:
     ],
 )
 def test_data_sheets(name: str, expected: tuple[float | None, ...]) -> None:
-    held = sheet(name)
+    values = sheet(name)
     scales = {"matrix_flops": 1e12, "fp8_flops": 1e12, "hbm_bandwidth": 1e9, "hbm_bytes": 2**30, "power": 1}
-    found = [held[path] / scale if path in held else None for path, scale in scales.items()]
-    assert found == [value if value is None else pytest.approx(value) for value in expected]
+    sheet_values = [values[path] / scale if path in values else None for path, scale in scales.items()]
+    assert sheet_values == [value if value is None else pytest.approx(value) for value in expected]
 
 
 @pytest.mark.parametrize(

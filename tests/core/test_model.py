@@ -64,9 +64,9 @@ def test_published_parameters(name: str, billions: float) -> None:
 def test_published_parts(name: str, embedding: float, rest: float) -> None:
     model = load_model(name)
     assert model.vocab is not None
-    held = model.vocab * model.hidden * (1 if model.tied else 2) / 1e9
-    assert held == pytest.approx(embedding, abs=0.05)
-    assert model.parameters / 1e9 - held == pytest.approx(rest, abs=0.06)
+    table = model.vocab * model.hidden * (1 if model.tied else 2) / 1e9
+    assert table == pytest.approx(embedding, abs=0.05)
+    assert model.parameters / 1e9 - table == pytest.approx(rest, abs=0.06)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_published_active_parameters(name: str, billions: float, embeddings: int
 
 
 def test_multi_token_prediction() -> None:
-    """DeepSeek-V3, README_WEIGHTS: 11.5B parameters of the module's own."""
+    """DeepSeek-V3, README_WEIGHTS: the module has 11.5B parameters."""
     assert load_model("deepseek-v3").mtp_parameters / 1e9 == pytest.approx(11.5, abs=0.15)
 
 
-def test_defaults_are_the_paper_s() -> None:
+def test_defaults_are_those_of_the_paper() -> None:
     model = load_model("gpt3-1t")
     assert (model.causal, model.mlp, model.norm, model.positions, model.vocab) == (False, "gelu", "layernorm", "none", None)
     assert model.attended(local=False) == 2048**2
@@ -133,9 +133,9 @@ def test_norms_of_queries_and_keys(kind: Any, weights: int) -> None:
 def test_pattern(layers: int, global_every: int, first_dense: int, every: int) -> None:
     experts = Experts(experts=8, topk=2, ffn=64, first_dense=first_dense, every=every)
     model = Model(**TINY | {"layers": layers}, local=Local(window=16, global_every=global_every), experts=experts)
-    whole = set(range(global_every, layers + 1, global_every)) if global_every else set()
+    global_layers = set(range(global_every, layers + 1, global_every)) if global_every else set()
     moe = set(range(first_dense + every, layers + 1, every))
-    assert model.pattern == tuple(Kind(local=i not in whole, moe=i in moe) for i in range(1, layers + 1))
+    assert model.pattern == tuple(Kind(local=i not in global_layers, moe=i in moe) for i in range(1, layers + 1))
     assert set(model.kinds) == set(model.pattern)
     assert len(model.kinds) <= 4
     assert model.last_kind == model.pattern[-1]
@@ -188,8 +188,8 @@ LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
 def test_mistakes(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(InputError) as caught:
         Model(**TINY | change)
-    [found] = caught.value.problems
-    assert found.startswith(problem)
+    [message] = caught.value.problems
+    assert message.startswith(problem)
 
 
 def test_all_mistakes_at_once() -> None:

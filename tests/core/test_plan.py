@@ -1,4 +1,4 @@
-"""Plans: what they refuse, how they read, and that columns are the same plan."""
+"""Plans: refused ones, their text, and their columns."""
 
 from dataclasses import asdict, fields, replace
 
@@ -19,7 +19,7 @@ PLACES = tuple(f"fast_{axis}" for axis in AXES)
 
 
 def problems(**knobs):
-    """What a plan is refused for."""
+    """Return the problems of a plan that is refused."""
     with pytest.raises(InputError) as caught:
         Plan(**knobs)
     assert caught.value.subject == "plan"
@@ -28,7 +28,7 @@ def problems(**knobs):
 
 @st.composite
 def plans(draw, placed=None):
-    """Any plan that does not contradict itself; placed as a whole, not at all, or in part."""
+    """Draw a plan without contradictions, with all, none or parts of its placement."""
     degrees = st.integers(1, 2**20)
     strategy = draw(st.sampled_from(sorted(STRATEGIES)))
     knobs = {knob: draw(degrees) for knob in ("tp", "pp", "dp", "mbs")}
@@ -81,7 +81,7 @@ def test_only_the_placement_may_be_left_open(knob):
     ],
 )
 @pytest.mark.parametrize("value", ["", "Flash", None, 1], ids=repr)
-def test_a_choice_is_one_of_those_there_are(choice, allowed, value):
+def test_a_choice_is_an_allowed_value(choice, allowed, value):
     assert f"{choice} = {value!r}: must be one of {allowed}" in problems(**{choice: value})
 
 
@@ -91,7 +91,7 @@ def test_zero_has_four_stages(value):
 
 
 def test_all_mistakes_at_once():
-    """Wrong numbers, unknown choices and contradictions of what is right in itself."""
+    """Wrong numbers, unknown choices, and contradictions between values that are allowed."""
     assert problems(tp=0, mbs=1.5, fast_dp=-2, tp2=2, attention="quick") == [
         f"tp = 0: {WHOLE}",
         f"mbs = 1.5: {WHOLE}",
@@ -156,7 +156,7 @@ def test_contradictions_come_together():
         {"fast_tp": 8},  # more than tp: a rule for a machine to say, not the plan
     ],
 )
-def test_what_is_no_contradiction(knobs):
+def test_combinations_that_are_allowed(knobs):
     assert asdict(Plan(**knobs)).items() >= knobs.items()
 
 
@@ -183,18 +183,18 @@ def test_text_is_the_strategy_and_what_differs_from_the_default(plan, text):
 
 
 def parsed(word):
-    """A word of a plan's text as its value."""
+    """Return the value of a word of a plan's text."""
     return int(word) if word.isdigit() else {"True": True, "False": False}.get(word, word)
 
 
 @given(plans())
-def test_text_says_all_knobs_but_those_of_no_effect(plan):
-    """Put together again from its text, a plan is the same up to who is alone in a domain that others share."""
+def test_text_has_all_knobs_but_those_without_effect(plan):
+    """A plan rebuilt from its text is the same, except for groups with one member in a domain that other groups share."""
     strategy, *words = str(plan).split()
     knobs = dict(word.split("=") for word in words)
-    again = Plan(**{knob: parsed(value) for knob, value in knobs.items()}, **STRATEGIES[strategy].choices)
+    rebuilt = Plan(**{knob: parsed(value) for knob, value in knobs.items()}, **STRATEGIES[strategy].choices)
     shared = any((getattr(plan, place) or 1) > 1 for place in PLACES)
-    assert again == (replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan)
+    assert rebuilt == (replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan)
     assert plan.knobs() == {
         knob: parsed(value)
         for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].choices.items() if v != getattr(Plan(), k)}).items()
@@ -229,7 +229,7 @@ def test_defaults_of_plan_and_plans_agree():
 
 
 @given(plans(placed=True))
-def test_a_placed_plan_comes_back_from_its_columns(plan):
+def test_columns_of_a_placed_plan_give_the_plan(plan):
     columns = plan.columns()
     assert all(type(value) is float for value in columns.numbers().values())
     assert columns.row(0) == plan
@@ -238,14 +238,14 @@ def test_a_placed_plan_comes_back_from_its_columns(plan):
 
 
 @given(plans())
-def test_what_is_not_placed_comes_back_as_one(plan):
+def test_missing_placement_becomes_one_in_columns(plan):
     assert plan.columns().row(0) == replace(plan, **{place: getattr(plan, place) or 1 for place in PLACES})
 
 
 @given(st.lists(plans(placed=True), min_size=1, max_size=6), st.data())
-def test_rows_of_columns_are_the_plans_they_are_made_of(many, data):
+def test_rows_of_columns_are_the_plans(many, data):
     first = many[0]
-    rows = [replace(first, **{knob: getattr(one, knob) for knob in ("pp", "dp", "mbs", *PLACES)}) for one in many]
+    rows = [replace(first, **{knob: getattr(plan, knob) for knob in ("pp", "dp", "mbs", *PLACES)}) for plan in many]
     columns = replace(
         first.columns(), **{knob: np.array([float(getattr(row, knob)) for row in rows]) for knob in ("pp", "dp", "mbs", *PLACES)}
     )

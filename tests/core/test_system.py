@@ -1,4 +1,4 @@
-"""Systems and models that cannot be are refused, all mistakes at once; figures are reached by their paths."""
+"""Systems and models: impossible ones are refused with all mistakes; figures are accessed by their paths."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
             replace(h200, tiers=tiers)
 
 
-def test_all_wrong_figures_of_a_system_are_told(h200):
+def test_all_wrong_figures_of_a_system_are_reported(h200):
     wrong = {
         "accelerator.matrix_flops": 0.0,
         "accelerator.hbm_bytes": -1.0,
@@ -44,7 +44,7 @@ def test_figures_are_reached_by_their_path(h200):
     assert machines.take(1).columns() == {}
 
 
-def test_a_wrong_figure_of_the_cluster_is_told(h200):
+def test_wrong_figures_of_the_cluster_are_reported(h200):
     with pytest.raises(tc.InputError) as caught:
         replace(h200, price=-1.0, failure_hours=0.0)
     assert {problem.partition(" = ")[0] for problem in caught.value.problems} == {"price", "failure_hours"}
@@ -64,8 +64,8 @@ def test_figures_of_a_third_tier_and_of_lower_precision_vary():
 
 
 def test_an_explanation_of_a_system_of_three_tiers():
-    found = tc.search(tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d")
-    assert "slow network (spine)" in found.explain().sensitivity
+    result = tc.search(tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d")
+    assert "slow network (spine)" in result.explain().sensitivity
 
 
 def test_a_model_is_of_whole_numbers_and_its_heads_divide_its_width(gpt):
@@ -76,7 +76,7 @@ def test_a_model_is_of_whole_numbers_and_its_heads_divide_its_width(gpt):
         replace(gpt, heads=7)
 
 
-def test_assumptions_of_ones_own_do_not_pass_for_the_papers(gpt, h200):
-    own = tc.Assumptions(launch_seconds=0.0)
-    assert own.name == "custom"
-    assert tc.estimate(gpt, h200, tc.Plan(tp=8, dp=2), 4096, own).assumptions.name == "custom"
+def test_custom_assumptions_do_not_have_the_name_of_the_paper(gpt, h200):
+    custom = tc.Assumptions(launch_seconds=0.0)
+    assert custom.name == "custom"
+    assert tc.estimate(gpt, h200, tc.Plan(tp=8, dp=2), 4096, custom).assumptions.name == "custom"

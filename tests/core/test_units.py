@@ -1,4 +1,4 @@
-"""Quantities in and out."""
+"""Parsing and formatting of quantities."""
 
 import math
 
@@ -152,7 +152,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_no_unit_hides_another() -> None:
-    """No prefix and unit together spell another unit."""
+    """No prefix with a unit has the spelling of another unit."""
     spelled = [prefix + base for prefix in (*DECIMAL, *BINARY) for base in BASE]
     assert len(spelled) == len(set(spelled))
 
