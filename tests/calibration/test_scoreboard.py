@@ -121,7 +121,7 @@ def test_the_command_draws(tmp_path, capsys, ending):
     assert path.stat().st_size > 1000
     with pytest.raises(SystemExit):
         main(["validate", "--runs", own, "--output", str(path)])
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     main(["validate", "--runs", own, "--output", str(path), "--force", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["figure"] == str(path)

@@ -32,11 +32,11 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
-        raise InputError(str(path), [f"{parent.name} is no folder"])
+        raise InputError(str(path), [f"{parent.name} is not a folder"])
     if path.is_dir():
         raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
-        raise InputError(str(path), ["is there already; --force overwrites it"])
+        raise InputError(str(path), ["already exists; --force overwrites it"])
 
 
 def check_folder(path: Path) -> None:
@@ -49,8 +49,6 @@ def check_folder(path: Path) -> None:
     """
     existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
-        raise InputError(str(path), [f"{existing.name} is no folder"])
+        raise InputError(str(path), [f"{existing.name} is not a folder"])
     if not path.exists() and path.suffix.lower() in FILE_ENDINGS:
-        raise InputError(
-            str(path), [f"ending {path.suffix!r} is that of a file: a folder is wanted, such as {path.with_suffix('')}"]
-        )
+        raise InputError(str(path), [f"ending {path.suffix!r} belongs to a file; give a folder, such as {path.with_suffix('')}"])

@@ -257,7 +257,7 @@ def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys)
     out.write_text("mine")
     runs = ["--runs", str(MINE / "runs.csv")]
     for arguments, wrong in (
-        (["--system", "dgx-h100", *runs, "--output", str(out)], "is there already"),
+        (["--system", "dgx-h100", *runs, "--output", str(out)], "already exists"),
         (["--system", "dgx-h100", *runs, "--output", str(tmp_path / "my.csv")], "ending"),
         (["--system", "dgx-a100", *runs, "--output", str(tmp_path / "b.yaml")], "ran on h100-sxm-80"),
         (["--system", "dgx-h100", "--output", str(tmp_path / "b.yaml")], "nothing was measured"),

@@ -399,7 +399,7 @@ def test_a_folder_that_is_not_there_is_made(tmp_path):
     """As `--output out/mine.yaml` in a fresh checkout; below a file there can be none."""
     check_output(tmp_path / "out" / "deep" / "mine.yaml", False, (".yaml",))
     (tmp_path / "file").touch()
-    with pytest.raises(tc.InputError, match="file is no folder"):
+    with pytest.raises(tc.InputError, match="file is not a folder"):
         check_output(tmp_path / "file" / "mine.yaml", False, (".yaml",))
 
 

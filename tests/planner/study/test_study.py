@@ -198,7 +198,7 @@ def test_outputs_are_checked_before_any_work(small, tmp_path):
     for path, wrong in (
         (taken, "--force overwrites"),
         (tmp_path / "a.xls", "must be one of"),
-        (taken / "a.csv", "taken.parquet is no folder"),
+        (taken / "a.csv", "taken.parquet is not a folder"),
     ):
         with pytest.raises(tc.InputError, match=wrong):
             executors.run_to(small, path)

@@ -60,7 +60,7 @@ def test_a_place_that_cannot_be_written_to(name, option, run, folder):
     (folder / file).write_text("mine")
     refused(run(written(name, option, file)), file, "--force")
     assert (folder / file).read_text() == "mine"
-    refused(run(written(name, option, f"{file}/{file}")), f"{file} is no folder")
+    refused(run(written(name, option, f"{file}/{file}")), f"{file} is not a folder")
 
 
 def test_a_folder_is_made(run, folder):

@@ -90,7 +90,7 @@ def test_wrong_requests_for_figures(run, tmp_path, table):
         "must be one of gpt3-175b": ["plot", table, "--kind", "contour", "--model", "gpt3-1t", "--output", tmp_path / "a.svg"],
         "3/0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--shard", "3/0"],
         "workers = 0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--workers", "0"],
-        "is there already": ["study", table.parent / "study.yaml", "--output", table],
+        "already exists": ["study", table.parent / "study.yaml", "--output", table],
         "chunks are missing": ["merge", table.parent / "study.yaml", "--output", tmp_path / "c.parquet"],
     }
     for part, arguments in wrong.items():

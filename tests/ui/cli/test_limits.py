@@ -60,7 +60,7 @@ def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
     code, out, err = run("--accelerator", "h100-sx-80", *wrong, "--micro-batches", "0", "--figures", tmp_path / "file")
     assert (code, out) == (2, "")
     told = ("--layer: '3'", "--batch: '0'", "'cows'", "'x'", "gpus = 0", "days = -1.0", "batch_growth = 2.0", "micro_batches = 0")
-    for one in (*told, "did you mean h100-sxm-80", "is no folder"):
+    for one in (*told, "did you mean h100-sxm-80", "is not a folder"):
         assert err.count(one) == 1
     assert "10 problems" in err
 
@@ -85,7 +85,7 @@ def test_what_is_refused(options, told, run):
 def test_a_folder_is_not_named_like_a_figure(run, tmp_path):
     code, _, err = run("--accelerator", "h100-sxm-80", "--figures", tmp_path / "out.png")
     assert code == 2
-    assert f"a folder is wanted, such as {tmp_path / 'out'}" in err
+    assert f"give a folder, such as {tmp_path / 'out'}" in err
     assert not (tmp_path / "out.png").exists()
     (tmp_path / "out.png").mkdir()  # a folder that is there is one
     assert run("--accelerator", "h100-sxm-80", "--figures", tmp_path / "out.png")[0] == 0

@@ -363,7 +363,7 @@ def test_save_refuses(tmp_path, every):
     with pytest.raises(tc.InputError, match=r"ending '.jpg'.*\.svg, \.pdf, \.png"):
         figures.save(every["days"], tmp_path / "figure.jpg")
     (tmp_path / "file").write_text("")
-    with pytest.raises(tc.InputError, match="file is no folder"):
+    with pytest.raises(tc.InputError, match="file is not a folder"):
         figures.save(every["days"], tmp_path / "file" / "figure.svg")
 
 

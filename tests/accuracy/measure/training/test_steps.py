@@ -227,7 +227,7 @@ def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypa
         main(["measure", "--step", *files, "--budget", "1", "--ranks", "0", "--shapes", "1x2"])
     assert stop.value.code == 2
     told = capsys.readouterr().err
-    parts = ("--system: None: give the file", "is there already", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
+    parts = ("--system: None: give the file", "already exists", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
     assert [part for part in (*parts, "needs PyTorch") if part not in told] == []
 
 
