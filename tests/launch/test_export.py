@@ -10,9 +10,9 @@ from strategies import models, plans
 
 import traincast as tc
 from traincast.core.errors import ErrorCollector
-from traincast.launch.canonical import facts
+from traincast.launch.canonical import launch_facts
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.format import launched
+from traincast.launch.format import launch_from_facts
 
 MACHINE = tc.load_system("dgx-h100")
 
@@ -22,7 +22,7 @@ def read_back(form, text, model):
     mistakes = ErrorCollector("read back")
     told = form.facts(form.settings(text), mistakes)
     assert mistakes.errors == []
-    return facts(*launched(told, "drawn", None if "layers" in told else model))
+    return launch_facts(*launch_from_facts(told, "drawn", None if "layers" in told else model))
 
 
 @settings(max_examples=60)
@@ -34,7 +34,7 @@ def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
     plan = data.draw(plans(model))
     gbs = plan.dp * plan.mbs * data.draw(st.sampled_from([1, 4, 6]))
     written = launch(FORMATS[to], model, plan, gbs, MACHINE)
-    told, back = facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
+    told, back = launch_facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
     differ = {name for name in {*told, *back} if told.get(name) != back.get(name)}
     assert differ <= set(written.not_expressed)
 

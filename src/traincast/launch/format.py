@@ -7,16 +7,16 @@ from typing import Final
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.launch.canonical import Facts, as_model, as_plan, facts, model_facts
-from traincast.launch.mapping import Row, Settings, understood, written
-from traincast.launch.unread_settings import Beside
+from traincast.launch.canonical import Facts, launch_facts, model_facts, model_from_facts, plan_from_facts
+from traincast.launch.mapping import Row, Settings, read_rows, write_rows
+from traincast.launch.unread_settings import UnreadRules
 from traincast.planner.framework_refusals import Refusal, accepted, refused
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
 
-BESIDE: Final = ("per_node", "stack")  # facts that are of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack")  # facts that are of neither model nor plan
 
-COUNTED: Final = ("gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards")  # at least 1 of each
+POSITIVE_FACTS: Final = ("gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards")  # at least 1 of each
 
 
 @dataclass(frozen=True)
@@ -93,33 +93,33 @@ class Format:
     model: bool = True
     comments: bool = True
     stack: Callable[[Settings], str] | None = None
-    beside: Beside = field(default_factory=Beside)
+    beside: UnreadRules = field(default_factory=UnreadRules)
     granted: Callable[[Settings], tuple[str, ...]] = lambda _: ()
 
     @property
     def known(self) -> frozenset[str]:
         """Names of all settings of the table."""
-        return frozenset(name for several in self.rows.values() for row in several for name in row.names)
+        return frozenset(name for section in self.rows.values() for row in section for name in row.names)
 
-    def refused(self, told: Facts) -> tuple[Refusal, ...]:
+    def refused(self, facts: Facts) -> tuple[Refusal, ...]:
         """What the framework refuses about facts."""
-        return refused(known_framework(self.framework).name, told)
+        return refused(known_framework(self.framework).name, facts)
 
-    def accepted(self, told: Facts) -> Facts:
+    def accepted(self, facts: Facts) -> Facts:
         """Facts with what the framework refuses left out."""
-        return accepted(known_framework(self.framework).name, told)
+        return accepted(known_framework(self.framework).name, facts)
 
     def facts(self, settings: Settings, mistakes: ErrorCollector) -> Facts:
         """What settings say; what is wrong with them is gathered."""
-        return understood(self.rows, settings, mistakes)
+        return read_rows(self.rows, settings, mistakes)
 
 
-def flat(form: Format, told: Facts) -> Settings:
+def flat_settings(form: Format, facts: Facts) -> Settings:
     """Settings of facts in a format, sections aside."""
-    return {name: value for section in written(form.rows, told).values() for name, value in section.items()}
+    return {name: value for section in write_rows(form.rows, facts).values() for name, value in section.items()}
 
 
-def completed(told: Facts) -> Facts:
+def complete_facts(facts: Facts) -> Facts:
     """Facts with those that follow from others: replicas of the data out of the accelerators, or the reverse.
 
     Raises
@@ -127,30 +127,30 @@ def completed(told: Facts) -> Facts:
     InputError
         If a degree is 0, or degrees do not divide the accelerators.
     """
-    found = dict(told)
-    none = [name for name in COUNTED if found.get(name, 1) < 1]
-    if none:
-        raise InputError("launch", [f"{name} = {found[name]}: {WHOLE}" for name in none])
-    of_replica = 1
+    completed = dict(facts)
+    below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
+    if below_one:
+        raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
+    gpus_per_replica = 1
     for axis in ("tp", "tp2", "cp", "pp"):
-        of_replica *= found.get(axis, 1)
-    if "gpus" in found and "dp" not in found:
-        if found["gpus"] % of_replica:
-            degrees = " × ".join(f"{axis} {found[axis]}" for axis in ("tp", "cp", "pp") if found.get(axis, 1) > 1)
-            raise InputError("gpus", [f"gpus = {found['gpus']}: {degrees} do not divide it"])
-        found["dp"] = found["gpus"] // of_replica
-    if "dp" in found:
-        found["gpus"] = found["dp"] * of_replica
-    if "shards" in found and "dp" in found:
-        found["replicas"] = max(found["dp"] * found.get("cp", 1) // found["shards"], 1)
-    if "gbs" not in found and "dp" in found and "accumulation" in found:
-        found["gbs"] = found["dp"] * found.get("mbs", 1) * found["accumulation"]
-    elif "gbs" not in found and "dp" in found:
-        found["gbs"] = found["dp"] * found.get("mbs", 1)
-    return found
+        gpus_per_replica *= completed.get(axis, 1)
+    if "gpus" in completed and "dp" not in completed:
+        if completed["gpus"] % gpus_per_replica:
+            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
+            raise InputError("gpus", [f"gpus = {completed['gpus']}: {degrees} do not divide it"])
+        completed["dp"] = completed["gpus"] // gpus_per_replica
+    if "dp" in completed:
+        completed["gpus"] = completed["dp"] * gpus_per_replica
+    if "shards" in completed and "dp" in completed:
+        completed["replicas"] = max(completed["dp"] * completed.get("cp", 1) // completed["shards"], 1)
+    if "gbs" not in completed and "dp" in completed and "accumulation" in completed:
+        completed["gbs"] = completed["dp"] * completed.get("mbs", 1) * completed["accumulation"]
+    elif "gbs" not in completed and "dp" in completed:
+        completed["gbs"] = completed["dp"] * completed.get("mbs", 1)
+    return completed
 
 
-def launched(told: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
+def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
     """Model, plan and global batch of facts; the model itself where facts do not describe it.
 
     Raises
@@ -158,36 +158,38 @@ def launched(told: Facts, name: str, model: Model | None = None) -> tuple[Model,
     InputError
         If something is missing or cannot be.
     """
-    told = completed(told)
-    transformer = as_model(told, name) if model is None else model
-    return transformer, as_plan(told, transformer), told["gbs"]
+    facts = complete_facts(facts)
+    transformer = model_from_facts(facts, name) if model is None else model
+    return transformer, plan_from_facts(facts, transformer), facts["gbs"]
 
 
-def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -> dict[str, str]:
+def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
     """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
     mistakes = ErrorCollector(form.name)
-    own = form.facts(settings, mistakes)
-    described = "layers" in own
+    read_facts = form.facts(settings, mistakes)
+    described = "layers" in read_facts
     try:
-        back = facts(*launched(own, model.name, None if described else model))
+        back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else model))
     except InputError:
-        back = _followed(own if described else model_facts(model) | own)
-    names = [name for name in (*told, *back) if name not in BESIDE and told.get(name) != back.get(name)]
-    whole = {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
-    return whole | {name: _why(form, name, told) for name in dict.fromkeys(names)}
+        back = _complete_if_possible(read_facts if described else model_facts(model) | read_facts)
+    names = [name for name in (*facts, *back) if name not in CONTEXT_FACTS and facts.get(name) != back.get(name)]
+    unexpressed_model = (
+        {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
+    )
+    return unexpressed_model | {name: _reason(form, name, facts) for name in dict.fromkeys(names)}
 
 
-def _followed(told: Facts) -> Facts:
+def _complete_if_possible(facts: Facts) -> Facts:
     """Facts with those that follow, as far as they do."""
     try:
-        return completed(told)
+        return complete_facts(facts)
     except InputError:
-        return told
+        return facts
 
 
-def _why(form: Format, name: str, told: Facts) -> str:
+def _reason(form: Format, name: str, facts: Facts) -> str:
     """A fact and why it is not expressed."""
-    value = told.get(name)
-    said = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in told else f"no {name}"
-    why = next((one.why for one in form.refused(told) if one.choice == name), None)
-    return f"{said}: {why or form.why.get(name, f'{form.title} has no setting for it')}"
+    value = facts.get(name)
+    fact = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in facts else f"no {name}"
+    why = next((refusal.why for refusal in form.refused(facts) if refusal.choice == name), None)
+    return f"{fact}: {why or form.why.get(name, f'{form.title} has no setting for it')}"

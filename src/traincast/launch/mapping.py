@@ -51,9 +51,9 @@ class Same:
         """Settings it reads."""
         return (self.name, *self.older)
 
-    def write(self, told: Facts) -> Settings:
+    def write(self, facts: Facts) -> Settings:
         """The setting of facts; none where the fact is none or usual."""
-        value = told.get(self.fact)
+        value = facts.get(self.fact)
         return {} if value is None or (value == self.usual and not self.always) else {self.name: value}
 
     def read(self, settings: Settings) -> Facts:
@@ -62,7 +62,7 @@ class Same:
             return {}
         for name in self.names:
             if not is_off(settings.get(name)):
-                return {self.fact: number(name, settings[name], self.least)}
+                return {self.fact: whole_number(name, settings[name], self.least)}
         return {} if self.usual is None else {self.fact: self.usual}
 
 
@@ -102,11 +102,11 @@ class Words:
         """Settings it reads."""
         return tuple(dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings))
 
-    def write(self, told: Facts) -> Settings:
+    def write(self, facts: Facts) -> Settings:
         """The settings of the fact's value."""
-        if self.fact not in told or (self.needs and self.needs not in told):
+        if self.fact not in facts or (self.needs and self.needs not in facts):
             return {}
-        return next((dict(settings) for value, settings in self.written if value == told[self.fact]), {})
+        return next((dict(settings) for value, settings in self.written if value == facts[self.fact]), {})
 
     def read(self, settings: Settings) -> Facts:
         """The first value all of whose settings are there, those with most settings first.
@@ -120,14 +120,14 @@ class Words:
             for name in self.names:
                 self._check(name, settings.get(name))
         ways = sorted((*self.understood, *self.written), key=lambda way: -len(way[1]))
-        return next(({self.fact: value} for value, wanted in ways if _holds(settings, wanted)), {})
+        return next(({self.fact: value} for value, wanted in ways if _all_match(settings, wanted)), {})
 
-    def _check(self, name: str, told: Any) -> None:
+    def _check(self, name: str, value: Any) -> None:
         """Refuse a value of a setting that no way has."""
-        ways = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
-        allowed = tuple(dict.fromkeys((*ways, *(self.others or ()))))
-        if not (is_off(told) and told != "auto") and not any(_same(told, one) for one in allowed):
-            raise InputError(name, [f"{name} = {str(told)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
+        written_values = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
+        allowed = tuple(dict.fromkeys((*written_values, *(self.others or ()))))
+        if not (is_off(value) and value != "auto") and not any(_matches(value, allowed_value) for allowed_value in allowed):
+            raise InputError(name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
 
 
 @dataclass(frozen=True)
@@ -157,15 +157,15 @@ class Made:
 Row: TypeAlias = Same | Words | Made
 
 
-def dotted(document: Mapping[str, Any], before: str = "") -> Settings:
+def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
     """Settings of sections by dotted names."""
-    found: Settings = {}
+    settings: Settings = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
-            found |= dotted(value, f"{before}{name}.")
+            settings |= dotted(value, f"{prefix}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            settings[f"{prefix}{name}"] = value
+    return settings
 
 
 def is_off(value: Any) -> bool:
@@ -173,21 +173,21 @@ def is_off(value: Any) -> bool:
     return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
 
 
-def _holds(settings: Settings, wanted: Mapping[str, Any]) -> bool:
+def _all_match(settings: Settings, wanted: Mapping[str, Any]) -> bool:
     """Whether settings are as wanted."""
-    return all(_same(settings.get(name), value) for name, value in wanted.items())
+    return all(_matches(settings.get(name), value) for name, value in wanted.items())
 
 
-def _same(told: Any, wanted: Any) -> bool:
+def _matches(value: Any, wanted: Any) -> bool:
     """Whether a setting has a value, however it is spelled."""
     if wanted is ANY:
-        return not is_off(told)
+        return not is_off(value)
     if isinstance(wanted, bool):
-        return (not is_off(told)) == wanted
-    return told is not None and str(told).lower() == str(wanted).lower()
+        return (not is_off(value)) == wanted
+    return value is not None and str(value).lower() == str(wanted).lower()
 
 
-def number(name: str, value: Any, least: int = 0) -> Any:
+def whole_number(name: str, value: Any, least: int = 0) -> Any:
     """A whole number of at least 0, or of at least as much as asked for; a list as a tuple of them.
 
     Raises
@@ -196,36 +196,36 @@ def number(name: str, value: Any, least: int = 0) -> Any:
         If it is none.
     """
     if isinstance(value, list | tuple):
-        return tuple(number(name, one, least) for one in value)
+        return tuple(whole_number(name, item, least) for item in value)
     text = str(value).strip().replace("_", "")
-    whole = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
-    if whole < least:
+    number = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
+    if number < least:
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
-    return whole
+    return number
 
 
 def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:
     """Settings that say one fact alone."""
-    return next((row.names for several in rows.values() for row in several if row.facts == (fact,)), ())
+    return next((row.names for section in rows.values() for row in section if row.facts == (fact,)), ())
 
 
-def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Settings]:
+def write_rows(rows: Mapping[str, tuple[Row, ...]], facts: Facts) -> dict[str, Settings]:
     """Settings of facts, by section."""
-    found: dict[str, Settings] = {}
-    for section, several in rows.items():
-        found[section] = {name: value for row in several for name, value in row.write(told).items()}
-    return found
+    sections: dict[str, Settings] = {}
+    for section, section_rows in rows.items():
+        sections[section] = {name: value for row in section_rows for name, value in row.write(facts).items()}
+    return sections
 
 
-def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
+def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
     """Facts of settings; values that cannot be are gathered."""
-    found: Facts = {}
-    for row in (row for several in rows.values() for row in several):
-        found |= mistakes.of(row.read, settings) or {}
-    return found
+    facts: Facts = {}
+    for row in (row for section_rows in rows.values() for row in section_rows):
+        facts |= mistakes.of(row.read, settings) or {}
+    return facts
 
 
-def fixed(**told: Any) -> Made:
+def constant_facts(**values: Any) -> Made:
     """Facts that are so in a framework, whatever is set."""
-    facts = {name.replace("__", "."): value for name, value in told.items()}
+    facts = {name.replace("__", "."): value for name, value in values.items()}
     return Made(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")

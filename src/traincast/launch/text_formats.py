@@ -13,14 +13,14 @@ from traincast.launch.write_bash import comments
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings in their sections."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for name, value in settings.items():
         *sections, last = name.split(".")
-        at = found
+        table = document
         for section in sections:
-            at = at.setdefault(section, {})
-        at[last] = value
-    return found
+            table = table.setdefault(section, {})
+        table[last] = value
+    return document
 
 
 def toml(settings: Settings, head: Iterable[str]) -> str:
@@ -62,12 +62,12 @@ def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
             yield f"{'  ' * depth}{name}: {_scalar(value)}"
 
 
-def json_of(settings: Settings) -> str:
+def json_text(settings: Settings) -> str:
     """JSON, which has no comments."""
     return json.dumps(nested(settings), indent=2) + "\n"
 
 
-def of_toml(text: str) -> Settings:
+def toml_settings(text: str) -> Settings:
     """Settings of TOML.
 
     Raises
@@ -81,11 +81,11 @@ def of_toml(text: str) -> Settings:
         raise InputError("TOML", [f"malformed TOML: {error}"]) from None
 
 
-def of_yaml(text: str) -> Settings:
+def yaml_settings(text: str) -> Settings:
     """Settings of YAML."""
     return dotted(parsed(text, "yaml"))
 
 
-def of_json(text: str) -> Settings:
+def json_settings(text: str) -> Settings:
     """Settings of JSON."""
     return dotted(parsed(text, "json"))

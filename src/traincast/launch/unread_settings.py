@@ -9,14 +9,14 @@ from typing import Any, Final
 from traincast.launch.mapping import Settings, is_off
 
 
-def listed(text: str) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """Names of a text, parted by blanks."""
     return tuple(text.split())
 
 
 # Words in the name of a setting of the model, degrees, batch, precision, optimizer, memory or overlap.
-SUSPECT: Final = frozenset(
-    listed("""
+SUSPECT_WORDS: Final = frozenset(
+    split_names("""
     accumulation activation activations adapter allgather async attention attn batch bf16 bucket compile compression cp dtype ep
     expert experts fp16 fp32 fp4 fp8 fsdp fused fusion graph graphs group groups head heads hidden int8 layer layers lora mbs
     micro mlp moe offload offloading optimizer overlap parallel parallelism pipeline pp precision quantization quantize
@@ -24,11 +24,11 @@ SUSPECT: Final = frozenset(
     zero
 """)
 )
-NAME: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # what parts the words of a name
+WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # what parts the words of a name
 
 
 @dataclass(frozen=True)
-class Matter:
+class UnreadEffect:
     """Settings that change time or memory in a way that is not predicted.
 
     Parameters
@@ -64,12 +64,12 @@ class Matter:
         if self.unlike and _equal(value, settings.get(self.unlike)):
             return False
         if self.at:
-            return any(_equal(value, one) for one in self.at)
-        return not is_off(value) and not any(_equal(value, one) for one in self.neutral)
+            return any(_equal(value, option) for option in self.at)
+        return not is_off(value) and not any(_equal(value, option) for option in self.neutral)
 
 
 @dataclass(frozen=True)
-class Beside:
+class UnreadRules:
     """What the settings of a format mean that its table does not read.
 
     Parameters
@@ -84,12 +84,12 @@ class Beside:
         Names of which any that stands in no list is taken to matter, beside those with a word of `SUSPECT`.
     """
 
-    matter: tuple[Matter, ...] = ()
+    matter: tuple[UnreadEffect, ...] = ()
     small: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
     suspect: tuple[str, ...] = ()
 
-    def sorted(self, settings: Settings, known: frozenset[str]) -> "Sorted":
+    def sorted(self, settings: Settings, known: frozenset[str]) -> "UnreadSettings":
         """Settings by what is to be said of them.
 
         Parameters
@@ -99,41 +99,41 @@ class Beside:
         known : frozenset of str
             Those that the table reads.
         """
-        found = Sorted({}, [], [], [])
+        result = UnreadSettings({}, [], [], [])
         for name, value in settings.items():
             reason = self._reason(name, value, settings, name in known)
             if reason:
-                found.matter[name] = reason
+                result.matter[name] = reason
             elif name in known:
                 continue
-            elif any(True for _ in self._rows(name)):  # at a value for which the prediction holds
-                found.harmless.append(name)
+            elif any(self._rows(name)):  # at a value for which the prediction holds
+                result.harmless.append(name)
             elif self._listed(name, self.small):
-                found.small.append(name)
+                result.small.append(name)
             elif self._listed(name, self.harmless):
-                found.harmless.append(name)
+                result.harmless.append(name)
             else:
-                found.unknown.append(name)
-        return found
+                result.unknown.append(name)
+        return result
 
     def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
         """Why a setting matters; empty where it does not, or is not known to."""
-        rows = [one for one in self._rows(name) if not known or name in one.names]
+        rows = [row for row in self._rows(name) if not known or name in row.names]
         if rows or known:
-            return next((one.why for one in rows if one.applies(value, settings)), "")
+            return next((row.why for row in rows if row.applies(value, settings)), "")
         if self._listed(name, (*self.small, *self.harmless)) or is_off(value):
             return ""
-        words = {word.lower() for word in NAME.split(name)}
-        suspect = bool(words & SUSPECT) or any(fnmatchcase(name, one) for one in self.suspect)
+        words = {word.lower() for word in WORD_SEPARATOR.split(name)}
+        suspect = bool(words & SUSPECT_WORDS) or any(fnmatchcase(name, pattern) for pattern in self.suspect)
         return "not understood, may matter" if suspect else ""
 
-    def _rows(self, name: str) -> Iterator[Matter]:
+    def _rows(self, name: str) -> Iterator[UnreadEffect]:
         """Rows of a setting: those that name it, else those whose pattern fits where no list names it."""
-        named = [one for one in self.matter if name in one.names]
+        named = [row for row in self.matter if name in row.names]
         if named or name in (*self.small, *self.harmless):
             yield from named
             return
-        yield from (one for one in self.matter if any(fnmatchcase(name, pattern) for pattern in one.names))
+        yield from (row for row in self.matter if any(fnmatchcase(name, pattern) for pattern in row.names))
 
     @staticmethod
     def _listed(name: str, patterns: tuple[str, ...]) -> bool:
@@ -142,7 +142,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class UnreadSettings:
     """Settings beside the table, by what is to be said of them.
 
     Parameters
@@ -163,9 +163,9 @@ class Sorted:
     unknown: list[str]
 
 
-def _equal(told: Any, wanted: Any) -> bool:
+def _equal(value: Any, wanted: Any) -> bool:
     """Whether a setting has a value, however it is spelled."""
-    left, right = str(told).strip().lower(), str(wanted).lower()
+    left, right = str(value).strip().lower(), str(wanted).lower()
     try:
         return left == right or float(left.replace("_", "")) == float(right)
     except ValueError:

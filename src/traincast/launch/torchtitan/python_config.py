@@ -9,7 +9,7 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 from traincast.launch.format import Writing
 from traincast.launch.mapping import Settings
-from traincast.launch.torchtitan.table import beside
+from traincast.launch.torchtitan.table import default_settings
 from traincast.launch.write_bash import comments
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
@@ -17,7 +17,7 @@ SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "ParallelismConfig": "parallelism",
     "CompileConfig": "compile",
 }
-AGAIN: Final[Mapping[str, str]] = {
+RECOMPUTATION_CLASSES: Final[Mapping[str, str]] = {
     "full": "FullAC",
     "selective": "SelectiveAC",
     "none": "None",
@@ -27,18 +27,18 @@ CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4Line
 
 def torchtitan(writing: Writing) -> str:
     """A module whose function makes the configuration."""
-    flat: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
-    own = identifier(writing.name)
-    name, flavour = flat.get("model.name", own), flat.get("model.flavor", writing.name)
-    known = {section: title for title, section in SECTIONS.items()}
+    settings: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
+    function_prefix = identifier(writing.name)
+    name, flavour = settings.get("model.name", function_prefix), settings.get("model.flavor", writing.name)
+    class_names = {section: title for title, section in SECTIONS.items()}
     parts: dict[str, Settings] = {}
-    compiled = beside(writing.told)["compile.enable"]
-    for setting, value in ({"training.steps": 1000} | flat | {"compile.enable": compiled}).items():
+    compiled = default_settings(writing.told)["compile.enable"]
+    for setting, value in ({"training.steps": 1000} | settings | {"compile.enable": compiled}).items():
         section, _, last = setting.partition(".")
-        if section in known and last:
+        if section in class_names and last:
             parts.setdefault(section, {})[last] = value
-    again, converter = flat.get("activation_checkpoint"), flat.get("model.converters")
-    function = f"{own}_{writing.told['gpus']}_gpus"
+    recompute, converter = settings.get("activation_checkpoint"), settings.get("model.converters")
+    function = f"{function_prefix}_{writing.told['gpus']}_gpus"
     lines = [
         f'"""A configuration for torchtitan: its registry names it {function}."""',
         "",
@@ -47,8 +47,8 @@ def torchtitan(writing: Writing) -> str:
         "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
         "from torchtitan.components.optimizer import default_adamw",
         *([f"from torchtitan.components.quantization import {converter}"] if converter else []),
-        f"from torchtitan.config import {', '.join(sorted(known[section] for section in parts))}",
-        *([f"from torchtitan.distributed.activation_checkpoint import {again}"] if again not in (None, "None") else []),
+        f"from torchtitan.config import {', '.join(sorted(class_names[section] for section in parts))}",
+        *([f"from torchtitan.distributed.activation_checkpoint import {recompute}"] if recompute not in (None, "None") else []),
         f"from torchtitan.models.{name} import model_registry",
         "from torchtitan.models.common.config_utils import decoder_vocab_size",
         "from torchtitan.trainer import Trainer",
@@ -64,8 +64,8 @@ def torchtitan(writing: Writing) -> str:
         "        ),",
         "        model_spec=model_spec,",
         "        optimizer=default_adamw(lr=1e-4),",
-        *(line for section, values in parts.items() for line in _call(section, known[section], values)),
-        *([f"        activation_checkpoint={'None' if again == 'None' else f'{again}.Config()'},"] if again else []),
+        *(line for section, values in parts.items() for line in _call(section, class_names[section], values)),
+        *([f"        activation_checkpoint={'None' if recompute == 'None' else f'{recompute}.Config()'},"] if recompute else []),
         "    )",
     ]
     return "\n".join(lines) + "\n"
@@ -73,8 +73,8 @@ def torchtitan(writing: Writing) -> str:
 
 def identifier(name: str) -> str:
     """A name as one that Python takes for a function or module."""
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return found if found.isidentifier() else f"_{found}"
+    identifier_text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return identifier_text if identifier_text.isidentifier() else f"_{identifier_text}"
 
 
 def _converted(converter: str | None, compiled: bool) -> str:
@@ -108,33 +108,33 @@ def settings_of(text: str) -> Settings:
     runs = [node for node in nodes if isinstance(node, ast.Call) and _title(node.func) == "model_registry"]
     if len(runs) > 1:
         raise InputError("Python", [f"describes {len(runs)} runs; leave the one that is meant"])
-    found: Settings = {}
+    settings: Settings = {}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")):
-            found["model.name"] = match[1]
+            settings["model.name"] = match[1]
         elif isinstance(node, ast.Call):
-            found |= _of_call(node)
+            settings |= _of_call(node)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
-            found |= _of_assignment(node.targets[0], node.value)
-    return found
+            settings |= _of_assignment(node.targets[0], node.value)
+    return settings
 
 
 def _of_call(node: ast.Call) -> Settings:
     """Settings of a call."""
     title = _title(node.func)
-    given = {one.arg: _constant(one.value) for one in node.keywords if one.arg}
+    given = {keyword.arg: _constant(keyword.value) for keyword in node.keywords if keyword.arg}
     if title == "model_registry" and node.args:
         return {"model.flavor": str(_constant(node.args[0]))}
     if title == "ActivationCheckpointConfig":  # until 2026
-        return {"activation_checkpoint": AGAIN.get(str(given.get("mode", "selective")), str(given.get("mode")))}
+        return {"activation_checkpoint": RECOMPUTATION_CLASSES.get(str(given.get("mode", "selective")), str(given.get("mode")))}
     if title in SECTIONS:
         return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
     if title == "Config" and isinstance(node.func, ast.Attribute):
         owner = _title(node.func.value)
-        nothing = "activation_checkpoint" in given and given["activation_checkpoint"] is None
-        again = "None" if nothing else owner if owner in AGAIN.values() else None
+        not_recomputed = "activation_checkpoint" in given and given["activation_checkpoint"] is None
+        recompute = "None" if not_recomputed else owner if owner in RECOMPUTATION_CLASSES.values() else None
         converted = {"model.converters": owner} if owner in CONVERTERS else {}
-        return converted | ({"activation_checkpoint": again} if again else {})
+        return converted | ({"activation_checkpoint": recompute} if recompute else {})
     return {}
 
 
