@@ -173,7 +173,7 @@ def test_accelerate_without_degrees_takes_all_processes(way, more, zero, replica
     [
         (
             "parallelism_config:\n  parallelism_config_dp_shard_size: 4\n",
-            "gpus = 16: 4 replicas of the data with the degrees told make 4",
+            "gpus = 16: 4 data-parallel replicas with the given degrees need 4",
         ),
         ("  fsdp_sharding_strategy: SOME\n", "must be one of FULL_SHARD"),
     ],
@@ -207,10 +207,10 @@ def test_experts_of_every_other_layer():
     [
         ("", "the file is empty"),
         ("hello world", "cannot tell what this is"),
-        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "set nowhere in the file")),
+        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "not set in the file")),
         ("torchrun --nnodes 1 --nproc-per-node 8 x.py --num-layers 8 --hidden-size 512", ("heads: missing",)),
         ("torchrun --nnodes 3 --nproc-per-node 1 x.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
-         "--vocab-size 512 --tensor-model-parallel-size 2", "tp 2 do not divide it"),
+         "--vocab-size 512 --tensor-model-parallel-size 2", "must be divisible by tp 2"),
         ("[training]\nseq_len = \n[parallelism]\n", "malformed TOML"),
         ('{"train_batch_size": 1, "train_batch_size": 2}', "duplicate key"),
         ("parallelism:\n  tp: [\n", "malformed YAML"),

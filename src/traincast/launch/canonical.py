@@ -1,7 +1,7 @@
-"""What a launch decides, in traincast's own words: one flat mapping of facts about model, plan and batch, and back.
+"""Facts of a launch: one flat mapping of model, plan and batch in traincast's own terms, and back.
 
-A fact has one value for everything that means the same: a knob without effect (sequence parallelism on one rank) is left out,
-heads of keys and values are told even where they are as many as those of queries. Two launches are the same if their facts are.
+Settings that mean the same give the same facts: a knob without effect (sequence parallelism on one rank) is left out, and the
+number of key and value heads is present even where it equals that of query heads. Two launches are the same if their facts are equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from traincast.step.placement import placements
 
 Facts: TypeAlias = dict[str, Any]
 
-MEANINGS: Final[Mapping[str, str]] = {  # facts that are no knob, choice or field of a model
+MEANINGS: Final[Mapping[str, str]] = {  # facts that are not a knob or choice of a plan, nor a field of a model
     "gpus": "accelerators of the job",
     "gbs": "global batch of one optimizer step [sequences]",
     "chunks": "layers of every model chunk, in order",
@@ -28,13 +28,13 @@ MEANINGS: Final[Mapping[str, str]] = {  # facts that are no knob, choice or fiel
     "local_layers": "layers with local attention, counted from 1",
 }
 MODEL_PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
-PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")  # of parts; told layer by layer instead
+PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")  # fields of parts; given layer by layer instead
 OMITTED_MODEL_FIELDS: Final = ("name", "left_out", "sources", "global_batch", "training_sequences", *MODEL_PARTS)  # of a model
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
 def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = None) -> Facts:
-    """All facts of a launch.
+    """Return all facts of a launch.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = Non
     gbs : int
         Global batch [sequences].
     system : System, optional
-        The machine; with it the placement is told where it is not that of ranks numbered in the plan's order.
+        The machine; with it the placement is included where it differs from that of ranks numbered in the plan's order.
     """
     facts = model_facts(model) | plan_facts(plan, model) | {"gbs": gbs, "gpus": plan.gpus}
     if system is not None and not _in_rank_order(plan, system):
@@ -52,7 +52,7 @@ def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = Non
 
 
 def model_facts(model: Model) -> Facts:
-    """Facts of a model."""
+    """Return the facts of a model."""
     facts: Facts = {
         model_field.name: getattr(model, model_field.name)
         for model_field in fields(Model)
@@ -83,7 +83,7 @@ def model_facts(model: Model) -> Facts:
 
 
 def plan_facts(plan: Plan, model: Model) -> Facts:
-    """Facts of a plan for a model, its placement left out."""
+    """Return the facts of a plan for a model, except its placement."""
     facts: Facts = {knob.name: getattr(plan, knob.name) for knob in fields(Plan) if knob.name not in (*PLACEMENT_KNOBS, "layout")}
     facts["recompute"] = normalized_recompute(plan.recompute)
     ineffective = {
@@ -106,18 +106,18 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
 
 
 def normalized_recompute(recompute: str) -> str:
-    """What is recomputed, each way to say it in one form: words in alphabetical order, ``selective`` as ``attention``."""
+    """Return a recomputation in its normal form: modules in alphabetical order, ``selective`` as ``attention``."""
     chosen = {"attention" if word == "selective" else word for word in words(recompute)}
     return "+".join(sorted(chosen)) or "none"
 
 
 def chunk_layers(model: Model, plan: Plan) -> tuple[int, ...]:
-    """Layers of every model chunk of a plan, in order."""
+    """Return the number of layers of every model chunk of a plan, in order."""
     return chunks(plan.layout) if plan.layout else split(model.layers, plan.pp * plan.vp, end_layers(model))
 
 
 def _in_rank_order(plan: Plan, system: System) -> bool:
-    """Whether the groups are where they are when ranks are numbered in the plan's order."""
+    """Return whether the placement is that of ranks numbered in the plan's order."""
     if not plan.placed or system.columns():
         return True
     unplaced: dict[str, Any] = dict.fromkeys(PLACEMENT_KNOBS)
@@ -126,17 +126,17 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
 
 
 def _placed_knobs(plan: Plan) -> tuple[str, ...]:
-    """Parts of a placement that say something."""
+    """Return the placement knobs of groups larger than one rank."""
     return tuple(f"fast_{axis}" for axis in AXES if getattr(plan, axis) > 1)
 
 
 def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
-    """The model of facts.
+    """Build the model of facts.
 
     Raises
     ------
     InputError
-        If facts are missing or cannot stand together, or experts or local attention are on layers that no rule gives.
+        If facts are missing or contradict each other, or the layers with experts follow no supported pattern.
     """
     absent = [key for key in ("layers", "hidden", "heads", "ffn", "seq") if facts.get(key) is None]
     if absent:
@@ -147,13 +147,13 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
         block_arguments |= _pattern_fields(part, facts)
         try:
             arguments |= {part: kind(**block_arguments)} if block_arguments else {}
-        except TypeError as error:  # a width that is needed is missing
+        except TypeError as error:  # a required width is missing
             raise InputError(name, [f"{part}: {str(error).partition(') ')[2] or error}"]) from None
     return Model(name=name, **arguments)
 
 
 def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Which layers a part of the model is on, as its fields say it."""
+    """Return the fields of a part that select its layers."""
     if part == "local" and "local_layers" in facts:
         return {"layers": tuple(facts["local_layers"])} if len(facts["local_layers"]) < facts["layers"] else {}
     if part == "experts" and "moe_layers" in facts:
@@ -162,12 +162,12 @@ def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
-    """Dense layers before, and the step between layers that have experts.
+    """Return the number of dense layers before the first, and the step between, layers that have experts.
 
     Raises
     ------
     InputError
-        If they are not every n-th after some dense ones.
+        If they are not every n-th layer after the leading dense ones.
 
     Examples
     --------
@@ -178,23 +178,24 @@ def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
     first = layers[0] - step if layers else total
     if first < 0 or tuple(range(first + step, total + 1, step)) != tuple(layers):
         raise InputError(
-            "layers with experts", [f"{_abbreviated(layers)}: neither all after some dense layers, nor every n-th of them"]
+            "layers with experts",
+            [f"{_abbreviated(layers)}: must be all layers after the leading dense ones, or every n-th of these"],
         )
     return first, step
 
 
 def _abbreviated(layers: Sequence[int]) -> str:
-    """Layers for a message."""
+    """Return the first layers as text for a message."""
     return ", ".join(map(str, layers[:8])) + (", …" if len(layers) > 8 else "")
 
 
 def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
-    """The plan of facts; its placement is left to be chosen.
+    """Build the plan of facts; its placement is chosen later.
 
     Raises
     ------
     InputError
-        If knobs or choices cannot be.
+        If knobs or choices are invalid.
     """
     arguments = {knob.name: facts[knob.name] for knob in fields(Plan) if knob.name in facts}
     if arguments.get("cp", 1) == 1:

@@ -1,4 +1,4 @@
-"""A launch held against what could be: what it will take, whether it fits, how far from the best plan, and what to change."""
+"""Check of a launch: its step time and memory, the best plan of its framework, and changes of settings that help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,16 +30,16 @@ SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """What is to be said of a launch.
+    """Prediction of a launch, the best plan, and changes that help.
 
     Parameters
     ----------
     reading : Reading
-        What was read.
+        The launch that was read.
     est : Estimate
-        What is predicted of it.
+        The prediction of the launch.
     found : Found
-        The search for better plans: same GPUs, batch and precision, what the framework can run and be told.
+        The search for better plans: same GPUs, batch and precision, among plans that the framework can run and express.
     """
 
     reading: Reading
@@ -51,20 +51,20 @@ class Checked:
 
     @cached_property
     def bench(self) -> ChangeTester:
-        """Where changes are tried."""
+        """Estimator of changed settings."""
         return ChangeTester(self.est, self.reading.form, _stack(self.reading, self.found.framework))
 
     @cached_property
     def tried(self) -> list[Tried]:
-        """Every change of one thing, the fastest first, those that do not fit included."""
+        """Every change of a single setting, the fastest first, including those that do not fit."""
         assert isinstance(self.est.plan, Plan)
         return self.bench.try_all(list(single_changes(self.est.plan, self.est.model, self.found.framework)))
 
     @property
     def changes(self) -> list[Tried]:
-        """Changes of one thing that fit and help, the fastest first; of several values of a setting the best.
+        """Single changes that fit and help, the fastest first; of several values of a setting the best.
 
-        Where the launch fits itself, those that help are faster.
+        Where the launch itself fits, a change helps if it is faster.
         """
         step_seconds = float(self.est.step_seconds)
         helping = [
@@ -79,7 +79,7 @@ class Checked:
 
     @cached_property
     def together(self) -> Tried | None:
-        """The best two or three changes together that fit, where they are faster than one."""
+        """The best combination of two or three changes that fits, where it is faster than the best single one."""
         combination = self.bench.best_combination(self.tried)
         best_single = self.changes[0] if self.changes else self
         single_seconds = float(best_single.est.step_seconds)
@@ -90,16 +90,16 @@ class Checked:
 
     @property
     def gap(self) -> float | None:
-        """By how much its step is longer than that of the best plan, as a share; None where no plan fits."""
+        """Relative difference of its step time from that of the best plan; None where no plan fits."""
         best = self.found.best
         return None if best is None else float(self.est.step_seconds / best[1].step_seconds) - 1
 
     def gain(self, change: Tried) -> float:
-        """By how much a change makes the step shorter, as a share."""
+        """Return the share of the step time that a change saves."""
         return 1 - float(change.est.step_seconds / self.est.step_seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for machines."""
+        """Return everything as JSON-compatible values."""
         best = self.found.best
         return {
             "file": self.reading.path,
@@ -119,7 +119,7 @@ class Checked:
         }
 
     def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> list[dict[str, Any]]:
-        """Settings that differ, as the framework spells them."""
+        """Return settings that differ, as the framework spells them."""
         return [
             {
                 "setting": self.reading.form.spelled(name),
@@ -130,7 +130,7 @@ class Checked:
         ]
 
     def _change(self, change: Tried) -> dict[str, Any]:
-        """A change for machines."""
+        """Return a change as JSON-compatible values."""
         return {
             "settings": self.spelled(change.settings),
             "gain": self.gain(change),
@@ -151,7 +151,7 @@ def check(
     told: Progress | None = None,
     accept_unread: bool = False,
 ) -> Checked:
-    """What a launch script or configuration will take, and what to change about it.
+    """Predict step time and memory of a launch script or configuration, and find settings to change.
 
     Parameters
     ----------
@@ -160,17 +160,17 @@ def check(
     system : str, Path or System
         The machine, or its name or file.
     model : str, Path or Model, optional
-        The model, where the file does not describe it; its sequence length gives way to that of the file.
+        The model, where the file does not describe it; the sequence length of the file takes precedence.
     gpus, gbs : int, optional
-        Accelerators and global batch [sequences], where the file does not say.
+        Accelerators and global batch [sequences], where the file does not give them.
     framework : str, optional
-        What the file is, where its content should not decide: a name of `FORMATS`.
+        Format of the file, a name of `FORMATS`; detected from its content if left out.
     assumptions : str or Assumptions, optional
-        What is assumed; the software of the framework if left out.
+        Assumptions; those of the framework's software stack if left out.
     knobs : mapping of str to value, optional
-        Knobs and choices of the plan that the file does not say, such as ``{"recompute": "full"}``.
+        Knobs and choices of the plan that the file does not set, such as ``{"recompute": "full"}``.
     told : callable, optional
-        Hears of the search, as for `search`.
+        Progress callback of the search, as for `search`.
     accept_unread : bool
         Whether to answer although settings that matter are not read; `Reading.unread` names them.
 
@@ -182,8 +182,8 @@ def check(
     Raises
     ------
     InputError
-        If the file cannot be read, is of a program or a training that is not supported, says nothing of how many GPUs there are,
-        has settings that matter and are not read, or what it says cannot be; all mistakes at once.
+        If the file cannot be read, is of an unsupported program or kind of training, does not give the number of GPUs,
+        has settings that matter and are not read, or is invalid; all mistakes at once.
     """
     errors = ErrorCollector(str(path))
     machine = errors.of(as_system, system)
@@ -214,26 +214,26 @@ def check(
 
 
 def _stack(reading: Reading | None, space: Framework) -> str:
-    """The software that predicts a launch."""
+    """Return the name of the software stack that predicts a launch."""
     if reading is None or reading.form.stack is None:
         return space.assumptions
     return reading.form.stack(reading.settings)
 
 
 def _with_refusals(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
-    """A reading, with what its framework refuses about it among what is taken for granted."""
+    """Return a reading whose assumptions name what its framework refuses about the launch."""
     refusals = reading.form.refused(launch_facts(model, plan, gbs) | {"stack": stack})
-    lines = (f"that {reading.form.title} runs this launch, which it refuses: {refusal.why}" for refusal in refusals)
+    lines = (f"{reading.form.title} runs this launch, although it should refuse it: {refusal.why}" for refusal in refusals)
     return replace(reading, assumed=(*reading.assumed, *lines))
 
 
 def _with_seq(model: Model, seq: int) -> Model:
-    """A model with the length of sequences of a file."""
+    """Return a model with another sequence length."""
     return replace(model, seq=seq)
 
 
 def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
-    """The estimate of what was read; what it breaks is said of the file."""
+    """Estimate what was read; errors name the file."""
     try:
         return estimate(model, system, plan, gbs, assumed)
     except InputError as error:
@@ -241,7 +241,7 @@ def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: i
 
 
 def _locks(est: Estimate) -> dict[str, Any]:
-    """What is trained, and not how: the same in every plan it is held against."""
+    """Return the choices of the launch, other than the defaults, that every plan of the search keeps."""
     default = Plan()
     return {name: getattr(est.plan, name) for name in SHARED_CHOICES if getattr(est.plan, name) != getattr(default, name)}
 
@@ -250,16 +250,16 @@ TRIAL_BATCH: Final = 8  # sequences; of the plans that are written and read back
 
 
 def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
-    """Choices that a format can say and its framework runs, and knobs that are held at 1 since it cannot say them.
+    """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
 
     Parameters
     ----------
     form : Format
         The format.
     model : Model
-        What is trained: some choices are said for models with experts only.
+        The model: some choices can be expressed for models with experts only.
     held : mapping of str to value
-        Choices that are held at one value, and `stack`, the software stack by name.
+        Locked choices, and `stack`, the name of the software stack.
 
     Returns
     -------
@@ -283,7 +283,7 @@ def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Frame
 
 
 def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
-    """Strategies that a format can say; where one of a framework's cannot be said, gathered keys and values if that can."""
+    """Return the strategies that a format can express, with all-gather context parallelism in place of missing ones."""
 
     def expressible(name: str) -> bool:
         kind = STRATEGIES[name].choices["cp_kind"]
@@ -296,7 +296,7 @@ def _expressible_strategies(form: Format, model: Model, space: Framework) -> tup
 
 
 def _can_express(form: Format, model: Model, plan: Plan, name: str) -> bool:
-    """Whether a format can say a knob or choice of a plan."""
+    """Return whether a format can express a knob or choice of a plan."""
     plan_values = launch_facts(model, plan, TRIAL_BATCH) | {"per_node": 1}
     read_values = form.facts(flat_settings(form, plan_values), ErrorCollector(form.name))
     return bool(plan_values.get(name) == read_values.get(name, getattr(Plan(), name)))

@@ -1,4 +1,4 @@
-"""The formats that are written and read: each a table, and what turns settings into text and back."""
+"""Formats of launches: each is a table of rows, and the functions that turn settings into text and back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,14 +14,26 @@ from traincast.planner.framework_refusals import Refusal, accepted, refused
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
 
-CONTEXT_FACTS: Final = ("per_node", "stack")  # facts that are of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 
-POSITIVE_FACTS: Final = ("gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards")  # at least 1 of each
+POSITIVE_FACTS: Final = (
+    "gpus",
+    "tp",
+    "tp2",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "mbs",
+    "gbs",
+    "accumulation",
+    "shards",
+)  # facts that are at least 1
 
 
 @dataclass(frozen=True)
 class Writing:
-    """What a text is made of.
+    """Input of the functions that write a launch as text.
 
     Parameters
     ----------
@@ -30,7 +42,7 @@ class Writing:
     settings : mapping of str to Settings
         Settings by section.
     head : tuple of str
-        Lines on model, plan and prediction, and on what is not expressed.
+        Comment lines on model, plan and prediction, and on what is not expressed.
     name : str
         Name of the model.
     """
@@ -43,40 +55,40 @@ class Writing:
 
 @dataclass(frozen=True)
 class Format:
-    """How a framework is told what to run.
+    """File format in which a framework takes its settings.
 
     Parameters
     ----------
     name, title : str
-        What it is called as an argument, and by people.
+        Its name as an argument, and in sentences.
     framework : str or Framework
         The space of plans that is searched for it.
     rows : mapping of str to tuple of Row
         The table, by section.
     why : mapping of str to str
-        Facts that cannot always be said, and why.
+        Facts that cannot always be expressed, and why.
     source : str
-        Where the names stand, and when that was looked at.
+        Where the names of the settings come from, and when that was looked at.
     ending : str
-        Of a file.
+        Ending of the file name.
     text : callable
-        The text of settings.
+        Writes settings as text.
     settings : callable
-        The settings of a text.
+        Reads settings from text.
     sign : str
-        A pattern that is in every such text.
+        A pattern that every such text matches.
     spelled : callable
-        A setting's name as it is written.
+        Returns a setting's name as the framework spells it.
     model : bool
         Whether it describes the model.
     comments : bool
         Whether its text can hold comments.
     stack : callable, optional
-        The software stack of settings, where it is not that of the framework.
+        Returns the software stack of settings, where that is not always the framework's.
     beside : Beside
-        What settings mean that the table does not read.
+        Effects of settings that the table does not read.
     granted : callable
-        What is taken for granted with settings, in words.
+        Returns what is assumed with settings, as sentences.
     """
 
     name: str
@@ -102,30 +114,30 @@ class Format:
         return frozenset(name for section in self.rows.values() for row in section for name in row.names)
 
     def refused(self, facts: Facts) -> tuple[Refusal, ...]:
-        """What the framework refuses about facts."""
+        """Return the combinations of facts that the framework refuses."""
         return refused(known_framework(self.framework).name, facts)
 
     def accepted(self, facts: Facts) -> Facts:
-        """Facts with what the framework refuses left out."""
+        """Return the facts without those that the framework refuses."""
         return accepted(known_framework(self.framework).name, facts)
 
     def facts(self, settings: Settings, mistakes: ErrorCollector) -> Facts:
-        """What settings say; what is wrong with them is gathered."""
+        """Return the facts of settings; mistakes are collected."""
         return read_rows(self.rows, settings, mistakes)
 
 
 def flat_settings(form: Format, facts: Facts) -> Settings:
-    """Settings of facts in a format, sections aside."""
+    """Return the settings of facts in a format, without sections."""
     return {name: value for section in write_rows(form.rows, facts).values() for name, value in section.items()}
 
 
 def complete_facts(facts: Facts) -> Facts:
-    """Facts with those that follow from others: replicas of the data out of the accelerators, or the reverse.
+    """Return facts with those that follow from others: data-parallel replicas from the number of accelerators, or the reverse.
 
     Raises
     ------
     InputError
-        If a degree is 0, or degrees do not divide the accelerators.
+        If a degree is 0, or degrees do not divide the number of accelerators.
     """
     completed = dict(facts)
     below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
@@ -137,7 +149,7 @@ def complete_facts(facts: Facts) -> Facts:
     if "gpus" in completed and "dp" not in completed:
         if completed["gpus"] % gpus_per_replica:
             degrees = " × ".join(f"{axis} {completed[axis]}" for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
-            raise InputError("gpus", [f"gpus = {completed['gpus']}: {degrees} do not divide it"])
+            raise InputError("gpus", [f"gpus = {completed['gpus']}: must be divisible by {degrees}"])
         completed["dp"] = completed["gpus"] // gpus_per_replica
     if "dp" in completed:
         completed["gpus"] = completed["dp"] * gpus_per_replica
@@ -151,12 +163,12 @@ def complete_facts(facts: Facts) -> Facts:
 
 
 def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
-    """Model, plan and global batch of facts; the model itself where facts do not describe it.
+    """Return model, plan and global batch of facts; the given model where facts do not describe one.
 
     Raises
     ------
     InputError
-        If something is missing or cannot be.
+        If something is missing or invalid.
     """
     facts = complete_facts(facts)
     transformer = model_from_facts(facts, name) if model is None else model
@@ -164,7 +176,7 @@ def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tu
 
 
 def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
-    """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
+    """Return the facts that settings do not express, and why: the settings are read back and compared with the facts."""
     mistakes = ErrorCollector(form.name)
     read_facts = form.facts(settings, mistakes)
     described = "layers" in read_facts
@@ -180,7 +192,7 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
 
 
 def _complete_if_possible(facts: Facts) -> Facts:
-    """Facts with those that follow, as far as they do."""
+    """Return completed facts, or the facts as they are where they cannot be completed."""
     try:
         return complete_facts(facts)
     except InputError:
@@ -188,7 +200,7 @@ def _complete_if_possible(facts: Facts) -> Facts:
 
 
 def _reason(form: Format, name: str, facts: Facts) -> str:
-    """A fact and why it is not expressed."""
+    """Return a fact and why it is not expressed."""
     value = facts.get(name)
     fact = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in facts else f"no {name}"
     why = next((refusal.why for refusal in form.refused(facts) if refusal.choice == name), None)

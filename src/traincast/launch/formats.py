@@ -1,4 +1,4 @@
-"""Every format that is written and read, by name. A text is held against them in this order."""
+"""All formats of launches, by name. To detect the format of a text they are tried in this order."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -15,7 +15,7 @@ from traincast.launch.unread_configs import ACCELERATE, DEEPSPEED, NANOTRON, TOR
 
 
 def _with_settings(writing: Writing, fixed: Settings) -> Settings:
-    """Settings of all sections, and those that a program asks for as well."""
+    """Return the settings of all sections, and fixed ones that the program requires as well."""
     settings = {name: value for section in writing.settings.values() for name, value in section.items()}
     return settings | {name: value for name, value in fixed.items() if name not in settings}
 

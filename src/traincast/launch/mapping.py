@@ -1,4 +1,4 @@
-"""Rows between facts and the settings of a framework, read in both directions."""
+"""Rows of a format's table: each converts between facts and settings of a framework, in both directions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,27 +9,27 @@ from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.launch.canonical import Facts
 
 Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections
-ANY: Final = ...  # in what a word is read from: the setting has some value that is not off
+ANY: Final = ...  # a required value of a setting: any that is not off
 
 
 @dataclass(frozen=True)
 class Same:
-    """A setting that holds a whole number, or a text, as it is.
+    """Row of one setting whose value, a whole number, is the fact itself.
 
     Parameters
     ----------
     fact, name : str
-        What it says, and its name.
+        The fact, and the name of the setting.
     older : tuple of str
-        Other names it has or had, which are read as well.
+        Other or former names, which are read as well.
     usual : value or None
-        What the framework takes where nothing is said; None where that is nothing.
+        The framework's default; None without one.
     always : bool
-        Whether it is written even where it is what the framework takes anyway.
+        Whether it is written even at the default.
     given : str
-        A setting without which it says nothing.
+        A setting without which it has no effect.
     least : int
-        The smallest number that can be.
+        The smallest valid number.
     """
 
     fact: str
@@ -43,21 +43,21 @@ class Same:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is about."""
+        """Facts that the row converts."""
         return (self.fact,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Settings it reads."""
+        """Settings that the row reads."""
         return (self.name, *self.older)
 
     def write(self, facts: Facts) -> Settings:
-        """The setting of facts; none where the fact is none or usual."""
+        """Return the setting of facts; none where the fact is missing or the default."""
         value = facts.get(self.fact)
         return {} if value is None or (value == self.usual and not self.always) else {self.name: value}
 
     def read(self, settings: Settings) -> Facts:
-        """The fact of settings."""
+        """Return the fact of settings."""
         if self.given and is_off(settings.get(self.given)):
             return {}
         for name in self.names:
@@ -68,21 +68,20 @@ class Same:
 
 @dataclass(frozen=True)
 class Words:
-    """A fact that settings choose.
+    """Row of a fact with a few values, each of which is a combination of settings.
 
     Parameters
     ----------
     fact : str
-        What is chosen.
+        The fact.
     written : tuple of (value, settings)
         Settings of every value that can be written.
     understood : tuple of (value, settings)
-        Further ways to say a value, which are read before those written. `ANY` stands for any value that is not off.
+        Further combinations, which are read before those written. `ANY` stands for any value that is not off.
     needs : str
         A fact without which nothing is written.
     others : tuple, optional
-        Values that mean what is so where nothing is said. With it a value that is neither among these nor in any way is refused;
-        without it (None) such a value says nothing.
+        Further values, which mean the default. With it any other value is an error; without it (None) other values are ignored.
     """
 
     fact: str
@@ -94,36 +93,36 @@ class Words:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is about."""
+        """Facts that the row converts."""
         return (self.fact,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Settings it reads."""
+        """Settings that the row reads."""
         return tuple(dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings))
 
     def write(self, facts: Facts) -> Settings:
-        """The settings of the fact's value."""
+        """Return the settings of the fact's value."""
         if self.fact not in facts or (self.needs and self.needs not in facts):
             return {}
         return next((dict(settings) for value, settings in self.written if value == facts[self.fact]), {})
 
     def read(self, settings: Settings) -> Facts:
-        """The first value all of whose settings are there, those with most settings first.
+        """Return the first value all of whose settings match; combinations with the most settings are tried first.
 
         Raises
         ------
         InputError
-            If a setting has a value that nothing is known by.
+            If a setting has an unknown value.
         """
         if self.others is not None:
             for name in self.names:
                 self._check(name, settings.get(name))
-        ways = sorted((*self.understood, *self.written), key=lambda way: -len(way[1]))
-        return next(({self.fact: value} for value, wanted in ways if _all_match(settings, wanted)), {})
+        combinations = sorted((*self.understood, *self.written), key=lambda combination: -len(combination[1]))
+        return next(({self.fact: value} for value, wanted in combinations if _all_match(settings, wanted)), {})
 
     def _check(self, name: str, value: Any) -> None:
-        """Refuse a value of a setting that no way has."""
+        """Raise if the value of a setting is in no combination."""
         written_values = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
         allowed = tuple(dict.fromkeys((*written_values, *(self.others or ()))))
         if not (is_off(value) and value != "auto") and not any(_matches(value, allowed_value) for allowed_value in allowed):
@@ -132,18 +131,18 @@ class Words:
 
 @dataclass(frozen=True)
 class Made:
-    """Facts and settings that are made of each other.
+    """Row whose facts and settings are computed from each other by functions.
 
     Parameters
     ----------
     facts, names : tuple of str
-        What it is about, and the settings it reads.
+        Facts that the row converts, and the settings that it reads.
     write : callable
         Settings of facts.
     read : callable
         Facts of settings.
     how : str
-        In one line, for the documentation.
+        One line for the documentation.
     """
 
     facts: tuple[str, ...]
@@ -158,7 +157,7 @@ Row: TypeAlias = Same | Words | Made
 
 
 def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Settings of sections by dotted names."""
+    """Return nested sections as settings with dotted names."""
     settings: Settings = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
@@ -169,17 +168,17 @@ def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
 
 
 def is_off(value: Any) -> bool:
-    """Whether a setting says nothing, or no."""
+    """Return whether a value is absent, off, or automatic."""
     return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
 
 
 def _all_match(settings: Settings, wanted: Mapping[str, Any]) -> bool:
-    """Whether settings are as wanted."""
+    """Return whether all settings have the wanted values."""
     return all(_matches(settings.get(name), value) for name, value in wanted.items())
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, however it is spelled."""
+    """Return whether a value is the wanted one, however it is spelled."""
     if wanted is ANY:
         return not is_off(value)
     if isinstance(wanted, bool):
@@ -188,12 +187,12 @@ def _matches(value: Any, wanted: Any) -> bool:
 
 
 def whole_number(name: str, value: Any, least: int = 0) -> Any:
-    """A whole number of at least 0, or of at least as much as asked for; a list as a tuple of them.
+    """Return a value as a whole number of at least `least`; a list as a tuple of them.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not one.
     """
     if isinstance(value, list | tuple):
         return tuple(whole_number(name, item, least) for item in value)
@@ -205,12 +204,12 @@ def whole_number(name: str, value: Any, least: int = 0) -> Any:
 
 
 def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:
-    """Settings that say one fact alone."""
+    """Return the settings of the row that converts one fact alone."""
     return next((row.names for section in rows.values() for row in section if row.facts == (fact,)), ())
 
 
 def write_rows(rows: Mapping[str, tuple[Row, ...]], facts: Facts) -> dict[str, Settings]:
-    """Settings of facts, by section."""
+    """Return the settings of facts, by section."""
     sections: dict[str, Settings] = {}
     for section, section_rows in rows.items():
         sections[section] = {name: value for row in section_rows for name, value in row.write(facts).items()}
@@ -218,7 +217,7 @@ def write_rows(rows: Mapping[str, tuple[Row, ...]], facts: Facts) -> dict[str, S
 
 
 def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
-    """Facts of settings; values that cannot be are gathered."""
+    """Return the facts of settings; invalid values are collected in `mistakes`."""
     facts: Facts = {}
     for row in (row for section_rows in rows.values() for row in section_rows):
         facts |= mistakes.of(row.read, settings) or {}
@@ -226,6 +225,6 @@ def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes:
 
 
 def constant_facts(**values: Any) -> Made:
-    """Facts that are so in a framework, whatever is set."""
+    """Return a row of facts that hold in a framework whatever is set."""
     facts = {name.replace("__", "."): value for name, value in values.items()}
     return Made(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")

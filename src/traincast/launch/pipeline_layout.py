@@ -1,4 +1,4 @@
-"""Which layers are meant, as frameworks write it: patterns of marks, and layouts of a pipeline."""
+"""Selections of layers as frameworks write them: patterns with a mark per layer, and pipeline layouts."""
 
 import re
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from typing import Final
 
 from traincast.core.errors import InputError
 
-MAX_LAYERS: Final = 1 << 16  # layers of a text
+MAX_LAYERS: Final = 1 << 16  # of a pattern or layout; keeps expansion of repeated groups bounded
 
 
 def marked_layers(text: str, layers: int) -> tuple[int, ...]:
-    """Layers that a pattern marks with 1, counted from 1: ``"3"`` for every third, or ``"([0]*3+[1]*58)"``.
+    """Return the layers that a pattern marks with 1, counted from 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
 
     Raises
     ------
     InputError
-        If it is neither.
+        If it is not such a pattern.
 
     Examples
     --------
@@ -27,13 +27,13 @@ def marked_layers(text: str, layers: int) -> tuple[int, ...]:
         return tuple(range(int(text), layers + 1, int(text)))
     marks = _expand_pattern(re.sub(r"\s", "", text))
     if len(marks) != layers:
-        wanted = f"a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1}), is wanted"
+        wanted = f"must be a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
         raise InputError("layers", [f"{text[:60]!r}: {wanted}"])
     return tuple(i for i, mark in enumerate(marks, 1) if mark == "1")
 
 
 def _expand_pattern(text: str) -> str:
-    """Marks of a pattern one by one; empty where it is none."""
+    """Return the marks of a pattern, one character per layer; empty where it is malformed."""
     while group := re.search(r"\(([^()]*)\)(?:\*(\d{1,5}))?", text):
         inner = _repeated(_joined_marks(group[1]), group[2])
         if not inner:
@@ -43,7 +43,7 @@ def _expand_pattern(text: str) -> str:
 
 
 def _joined_marks(text: str) -> str:
-    """Marks of lists joined by +, each perhaps repeated; empty where it is something else."""
+    """Return the marks of lists joined by +, each possibly repeated; empty where it is something else."""
     marks = ""
     for part in text.split("+"):
         listed = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?", part)
@@ -55,13 +55,13 @@ def _joined_marks(text: str) -> str:
 
 
 def _repeated(text: str, number: str | None) -> str:
-    """A text so many times; empty where that is more than any model has."""
+    """Repeat a text; empty where that is longer than any model."""
     times = int(number or 1)
     return text * times if len(text) * times <= MAX_LAYERS else ""
 
 
 def layer_pattern(chosen: Sequence[int], layers: int) -> str:
-    """A pattern that marks layers, in runs.
+    """Return the pattern that marks layers, in runs of equal marks.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def layer_pattern(chosen: Sequence[int], layers: int) -> str:
 
 
 def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
-    """A layout of a pipeline in Megatron-LM's letters: embedding E, layers t, multi-token prediction m and loss L in every chunk.
+    """Return a pipeline layout in Megatron-LM's letters: embedding E, layers t, multi-token prediction m and loss L, by chunk.
 
     Examples
     --------
@@ -97,12 +97,12 @@ def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
 
 
 def layout_chunks(text: str) -> tuple[int, ...]:
-    """Layers of every chunk of a layout.
+    """Return the number of layers of every chunk of a layout.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not a layout.
 
     Examples
     --------
@@ -116,5 +116,5 @@ def layout_chunks(text: str) -> tuple[int, ...]:
             break
         plain = plain[: group.start()] + expanded + plain[group.end() :]
     if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
-        raise InputError("layout", [f"{text[:60]!r}: letters E, t, m and L in stages parted by | are wanted, such as Et*4|t*4L"])
+        raise InputError("layout", [f"{text[:60]!r}: must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"])
     return tuple(stage.count("t") for stage in plain.split("|"))

@@ -1,4 +1,4 @@
-"""What is read: a launch script or configuration, whatever framework it is for, as facts with all that was taken for granted."""
+"""Reader of launch scripts and configurations of all formats: facts, and what had to be assumed."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,29 +20,30 @@ from traincast.launch.read_bash import read as commands_read
 from traincast.launch.unread_settings import UnreadSettings
 from traincast.launch.unsupported import check_kind, check_program
 
-MAX_FILE_BYTES: Final = 4 << 20  # bytes of a file that is read
-MAX_SHOWN_CHARACTERS: Final = 80  # characters of a value that is shown
-DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that say how many replicas of the data there are
-REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")  # what matters most
+MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
+MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
+DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
+# Knobs that matter most: their defaults are reported where the file does not set them.
+REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
 VOCABULARY_SIZES: Final[Mapping[str, int]] = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}  # tokens, by tokenizer
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file says.
+    """Settings and facts of a launch file.
 
     Parameters
     ----------
     path : str
         The file.
     form : Format
-        What it is.
+        Its format.
     settings : Settings
         Every setting in it.
     told : Facts
-        What they mean.
+        Facts of the settings.
     assumed : tuple of str
-        What had to be taken for granted, in words.
+        What had to be assumed, as sentences.
     """
 
     path: str
@@ -53,17 +54,17 @@ class Reading:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Settings that say something of the prediction, as they are spelled."""
+        """Settings that the prediction depends on, as the framework spells them."""
         return tuple(self.form.spelled(name) for name in self.settings if name in self.form.known)
 
     @cached_property
     def beside(self) -> UnreadSettings:
-        """Settings that no row of the table reads, by what is to be said of them."""
+        """Settings that no row of the table reads, by their effect."""
         return self.form.beside.sorted(self.settings, self.form.known)
 
     @property
     def unread(self) -> tuple[tuple[str, str, str], ...]:
-        """Settings that matter and are not predicted: how they are spelled, their values, and why they matter."""
+        """Settings that matter and are not predicted: spelling, value, and why they matter."""
         return tuple(
             (self.form.spelled(name), value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS], why)
             for name, why in self.beside.matter.items()
@@ -71,12 +72,12 @@ class Reading:
 
     @property
     def small(self) -> tuple[str, ...]:
-        """Settings of small effect, which is not predicted, as they are spelled."""
+        """Settings of small effect, which is not predicted, as the framework spells them."""
         return tuple(map(self.form.spelled, self.beside.small))
 
     @property
     def not_understood(self) -> tuple[str, ...]:
-        """Settings that nothing is known of, as they are spelled; none is about what is predicted, by its name."""
+        """Unknown settings, as the framework spells them, whose names do not suggest an effect on the prediction."""
         return tuple(map(self.form.spelled, self.beside.unknown))
 
     @property
@@ -85,7 +86,7 @@ class Reading:
         return tuple(map(self.form.spelled, self.beside.harmless))
 
     def check_unread(self) -> None:
-        """Refuse settings that matter and are not read.
+        """Raise if settings that matter are not read.
 
         Raises
         ------
@@ -94,32 +95,32 @@ class Reading:
         """
         if self.unread:
             problems = [f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})" for name, value, why in self.unread]
-            raise InputError(self.path, [*problems[:-1], f"{problems[-1]}; --accept-unread answers all the same"])
+            raise InputError(self.path, [*problems[:-1], f"{problems[-1]}; --accept-unread predicts without them"])
 
 
 def value_text(value: Any) -> str:
-    """A setting's value for people."""
+    """Return a setting's value as text for a message."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def read(path: str | Path, formats: Mapping[str, Format], form: str | None = None) -> Reading:
-    """A launch script or a configuration.
+    """Read a launch script or a configuration.
 
     Parameters
     ----------
     path : str or Path
         The file.
     formats : mapping of str to Format
-        What is known.
+        The known formats.
     form : str, optional
-        What it is, where its content should not decide.
+        Name of its format; detected from the content if left out.
 
     Raises
     ------
     InputError
-        If it cannot be read, is none of what is known, trains something else than a decoder, or with every value that cannot be.
+        If it cannot be read, is of no known format, trains something other than a decoder, or has invalid values (all are named).
     """
     if form is not None and form not in formats:
         raise unknown("format", form, formats)
@@ -143,45 +144,45 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
 
 
 def _ambiguity_notes(form: Format, text: str) -> tuple[str, ...]:
-    """What of a script's settings depends on variables that it sets more than once or under a condition, in words."""
+    """Return sentences on settings that depend on variables which a script sets more than once or under a condition."""
     ambiguous = ambiguous_variables(text) if form.ending == ".sh" else {}
     arguments = {variable: sorted(form.spelled(name) for name in names & form.known) for variable, names in ambiguous.items()}
     return tuple(
-        f"{', '.join(names)}: {variable} is set more than once or under a condition; the last is taken"
+        f"{', '.join(names)}: {variable} is set more than once or under a condition; the last value is used"
         for variable, names in arguments.items()
         if names
     )
 
 
 def read_text(path: Path) -> str:
-    """Text of a file.
+    """Return the text of a file.
 
     Raises
     ------
     InputError
-        If it cannot be read, is no text, or is too large for a script or configuration.
+        If it cannot be read, is not text, or is too large for a script or configuration.
     """
     try:
         data = raw(path)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
     if len(data) > MAX_FILE_BYTES:
-        raise InputError(str(path), [f"{len(data):,} bytes are too many for a launch script or configuration"])
+        raise InputError(str(path), [f"{len(data):,} bytes: too large for a launch script or configuration"])
     text = data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])
     if "\0" in text:
-        raise InputError(str(path), ["is no text"])
+        raise InputError(str(path), ["is not a text file"])
     return text
 
 
 def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format:
-    """What a text is: the format most of whose settings are in it.
+    """Return the format of a text: the one with the most known settings in it.
 
     Raises
     ------
     InputError
-        If none has any.
+        If no format has any.
     """
     best, best_count = None, 0
     malformed: dict[str, None] = {}
@@ -197,46 +198,46 @@ def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format
             best, best_count = form, count
     if best is None:
         known = ", ".join(form.title for form in formats.values())
-        raise InputError(path, [f"cannot tell what this is; known are launches of {known} (--framework says which)", *malformed])
+        raise InputError(path, [f"cannot tell what this is; supported: {known} (choose with --framework)", *malformed])
     return best
 
 
 def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
-    """A mistake with settings spelled as the framework does, and a word on variables that are set nowhere."""
+    """Return a problem with the setting as the framework spells it, and a hint on variables that are not set in the file."""
     name = problem.partition(" = ")[0]
     spelled = form.spelled(name) + problem[len(name) :] if name in form.known else problem
     value = str(settings.get(name, ""))
-    return spelled + ("; the variable in it is set nowhere in the file" if "$" in value else "")
+    return spelled + ("; the variable in it is not set in the file" if "$" in value else "")
 
 
 def complete_launch(
     reading: Reading, model: Model | None, gpus: int | None, gbs: int | None, knobs: Mapping[str, Any]
 ) -> tuple[Reading, Model, Plan, int]:
-    """The model, plan and global batch of what was read, and the reading with all that was taken for granted.
+    """Return the reading with all assumptions, and its model, plan and global batch.
 
     Parameters
     ----------
     reading : Reading
         What was read.
     model : Model, optional
-        The model; its own sequence length gives way to that of the file.
+        The model; the sequence length of the file takes precedence.
     gpus, gbs : int, optional
-        Accelerators and global batch [sequences], where the file does not say.
+        Accelerators and global batch [sequences], where the file does not give them.
     knobs : mapping of str to value
-        Knobs and choices of the plan, where the file does not say.
+        Knobs and choices of the plan that the file does not set.
 
     Raises
     ------
     InputError
-        If something is missing or cannot be; all of it at once.
+        If something is missing or invalid; all mistakes at once.
     """
     facts, assumed = dict(reading.told), list(reading.assumed)
     mistakes = ErrorCollector(reading.path)
     given = {name: value for name, value in {"gpus": gpus, "gbs": gbs, **knobs}.items() if value is not None}
     for name, value in given.items():
         if facts.get(name, value) != value:
-            assumed.append(f"{name} = {value} as asked for, not {facts[name]} as in the file")
-    derived = {"dp"} if given.keys() & set(DEGREES) else set()  # of the accelerators, or they of it
+            assumed.append(f"{name} = {value} as given, not {facts[name]} as in the file")
+    derived = {"dp"} if given.keys() & set(DEGREES) else set()  # dp follows from the accelerators, or they from it
     derived |= {"gpus"} if "dp" in given else set()
     facts = {name: value for name, value in facts.items() if name not in derived} | given
     if {"pp", "vp"} & set(knobs):
@@ -247,27 +248,27 @@ def complete_launch(
     else:
         assumed += _model_conflicts(reading, facts, transformer)
     if "gpus" not in facts and "dp" not in facts:
-        mistakes.errors.append(InputError(reading.path, ["does not say how many GPUs there are; give --gpus"]))
+        mistakes.errors.append(InputError(reading.path, ["does not give the number of GPUs; give --gpus"]))
     completed = mistakes.settled(mistakes.of(complete_facts, facts))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
-        needed = f"{completed['dp']} replicas of the data with the degrees told make {completed['gpus']}"
+        needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
     assert transformer is not None
     plan = plan_from_facts(completed, transformer)
     defaulted = [f"{name} = {getattr(plan, name)}" for name in REPORTED_DEFAULTS if name not in facts]
     if defaulted:
-        assumed.append(f"{', '.join(defaulted)}: the file does not say")
+        assumed.append(f"{', '.join(defaulted)}: not set in the file")
     if "gbs" not in facts and "accumulation" not in facts:
-        assumed.append(f"global batch {completed['gbs']}: one micro-batch for every replica of the data, as nothing is said")
+        assumed.append(f"global batch {completed['gbs']}: one micro-batch per data-parallel replica, as it is not set")
     return Reading(reading.path, reading.form, reading.settings, completed, tuple(assumed)), transformer, plan, completed["gbs"]
 
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
-    """The model that a file describes; where its vocabulary is not told, that of a known model of its sizes."""
+    """Return the model that a file describes; a missing vocabulary size is that of a known model of its sizes."""
     if not reading.form.model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give --model"])
     if "layers" not in facts or "hidden" not in facts:
-        raise InputError(reading.path, ["does not describe a model, or none that is known: give --model"])
+        raise InputError(reading.path, ["does not describe a known model: give --model"])
     mistakes = ErrorCollector(reading.path)
     candidates = models_of_same_sizes(facts)
     if "vocab" not in facts:
@@ -280,19 +281,19 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
 
 
 def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model], assumed: list[str]) -> int:
-    """Size of the vocabulary that a tokenizer is known for, or that the known models of the sizes told have.
+    """Return the vocabulary size [tokens] of a known tokenizer, or of the catalogue's models of the same sizes.
 
     Raises
     ------
     InputError
-        If there is none, or several.
+        If there is none, or more than one.
     """
     tokenizer = str(reading.settings.get("tokenizer_type"))
     if tokenizer in VOCABULARY_SIZES:
         assumed.append(f"vocabulary of {VOCABULARY_SIZES[tokenizer]:,} tokens, that of {tokenizer}")
         return VOCABULARY_SIZES[tokenizer]
     sizes = {candidate.vocab: candidate.name for candidate in candidates if candidate.vocab}
-    if len(sizes) > 1:  # those that are the same in all else
+    if len(sizes) > 1:  # models that are equal in all else
         sizes = {
             candidate.vocab: candidate.name
             for candidate in candidates
@@ -301,14 +302,14 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
         }
     if len(sizes) != 1:
         others = "".join(f"; {name} has {size:,}" for size, name in sizes.items())
-        raise InputError(reading.path, [f"does not say how large the vocabulary is: give --model, or add it to the file{others}"])
+        raise InputError(reading.path, [f"does not give the vocabulary size: give --model, or add it to the file{others}"])
     ((size, name),) = sizes.items()
     assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")
     return size
 
 
 def models_of_same_sizes(facts: Facts) -> list[Model]:
-    """Models of the catalogue that have the sizes told."""
+    """Return the models of the catalogue with the same number of layers, hidden size and heads."""
     sizes = ("layers", "hidden", "heads")
     models = []
     for name, file in catalogue("models").items():
@@ -319,13 +320,13 @@ def models_of_same_sizes(facts: Facts) -> list[Model]:
 
 
 def _same_but_sequence_length(model: Model, other: Model) -> bool:
-    """Whether two models are the same but for the length of sequences."""
+    """Return whether two models are equal except for the sequence length."""
     left, right = model_facts(model), model_facts(other)
     return {**left, "seq": 0, "max_positions": 0} == {**right, "seq": 0, "max_positions": 0}
 
 
 def _model_conflicts(reading: Reading, facts: Facts, model: Model) -> Sequence[str]:
-    """Where a file describes another model than the one given."""
+    """Return sentences on sizes in which a file differs from the given model."""
     model_values = model_facts(model)
     differ = [
         name

@@ -1,4 +1,4 @@
-"""Launch scripts read: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
+"""Reader of bash launch scripts: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
 
 import ast
 import json
@@ -23,7 +23,8 @@ SUBSTITUTION: Final = re.compile(
 CASE_PATTERN: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")
 BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
-VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"  # a variable in braces, or a dollar that begins none: one way to read each
+# A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
+VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
 QUOTED_PIECES: Final = re.compile(
     rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
 )  # of a word, by its quotes
@@ -39,7 +40,7 @@ ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
 
 @dataclass
 class Script:
-    """What a script says, statement by statement.
+    """Variables and commands of a script, collected statement by statement.
 
     Parameters
     ----------
@@ -48,11 +49,11 @@ class Script:
     commands : list of list of str
         Words of every command.
     several : set of str
-        Variables that are set to different things, or under a condition.
+        Variables that are set to different values, or under a condition.
     depth : int
-        Conditions that the statement is under.
+        Nesting depth of conditions at the statement.
     once : str
-        A variable that is set but once, and under no condition; what else sets it is passed over.
+        A variable of which only the first, unconditional assignment counts.
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
@@ -62,7 +63,7 @@ class Script:
     once: str = ""
 
     def set(self, name: str, words: list[str], more: bool) -> None:
-        """Set a variable, or add to it."""
+        """Set a variable, or append to it."""
         before = self.values.get(name, [])
         if self.depth or (not more and " ".join(before) not in " ".join(words)):
             self.reassigned.add(name)
@@ -75,10 +76,12 @@ class Script:
 
 
 def settings_of(text: str, once: str = "") -> Settings:
-    """Arguments of the commands of a script, by name with underscores: the last value of each; True where it has none."""
+    """Return the arguments of a script by name with underscores: the last value of each; True where it has none."""
     script = read(text, once)
     commands = script.commands
-    if sum(word.startswith("--") for words in commands for word in words) < 3:  # arguments that another file calls
+    if (
+        sum(word.startswith("--") for words in commands for word in words) < 3
+    ):  # only defines arguments; another file runs the command
         commands = [_split_command_lines(words) for words in script.values.values()]
     settings: Settings = dict(_directives(text))
     for words in commands:
@@ -89,10 +92,12 @@ def settings_of(text: str, once: str = "") -> Settings:
 
 
 def _here_document_settings(text: str, script: Script) -> Settings:
-    """Settings of the JSON that a script writes with here-documents, by dotted names; none of what is malformed."""
+    """Return settings of JSON that a script writes with here-documents, by dotted names; malformed JSON is skipped."""
     settings: Settings = {}
     for match in HERE_DOCUMENT.finditer(text):
-        substituted = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script))  # what is set nowhere is a text
+        substituted = re.sub(
+            r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script)
+        )  # a variable that is not set stays as text
         with suppress(ValueError, RecursionError):
             document = json.loads(substituted)
             settings |= dotted(document) if isinstance(document, dict) else {}
@@ -100,7 +105,7 @@ def _here_document_settings(text: str, script: Script) -> Settings:
 
 
 def command_words(text: str, launch: Settings) -> list[str]:
-    """Words of all commands of a script; what a launcher is told of nodes and of a recipe is put into `launch`."""
+    """Return the words of all commands of a script; nodes, processes and recipe of its launcher are put into `launch`."""
     script = read(text)
     launch |= _directives(text)
     for words in script.commands:
@@ -111,7 +116,7 @@ def command_words(text: str, launch: Settings) -> list[str]:
 
 
 def ambiguous_variables(text: str) -> dict[str, set[str]]:
-    """Variables that a script sets more than once or under a condition, each with the arguments that depend on which is taken."""
+    """Return variables that a script sets more than once or under a condition, with the arguments that depend on them."""
     settings, ambiguous = settings_of(text), {}
     for name in sorted(read(text).reassigned):
         without = settings_of(text, name)
@@ -120,7 +125,7 @@ def ambiguous_variables(text: str) -> dict[str, set[str]]:
 
 
 def arguments(words: Sequence[str]) -> Settings:
-    """Arguments of a command line; a script's name ends the values of the argument before it."""
+    """Return the arguments of a command line; a script's name ends the values of the argument before it."""
     settings: Settings = {}
     name, taking = "", False
     for word in words:
@@ -136,7 +141,7 @@ def arguments(words: Sequence[str]) -> Settings:
 
 
 def read(text: str, once: str = "") -> Script:
-    """A script's variables and commands."""
+    """Read the variables and commands of a script."""
     script = Script(once=once)
     for name, words in _directives(text).items():
         for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
@@ -161,7 +166,7 @@ def read(text: str, once: str = "") -> Script:
 
 
 def _directives(text: str) -> Settings:
-    """Nodes, and accelerators of each, as directives to Slurm say it."""
+    """Return the nodes, and accelerators per node, of Slurm directives."""
     settings: Settings = {}
     for line in text.splitlines():
         match = re.match(r"#SBATCH\s+(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(\S+)", line)
@@ -176,7 +181,7 @@ def _directives(text: str) -> Settings:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Statements of a script; an array is one, however many lines it has. Comments are left out."""
+    """Yield the statements of a script without comments; an array is one statement, however many lines it has."""
     begin, at, quote, depth, statement = 0, 0, "", 0, ""
     while at <= len(text):
         character = text[at] if at < len(text) else "\n"
@@ -207,7 +212,7 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Words of a statement with their quotes; blanks inside quotes, braces and brackets part nothing."""
+    """Yield the words of a statement with their quotes; blanks inside quotes, braces and brackets do not separate words."""
     word, quote, depth, escaped = "", "", 0, False
     for character in text:
         if escaped or quote:
@@ -228,7 +233,7 @@ def _words(text: str) -> Iterator[str]:
 
 
 def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
-    """What a word stands for: an array's words, or one text; blanks of a variable outside of quotes part words."""
+    """Expand a word: to an array's words, or to one text; blanks of an unquoted variable separate words."""
     variable = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
     if variable and len(script.values.get(variable[1] or variable[2], ())) > 1:
         return script.values[variable[1] or variable[2]]
@@ -246,7 +251,7 @@ def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
 
 
 def _substitute(text: str, script: Script, depth: int = 0) -> str:
-    """A text with its variables; those that are set nowhere stay as they are written."""
+    """Substitute the variables of a text; those that are not set stay as they are."""
 
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
@@ -268,7 +273,7 @@ def _substitute(text: str, script: Script, depth: int = 0) -> str:
 
 
 def _arithmetic_value(text: str, script: Script) -> str:
-    """A sum of whole numbers and variables; empty where it is something else."""
+    """Evaluate an arithmetic expression of whole numbers and variables; empty where it is something else."""
     try:
         return str(_node_value(ast.parse(text.strip()[:200], mode="eval").body, script))
     except (SyntaxError, ValueError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
@@ -276,7 +281,7 @@ def _arithmetic_value(text: str, script: Script) -> str:
 
 
 def _node_value(node: ast.expr, script: Script) -> int:
-    """Value of a part of a sum."""
+    """Return the value of a part of an arithmetic expression."""
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -284,11 +289,11 @@ def _node_value(node: ast.expr, script: Script) -> int:
             return int(script.values[node.id][0])
         case ast.BinOp() if type(node.op) in ARITHMETIC:
             return ARITHMETIC[type(node.op)](_node_value(node.left, script), _node_value(node.right, script))
-    raise ValueError("no sum")
+    raise ValueError("not an arithmetic expression")
 
 
 def _split_command_lines(words: Sequence[str]) -> list[str]:
-    """Words, those that hold a whole command line parted."""
+    """Split words that hold a whole command line."""
     parts: list[str] = []
     for word in words:
         if " --" in word or (word.startswith("--") and " " in word):

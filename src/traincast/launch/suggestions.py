@@ -1,4 +1,4 @@
-"""What else could be set: changes of single settings of a plan, and of several together, each re-estimated."""
+"""Suggestions: changes of single knobs of a plan, and combinations of them, each re-estimated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,21 +23,21 @@ Factors = Mapping[str, float]
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A change of a plan.
+    """Change of one or more knobs of a plan.
 
     Parameters
     ----------
     factors : mapping of str to float
-        What degrees are multiplied by.
+        Factors of degrees.
     chosen : mapping of str to value
-        Choices that are made anew.
+        New values of other knobs and choices.
     """
 
     factors: Factors = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
     def with_(self, other: "SettingChange") -> "SettingChange | None":
-        """Both changes; None where they are about the same knob, the replicas of the data aside."""
+        """Return both changes combined; None where they change the same knob (other than dp)."""
         knobs = {*self.factors, *self.chosen} & {*other.factors, *other.chosen}
         if knobs - {"dp"}:
             return None
@@ -47,7 +47,7 @@ class SettingChange:
         return SettingChange(merged, {**self.chosen, **other.chosen})
 
     def of(self, plan: Plan, layers: int) -> Plan | None:
-        """The changed plan for so many layers, its placement left open; None where a degree would not be whole."""
+        """Return the changed plan for a number of layers, without placement; None where the plan would be invalid."""
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
             return None
@@ -72,7 +72,7 @@ class SettingChange:
 
 
 def _layout(plan: Plan, number: int, layers: int) -> str:
-    """Layers of so many chunks: as they are where their number stays, even where they were even, else balanced."""
+    """Return the layout of a number of chunks: unchanged where the number stays, even where it was even, else balanced."""
     current = chunks(plan.layout)
     if len(current) in (0, number):
         return plan.layout
@@ -81,7 +81,7 @@ def _layout(plan: Plan, number: int, layers: int) -> str:
 
 @dataclass(frozen=True)
 class Tried:
-    """A change, what it makes of the settings, and of the step.
+    """Change with its estimate and the settings that differ.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Tried:
     est : Estimate
         The changed plan.
     settings : tuple of (str, old, new)
-        Settings that differ, by name; None where there is none.
+        Settings that differ, by name; None where a setting is absent.
     """
 
     change: SettingChange
@@ -99,7 +99,7 @@ class Tried:
 
 
 def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
-    """Changes of one thing that a framework can run: a degree doubled or halved, a choice made another way."""
+    """Yield single changes that a framework can run: a degree doubled or halved, another value of a choice."""
     for axis in ("tp", "pp", "cp"):
         if axis == "cp" and plan.cp == 1 and not {"ring", "ulysses", "context"} & set(space.strategies):
             continue
@@ -130,16 +130,16 @@ def _step_seconds(tried: Tried) -> float:
 
 
 class ChangeTester:
-    """Where changes of one launch are tried.
+    """Estimator of changes of one launch.
 
     Parameters
     ----------
     est : Estimate
-        The plan as it is.
+        The estimate of the unchanged plan.
     form : Format
-        How its framework is told.
+        The format of the launch.
     stack : str
-        The software stack that its settings choose, by name.
+        Name of the software stack that its settings choose.
     """
 
     def __init__(self, est: Estimate, form: Format, stack: str):
@@ -153,13 +153,13 @@ class ChangeTester:
         return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
     def differing(self, plan: Plan) -> tuple[tuple[str, Any, Any], ...]:
-        """Settings of another plan that differ."""
+        """Return the settings of another plan that differ."""
         new: Settings = flat_settings(self.form, self._facts(plan))
         names = dict.fromkeys((*self.settings, *new))
         return tuple((name, self.settings.get(name), new.get(name)) for name in names if self.settings.get(name) != new.get(name))
 
     def try_change(self, change: SettingChange) -> Tried | None:
-        """A change re-estimated; None where it cannot be, or the framework refuses it or cannot be told."""
+        """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
         if plan is None or self.form.refused(self._facts(plan)):
             return None
@@ -174,12 +174,12 @@ class ChangeTester:
         return Tried(change, est, settings)
 
     def try_all(self, changes: Sequence[SettingChange]) -> list[Tried]:
-        """Changes that can be, the fastest first."""
+        """Return the valid changes, the fastest first."""
         tried = (self.try_change(change) for change in changes)
         return sorted(filter(None, tried), key=_step_seconds)
 
     def best_combination(self, singles: Sequence[Tried]) -> Tried | None:
-        """The fastest two changes that fit together, and a third where it helps still."""
+        """Return the fastest pair of changes that fits, with a third where that helps further."""
         pool = sorted(singles, key=_step_seconds)[:MAX_PAIRED_CHANGES]
         pairs = (first.change.with_(second.change) for first, second in combinations(pool, 2))
         best = self._best([pair for pair in pairs if pair is not None])
@@ -192,5 +192,5 @@ class ChangeTester:
         return best_triple
 
     def _best(self, changes: Sequence[SettingChange]) -> Tried | None:
-        """The fastest change that fits."""
+        """Return the fastest change that fits."""
         return next((tried for tried in self.try_all(changes) if tried.est.fits), None)

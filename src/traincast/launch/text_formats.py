@@ -1,4 +1,4 @@
-"""Settings by dotted names as TOML, YAML and JSON, and such texts as settings."""
+"""Readers and writers of TOML, YAML and JSON: settings have dotted names."""
 
 import json
 import tomllib
@@ -12,7 +12,7 @@ from traincast.launch.write_bash import comments
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in their sections."""
+    """Return settings nested in their sections."""
     document: dict[str, Any] = {}
     for name, value in settings.items():
         *sections, last = name.split(".")
@@ -24,7 +24,7 @@ def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def toml(settings: Settings, head: Iterable[str]) -> str:
-    """TOML: a table for each section."""
+    """Write TOML: a table for each section."""
     lines = list(comments(head))
     for section, values in nested(settings).items():
         for title, table in _tables(section, values):
@@ -33,7 +33,7 @@ def toml(settings: Settings, head: Iterable[str]) -> str:
 
 
 def _tables(title: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A section and those below it."""
+    """Yield a section and those below it."""
     plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     if plain:
         yield title, plain
@@ -43,17 +43,17 @@ def _tables(title: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Mappin
 
 
 def _scalar(value: Any) -> str:
-    """A value in TOML or YAML, which write these alike."""
+    """Write a value, which is the same in TOML and YAML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def yaml(settings: Settings, head: Iterable[str]) -> str:
-    """YAML: a mapping for each section."""
+    """Write YAML: a mapping for each section."""
     return "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n"
 
 
 def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """Lines of a mapping."""
+    """Yield the lines of a mapping."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield f"{'  ' * depth}{name}:"
@@ -63,12 +63,12 @@ def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
 
 
 def json_text(settings: Settings) -> str:
-    """JSON, which has no comments."""
+    """Write JSON, which has no comments."""
     return json.dumps(nested(settings), indent=2) + "\n"
 
 
 def toml_settings(text: str) -> Settings:
-    """Settings of TOML.
+    """Read settings from TOML.
 
     Raises
     ------
@@ -82,10 +82,10 @@ def toml_settings(text: str) -> Settings:
 
 
 def yaml_settings(text: str) -> Settings:
-    """Settings of YAML."""
+    """Read settings from YAML."""
     return dotted(parsed(text, "yaml"))
 
 
 def json_settings(text: str) -> Settings:
-    """Settings of JSON."""
+    """Read settings from JSON."""
     return dotted(parsed(text, "json"))

@@ -10,7 +10,7 @@ from traincast.launch.mapping import Settings, is_off
 
 
 def split_names(text: str) -> tuple[str, ...]:
-    """Names of a text, parted by blanks."""
+    """Return the names in a text, separated by blanks."""
     return tuple(text.split())
 
 
@@ -24,29 +24,29 @@ SUSPECT_WORDS: Final = frozenset(
     zero
 """)
 )
-WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # what parts the words of a name
+WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
 @dataclass(frozen=True)
 class UnreadEffect:
-    """Settings that change time or memory in a way that is not predicted.
+    """Effect on time or memory that is not predicted, and the settings that have it.
 
     Parameters
     ----------
     why : str
-        What they do.
+        The effect.
     names : tuple of str
         Their names; ``*`` stands for anything.
     neutral : tuple
-        Values beside off for which the prediction holds.
+        Values besides off for which the prediction holds.
     at : tuple, optional
-        The only values that matter; all that are neither off nor neutral where there are none.
+        The only values that matter; if empty, all that are neither off nor neutral.
     given : str
-        A setting without which they do nothing.
+        A setting without which they have no effect.
     unless : str
-        A setting with which nothing is left unread.
+        A setting that replaces them: with it they have no effect.
     unlike : str
-        A setting that has another value where they matter.
+        Another setting: they matter only where its value differs from theirs.
     """
 
     why: str
@@ -58,7 +58,7 @@ class UnreadEffect:
     unlike: str = ""
 
     def applies(self, value: Any, settings: Settings) -> bool:
-        """Whether a value of one of them changes the prediction."""
+        """Return whether a value of one of them changes the prediction."""
         if (self.given and is_off(settings.get(self.given))) or (self.unless and not is_off(settings.get(self.unless))):
             return False
         if self.unlike and _equal(value, settings.get(self.unlike)):
@@ -70,18 +70,18 @@ class UnreadEffect:
 
 @dataclass(frozen=True)
 class UnreadRules:
-    """What the settings of a format mean that its table does not read.
+    """Rules on the settings of a format that its table does not read.
 
     Parameters
     ----------
     matter : tuple of Matter
-        Those that stop an answer.
+        Effects that are not predicted: their settings are refused.
     small : tuple of str
-        Names of those whose effect is small: the prediction holds about as well, and they are named.
+        Names of settings whose effect is small: they are reported.
     harmless : tuple of str
-        Names of those that change neither time nor memory of a step, or say what the prediction takes for granted.
+        Names of settings that change neither time nor memory of a step, or that the prediction assumes.
     suspect : tuple of str
-        Names of which any that stands in no list is taken to matter, beside those with a word of `SUSPECT`.
+        Patterns of names: an unlisted setting that matches is taken to matter, as are names with a word of `SUSPECT_WORDS`.
     """
 
     matter: tuple[UnreadEffect, ...] = ()
@@ -90,7 +90,7 @@ class UnreadRules:
     suspect: tuple[str, ...] = ()
 
     def sorted(self, settings: Settings, known: frozenset[str]) -> "UnreadSettings":
-        """Settings by what is to be said of them.
+        """Sort settings by their effect.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class UnreadRules:
         return result
 
     def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
-        """Why a setting matters; empty where it does not, or is not known to."""
+        """Return why a setting matters; empty where it does not, or is not known to."""
         rows = [row for row in self._rows(name) if not known or name in row.names]
         if rows or known:
             return next((row.why for row in rows if row.applies(value, settings)), "")
@@ -128,7 +128,7 @@ class UnreadRules:
         return "not understood, may matter" if suspect else ""
 
     def _rows(self, name: str) -> Iterator[UnreadEffect]:
-        """Rows of a setting: those that name it, else those whose pattern fits where no list names it."""
+        """Yield the effects of a setting: those that name it, else, where no list names it, those whose pattern matches."""
         named = [row for row in self.matter if name in row.names]
         if named or name in (*self.small, *self.harmless):
             yield from named
@@ -137,24 +137,24 @@ class UnreadRules:
 
     @staticmethod
     def _listed(name: str, patterns: tuple[str, ...]) -> bool:
-        """Whether a name fits one of the patterns."""
+        """Return whether a name matches one of the patterns."""
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
 class UnreadSettings:
-    """Settings beside the table, by what is to be said of them.
+    """Settings that the table does not read, by their effect.
 
     Parameters
     ----------
     matter : dict of str to str
-        Those that matter, and why.
+        Settings that matter, and why.
     small : list of str
-        Those whose effect is small.
+        Settings of small effect.
     harmless : list of str
-        Those without effect on a step.
+        Settings without effect on a step.
     unknown : list of str
-        Those that nothing is known of.
+        Unknown settings.
     """
 
     matter: dict[str, str]
@@ -164,7 +164,7 @@ class UnreadSettings:
 
 
 def _equal(value: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, however it is spelled."""
+    """Return whether a value is the wanted one, however it is spelled."""
     left, right = str(value).strip().lower(), str(wanted).lower()
     try:
         return left == right or float(left.replace("_", "")) == float(right)

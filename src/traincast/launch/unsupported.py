@@ -1,6 +1,6 @@
-"""Launches that are recognised and not supported: files of other programs, and training of other than decoder-only models.
+"""Launches that are recognised but not supported: files of other programs, and training other than of decoder-only models.
 
-A file of another program is told by keys that only this program has, since it may share many with a format that is read.
+A file of another program is recognised by keys that only this program has, since it may share many with a supported format.
 """
 
 import re
@@ -15,22 +15,22 @@ from traincast.launch.unread_settings import split_names
 
 KEY: Final = re.compile(
     r"(?m)(?:^[ \t]*(?:export |- )?|[{,\s])(?:--([A-Za-z_][\w.-]*)|[\"']?([A-Za-z_][\w.-]*)[\"']?[ \t]*[:=])"
-)  # of YAML, JSON and Python, a variable, or an argument
+)  # keys of YAML, JSON and Python, variables, and arguments
 COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 
 @dataclass(frozen=True)
 class UnsupportedProgram:
-    """A program whose files are not read.
+    """Program whose files are not supported.
 
     Parameters
     ----------
     title : str
-        What it is called.
+        Its name.
     keys : tuple of str
         Keys that only its files have, dashes as underscores; ``*`` stands for anything.
     least : int
-        How many of them tell it.
+        How many of them identify the program.
     """
 
     title: str
@@ -38,7 +38,7 @@ class UnsupportedProgram:
     least: int = 2
 
     def fits(self, keys: Iterable[str]) -> bool:
-        """Whether a file's keys are those of this program."""
+        """Return whether a file's keys are those of this program."""
         names = set(keys)
         return sum(any(fnmatchcase(name, key) for name in names) for key in self.keys) >= self.least
 
@@ -119,7 +119,7 @@ class UnsupportedTraining:
     Parameters
     ----------
     title : str
-        What is trained.
+        Its name in messages.
     programs : str
         Pattern of the programs that train it.
     settings : tuple of str
@@ -134,7 +134,7 @@ class UnsupportedTraining:
     values: Mapping[str, str] | None = None
 
     def signs(self, words: Iterable[str], settings: Settings) -> Iterator[str]:
-        """What tells it: programs, settings, values."""
+        """Yield the programs, settings and values that identify it."""
         for word in words:
             if match := re.search(self.programs, word):
                 yield match[0]
@@ -197,11 +197,11 @@ UNSUPPORTED_TRAININGS: Final = (
 DUMPED: Final = split_names("""
     decoder_num_layers decoder_seq_length hybrid_layer_pattern hybrid_override_pattern is_hybrid_model retro_add_retriever
     perform_rl_step vision_pretraining
-""")  # off in every other training, so that they tell it even where all settings are listed with their defaults
+""")  # off in every other training: they identify it even where a log lists all settings with their defaults
 
 
 def keys_of(text: str) -> set[str]:
-    """Keys and arguments of a text, dashes as underscores; comments are left out.
+    """Return the keys and arguments of a text, with dashes as underscores and without those in comments.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def keys_of(text: str) -> set[str]:
 
 
 def check_program(text: str, path: str) -> None:
-    """Refuse a file of a program that is not read.
+    """Raise if a file is of an unsupported program.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def check_program(text: str, path: str) -> None:
 
 
 def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
-    """Refuse training other than pre-training of decoder-only models.
+    """Raise if the training is not pre-training of a decoder-only model.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Cal
     Raises
     ------
     InputError
-        If it is such a training.
+        With the kind of training, and what identifies it.
     """
     commands = list(words)
     for kind in UNSUPPORTED_TRAININGS:
@@ -253,11 +253,11 @@ def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Cal
 
 
 def _spelled(sign: str, settings: Settings, spelled: Callable[[str], str]) -> str:
-    """A sign with its setting as the framework spells it."""
+    """Return a sign with its setting as the framework spells it."""
     name, blank, value = sign.partition(" ")
     return (spelled(name) if name in settings else name) + blank + value
 
 
 def _text(value: Any) -> str:
-    """A value as text."""
+    """Return a value as text."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

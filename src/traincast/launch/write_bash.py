@@ -1,4 +1,4 @@
-"""Launch scripts: bash that calls torchrun with Megatron-LM's arguments."""
+"""Writer of launch scripts: bash that calls torchrun with Megatron-LM's arguments."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
     "${OVERRIDES[@]}" "$@"
 """
 COMMENT_WIDTH: Final = 76
-OVERLAP_FLAGS: Final = {  # settings without facts: what the prediction takes for granted
+OVERLAP_FLAGS: Final = {  # not facts: the prediction assumes them
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,
 }
@@ -31,7 +31,7 @@ EXPERT_FLAGS: Final = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gem
 
 
 def megatron(writing: Writing) -> str:
-    """A script that runs as it is, on mock data."""
+    """Write a script that runs as it is, on mock data."""
     launch, facts = writing.settings["launch"], writing.told
     zero = facts.get("zero", 0)
     extra: dict[str, Settings] = {
@@ -63,7 +63,7 @@ def megatron(writing: Writing) -> str:
 
 
 def bridge(writing: Writing) -> str:
-    """A script that runs the recipe launcher with overrides."""
+    """Write a script that runs Megatron-Bridge's recipe launcher with overrides."""
     launch = writing.settings["launch"]
     settings: Settings = {
         name: value
@@ -75,7 +75,7 @@ def bridge(writing: Writing) -> str:
     lines = [
         "#!/bin/bash",
         *comments(writing.head),
-        *comments(("RECIPE supplies what is not overridden: take one of the model's own family.",)),
+        *comments(("RECIPE supplies what is not overridden: choose one of the same model family.",)),
         "set -euo pipefail",
         *_variables(launch),
         "RECIPE=${RECIPE:?a recipe of Megatron-Bridge}",
@@ -91,7 +91,7 @@ def bridge(writing: Writing) -> str:
 
 
 def slurm(writing: Writing) -> str:
-    """A batch job that runs Megatron-LM's script on every node."""
+    """Write a Slurm batch job that runs Megatron-LM on every node."""
     launch = writing.settings["launch"]
     script = megatron(writing).splitlines()
     body = [
@@ -119,7 +119,7 @@ def slurm(writing: Writing) -> str:
 
 
 def _variables(launch: Settings) -> tuple[str, ...]:
-    """What a job of several nodes is told by its surroundings."""
+    """Return the shell variables that the environment of a multi-node job may set."""
     return (
         f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
         f"NNODES=${{NNODES:-{launch['nnodes']}}}",
@@ -130,7 +130,7 @@ def _variables(launch: Settings) -> tuple[str, ...]:
 
 
 def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
-    """Lines as comments, long ones wrapped."""
+    """Yield lines as comments, long ones wrapped."""
     for line in lines:
         depth = len(line) - len(line.lstrip())
         yield from (
@@ -139,14 +139,14 @@ def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
 
 
 def flags(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Settings as arguments, one a line."""
+    """Yield settings as arguments, one per line."""
     for name, value in settings.items():
         values = value if isinstance(value, tuple | list) else () if value is True else (value,)
         yield " ".join(("    " + flag(name), *(shlex.quote(str(item)) for item in values)))
 
 
 def flag(name: str) -> str:
-    """An argument's name on the command line."""
-    if "." in name:  # of a configuration that the script writes
+    """Return an argument's name on the command line."""
+    if "." in name:  # of a configuration file that the script writes
         return name
     return "--" + name.replace("_", "-")
