@@ -449,7 +449,7 @@ def test_overrides_of_a_recipe(reading):
     assert [name for name, _, _ in found.unread] == ["model.moe_latent_size", "model.new_layers"]
     assert found.not_understood == ("model.knob",)
     assert set(found.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
-    assert found.assumed == ("what the recipe llama3_8b_pretrain_config sets beside the overrides is not read",)
+    assert found.assumed == ("what the recipe llama3_8b_pretrain_config sets besides the overrides is not read",)
 
 
 @pytest.mark.parametrize("recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"])
@@ -466,7 +466,7 @@ def test_settings_of_megatron_deepspeed(tmp_path):
     found = tc.check(path, "dgx-h100")
     assert (found.est.plan.zero, found.est.model.kv_heads, found.est.model.vocab) == (2, 8, 33024)
     assert found.est.assumptions.name == "megatron-deepspeed-2022"
-    assert any("Megatron-DeepSpeed has not all" in line for line in found.reading.assumed)
+    assert any("Megatron-DeepSpeed does not have all" in line for line in found.reading.assumed)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Accelerate's configuration: FSDP2 and its ParallelismConfig, which say nothing of the model and of the batch."""
+"""Accelerate's configuration: FSDP2 and ParallelismConfig, which describe neither model nor batch."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -30,12 +30,12 @@ SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_S
 
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
-    """A whole number of the settings."""
+    """Return a setting as a whole number."""
     return usual if is_off(settings.get(name)) else int(whole_number(name, settings[name], 1))
 
 
 def _write_data(facts: Facts) -> Settings:
-    """Replicas and shards of the data; DDP where nothing is sharded."""
+    """Write replicate and shard degrees of data parallelism; DDP where nothing is sharded."""
     copies = facts["dp"] if facts.get("zero", 0) == 0 else facts.get("replicas", 1)
     if facts["dp"] % copies:
         return {}
@@ -44,7 +44,7 @@ def _write_data(facts: Facts) -> Settings:
 
 
 def _read_data(settings: Settings) -> Facts:
-    """Replicas of the data, and what they share; without any degree all processes are replicas, and FSDP shards over all."""
+    """Read data parallelism and what is sharded; without degrees all processes are replicas, and FSDP shards over all."""
     fsdp_zero = 2 if is_off(settings.get(f"{FSDP}reshard_after_forward", True)) else 3
     if not any(name.startswith(DEGREES) for name in settings):
         return _read_plain(settings, fsdp_zero)
@@ -54,7 +54,7 @@ def _read_data(settings: Settings) -> Facts:
 
 
 def _read_plain(settings: Settings, fsdp_zero: int) -> Facts:
-    """What replicas share where there is no ParallelismConfig: FSDP2, FSDP1 with its strategy, or DDP."""
+    """Read what is sharded without a ParallelismConfig: FSDP2, FSDP1 with its strategy, or DDP."""
     distributed_type = "NO" if is_off(settings.get("distributed_type")) else str(settings["distributed_type"]).upper()
     if distributed_type in UNSHARDED_TYPES:
         return {"zero": 0}
@@ -73,17 +73,17 @@ def _read_plain(settings: Settings, fsdp_zero: int) -> Facts:
 
 
 def _write_machines(facts: Facts) -> Settings:
-    """Machines and processes."""
+    """Write machines and processes."""
     return {"num_machines": facts["gpus"] // facts["per_node"], "num_processes": facts["gpus"]}
 
 
 def _read_machines(settings: Settings) -> Facts:
-    """Processes, one for each accelerator."""
+    """Read processes, one per accelerator."""
     return {"gpus": _size(settings, "num_processes")} if "num_processes" in settings else {}
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "launch": (Made(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "a process for each"),),
+    "launch": (Made(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "one process per accelerator"),),
     "precision": (
         Words(
             "precision",
@@ -101,7 +101,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ),
             _write_data,
             _read_data,
-            "DDP (0), FSDP2 with weights that stay gathered (2) or not (3), HSDP",
+            "DDP (0), FSDP2 without (2) or with resharding after forward (3), HSDP",
         ),
         Same("tp", f"{DEGREES}tp_size", usual=1, always=True),
         Same("cp", f"{DEGREES}cp_size", usual=1, always=True),
@@ -123,20 +123,20 @@ WHY: Final[Mapping[str, str]] = {
     "chunks": "there are no pipelines",
     "schedule": "there are no pipelines",
     "order": "the mesh is dp_replicate, dp_shard, cp, tp, outermost first",
-    "offload": "weights and optimizer are kept in the host's memory together",
-    "gbs": "the batch is that of the program: micro-batch, replicas and gradient accumulation steps",
-    "mbs": "the micro-batch is that of the program's data loader",
-    "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
+    "offload": "weights and optimizer are offloaded together",
+    "gbs": "the training program sets it: micro-batch, replicas and gradient accumulation steps",
+    "mbs": "the training program's data loader sets it",
+    "zero": "there are DDP, and FSDP2 with or without resharding after forward",
     "ep": "there is no expert parallelism",
-    "recompute": "whole layers are recomputed, or nothing",
-    "optimizer_kind": "the optimizer is made in the program",
-    "grad_dtype": "gradients are as FSDP2 reduces them",
-    "sp": "the model's plan of tensor parallelism decides",
-    "attention": "the model decides on its kernel",
+    "recompute": "all layers are recomputed, or none",
+    "optimizer_kind": "the training program creates the optimizer",
+    "grad_dtype": "FSDP2 chooses the precision of gradient reduction",
+    "sp": "the model's tensor-parallel plan decides",
+    "attention": "the model chooses its kernel",
     "precision": "bf16, fp16 or none",
-    "cp_kind": "keys and values are gathered (allgather) or go around (alltoall)",
+    "cp_kind": "keys and values are all-gathered (allgather) or passed around a ring (alltoall)",
 }
-FIXED_SETTINGS: Final[Settings] = {  # what accelerate launch asks for as well
+FIXED_SETTINGS: Final[Settings] = {  # further settings that accelerate launch requires
     "compute_environment": "LOCAL_MACHINE",
     "distributed_type": "FSDP",
     f"{FSDP}version": 2,

@@ -1,7 +1,7 @@
 """Facts of a launch: one flat mapping of model, plan and batch in traincast's own terms, and back.
 
 Settings that mean the same give the same facts: a knob without effect (sequence parallelism on one rank) is left out, and the
-number of key and value heads is present even where it equals that of query heads. Two launches are the same if their facts are equal.
+number of key and value heads is present even where it equals that of query heads. Two launches are the same if their facts are.
 """
 
 from collections.abc import Mapping, Sequence

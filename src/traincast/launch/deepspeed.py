@@ -1,4 +1,4 @@
-"""DeepSpeed's configuration, which says nothing of the model."""
+"""DeepSpeed's configuration, which does not describe the model."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -16,13 +16,13 @@ OPTIMIZERS: Final = {"adam": "AdamW", "sgd": "SGD", "lion": "Lion", "muon": "Muo
 
 
 def _size(settings: Settings, name: str) -> int | None:
-    """A whole number of the settings; nothing where another program fills it in (``"auto"``), or it is off (-1)."""
+    """Return a setting as a whole number; None where another program fills it in (``"auto"``), or it is off (-1)."""
     value = settings.get(name)
     return None if is_off(value) or str(value) == "-1" else int(whole_number(name, value, 1))
 
 
 def _write_batch(facts: Facts) -> Settings:
-    """Batch, micro-batch, and how many of them make a step."""
+    """Write batch, micro-batch and gradient accumulation steps."""
     return {
         "train_batch_size": facts["gbs"],
         "train_micro_batch_size_per_gpu": facts["mbs"],
@@ -31,7 +31,7 @@ def _write_batch(facts: Facts) -> Settings:
 
 
 def _read_batch(settings: Settings) -> Facts:
-    """Batch and micro-batch; with both and the accumulation the replicas of the data as well."""
+    """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas."""
     gbs, mbs, steps = (
         _size(settings, name) for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     )
@@ -42,40 +42,40 @@ def _read_batch(settings: Settings) -> Facts:
 
 
 def _write_sequence(facts: Facts) -> Settings:
-    """Sequence parallelism (Ulysses) and the replicas beside it."""
+    """Write sequence parallelism (Ulysses) and the data-parallel replicas."""
     if facts.get("cp_kind") != "ulysses":
         return {}
     return {"sequence_parallel_size": facts["cp"], "data_parallel_size": facts["dp"]}
 
 
 def _read_sequence(settings: Settings) -> Facts:
-    """Sequence parallelism (Ulysses)."""
+    """Read sequence parallelism (Ulysses)."""
     cp, dp = _size(settings, "sequence_parallel_size") or 1, _size(settings, "data_parallel_size")
     facts: Facts = {"cp": cp, "cp_kind": "ulysses"} if cp > 1 else {}
     return facts | ({"dp": dp} if dp else {})
 
 
 def _write_offload(facts: Facts) -> Settings:
-    """What is kept in the host's memory."""
+    """Write what is offloaded to the host."""
     offloaded = set(facts["offload"].split("+"))
     optimizer: Settings = {f"{ZERO}offload_optimizer.device": "cpu"} if "optimizer" in offloaded else {}
     return optimizer | ({f"{ZERO}offload_param.device": "cpu"} if "weights" in offloaded else {})
 
 
 def _read_offload(settings: Settings) -> Facts:
-    """What is kept in the host's memory."""
+    """Read what is offloaded to the host."""
     names = (("optimizer", "offload_optimizer"), ("weights", "offload_param"))
     return {"offload": "+".join(word for word, name in names if settings.get(f"{ZERO}{name}.device") in ("cpu", "nvme")) or "none"}
 
 
 def _write_groups(facts: Facts) -> Settings:
-    """Shards that hold a whole copy of the weights, of several (ZeRO++, MiCS)."""
+    """Write the size of a sharding group where there are several (ZeRO++, MiCS)."""
     copies = facts.get("replicas", 1)
     return {f"{ZERO}mics_shard_size": facts["dp"] * facts["cp"] // copies} if copies > 1 and facts.get("zero") == 3 else {}
 
 
 def _read_groups(settings: Settings) -> Facts:
-    """Replicas of the sharded state, by how many ranks share one."""
+    """Read the replicas of the sharded state from the size of a sharding group."""
     size = _size(settings, f"{ZERO}mics_shard_size")
     return {"shards": size} if size and size > 0 else {}
 
@@ -87,7 +87,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
             _write_batch,
             _read_batch,
-            "replicas are the batch over micro-batch and accumulation",
+            "data-parallel replicas are the batch divided by micro-batch and accumulation steps",
         ),
     ),
     "precision and optimizer": (
@@ -136,23 +136,23 @@ WHY: Final[Mapping[str, str]] = {
     "chunks": "stages are an argument of PipelineModule in the program",
     "schedule": "stages are an argument of PipelineModule in the program",
     "order": "stages are an argument of PipelineModule in the program",
-    "gpus": "it is what the launcher is told",
-    "vp": "a pipeline of DeepSpeed has one chunk on a rank",
+    "gpus": "it is an argument of the launcher",
+    "vp": "pipelines of DeepSpeed have one chunk per rank",
     "recompute": "the model decides what it recomputes (gradient_checkpointing_enable, checkpoint functions)",
     "recompute_every": "the model decides what it recomputes",
     "ep": "expert parallelism is an argument of the MoE layer in the program",
     "etp": "expert parallelism is an argument of the MoE layer in the program",
-    "sp": "automatic tensor parallelism cuts no tokens between blocks",
-    "attention": "the model decides on its kernel",
+    "sp": "automatic tensor parallelism has no sequence parallelism",
+    "attention": "the model chooses its kernel",
     "cp_kind": "sequence parallelism is Ulysses",
     "precision": "bf16, fp16 or fp32",
 }
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
-    """What is taken for granted of a precision that another program fills in (``"auto"``)."""
+    """Return what is assumed of a precision that another program fills in (``"auto"``)."""
     automatic = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]
     return (f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",) if automatic else ()
 
 
-FIXED_SETTINGS: Final[Settings] = {"gradient_clipping": 1.0, f"{ZERO}overlap_comm": True}  # what training asks for as well
+FIXED_SETTINGS: Final[Settings] = {"gradient_clipping": 1.0, f"{ZERO}overlap_comm": True}  # further settings that are written

@@ -1,4 +1,4 @@
-"""nanotron's configuration: a model of Qwen2's kind, which is Llama's where nothing else is set."""
+"""nanotron's configuration: a Qwen2 model, which is a Llama model by default."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -27,12 +27,12 @@ EXPERTS: Final = f"{MODEL}moe_config."
 
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
-    """A whole number of the settings."""
+    """Return a setting as a whole number."""
     return usual if is_off(settings.get(name)) else int(whole_number(name, settings[name], 1))
 
 
 def _write_data(facts: Facts) -> Settings:
-    """Replicas of the data, of which expert parallelism takes its own axis."""
+    """Write the data-parallel replicas; expert parallelism has its own axis."""
     ep = facts.get("ep", 1)
     if facts["dp"] % ep:
         return {f"{PARALLELISM}dp": facts["dp"]}
@@ -40,14 +40,14 @@ def _write_data(facts: Facts) -> Settings:
 
 
 def _read_data(settings: Settings) -> Facts:
-    """Replicas of the data."""
+    """Read the data-parallel replicas, with and without the axis of expert parallelism."""
     ep = _size(settings, f"{PARALLELISM}expert_parallel_size")
     facts: Facts = {"ep": ep} if f"{EXPERTS}num_experts" in settings else {}
     return {"dp": _size(settings, f"{PARALLELISM}dp") * ep, **facts}
 
 
 def _write_batch(facts: Facts) -> Settings:
-    """Micro-batch, and how many of them make a step."""
+    """Write micro-batch, accumulation steps and sequence length."""
     steps = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
     return {
         "tokens.sequence_length": facts["seq"],
@@ -58,7 +58,7 @@ def _write_batch(facts: Facts) -> Settings:
 
 
 def _read_batch(settings: Settings) -> Facts:
-    """Micro-batch, how many of them make a step, and length of sequences."""
+    """Read micro-batch, accumulation steps and sequence length."""
     facts: Facts = {
         "mbs": _size(settings, "tokens.micro_batch_size"),
         "accumulation": _size(settings, "tokens.batch_accumulation_per_replica"),
@@ -67,7 +67,7 @@ def _read_batch(settings: Settings) -> Facts:
 
 
 def _write_experts(facts: Facts) -> Settings:
-    """Experts, their layers counted from 0."""
+    """Write the experts; layers are counted from 0."""
     if "experts.experts" not in facts:
         return {}
     every = len(facts["moe_layers"]) == facts["layers"]
@@ -79,7 +79,7 @@ def _write_experts(facts: Facts) -> Settings:
 
 
 def _read_experts(settings: Settings) -> Facts:
-    """Experts, each as wide as the MLP."""
+    """Read the experts, each as wide as the MLP."""
     if is_off(settings.get(f"{EXPERTS}num_experts")):
         return {}
     indices, layers = settings.get(f"{EXPERTS}layers", [-1]), _size(settings, f"{MODEL}num_hidden_layers", 0)
@@ -94,7 +94,7 @@ def _read_experts(settings: Settings) -> Facts:
 
 
 def _write_recompute(facts: Facts) -> Settings:
-    """What is recomputed: whole layers, or layers of experts."""
+    """Write what is recomputed: whole layers, or MoE layers."""
     mode = facts["recompute"]
     if facts.get("recompute_every", 1) > 1:
         return {}
@@ -102,7 +102,7 @@ def _write_recompute(facts: Facts) -> Settings:
 
 
 def _read_recompute(settings: Settings) -> Facts:
-    """What is recomputed."""
+    """Read what is recomputed."""
     if not is_off(settings.get(f"{PARALLELISM}recompute_layer")):
         return {"recompute": "full"}
     return {"recompute": "none" if is_off(settings.get(f"{PARALLELISM}moe_layer_recompute")) else "experts"}
@@ -115,7 +115,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (f"{PARALLELISM}dp", f"{PARALLELISM}expert_parallel_size"),
             _write_data,
             _read_data,
-            "dp is that of nanotron times ep",
+            "traincast's dp is nanotron's dp times ep",
         ),
         Same("pp", f"{PARALLELISM}pp", usual=1, always=True),
         Same("tp", f"{PARALLELISM}tp", usual=1, always=True),
@@ -138,7 +138,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (f"{PARALLELISM}recompute_layer", f"{PARALLELISM}moe_layer_recompute"),
             _write_recompute,
             _read_recompute,
-            "layers, or experts",
+            "whole layers, or MoE layers",
         ),
         constant_facts(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
     ),
@@ -173,7 +173,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("tokens.sequence_length", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"),
             _write_batch,
             _read_batch,
-            "the batch is that of a replica times dp",
+            "the global batch is that of a replica times dp",
         ),
     ),
     "optimizer": (
@@ -192,23 +192,23 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
 }
 WHY: Final[Mapping[str, str]] = {
     "zero": "optimizer.zero_stage is 0 or 1",
-    "vp": "a rank has one chunk of the model",
-    "chunks": "the pipeline is cut by the cost of its blocks",
-    "recompute": "whole layers are recomputed, or layers of experts",
-    "norm": "a model of Qwen2's kind has RMSNorm",
-    "positions": "a model of Qwen2's kind has rotary positions",
-    "dropout": "a model of Qwen2's kind has no dropout",
+    "vp": "pipelines have one chunk per rank",
+    "chunks": "the pipeline is split by the cost of its blocks",
+    "recompute": "whole layers or MoE layers are recomputed",
+    "norm": "a Qwen2 model has RMSNorm",
+    "positions": "a Qwen2 model has rotary positions",
+    "dropout": "a Qwen2 model has no dropout",
     "experts.ffn": "an expert is as wide as the MLP",
-    "experts.shared_ffn": "the width of shared experts is not set",
+    "experts.shared_ffn": "there is no setting for the width of shared experts",
     "head_dim": "a head is as wide as hidden size over heads",
     "biases": "queries, keys and values have biases, or none",
     "mlp": "the MLP is gated",
     "precision": "bfloat16, float16 or float32",
-    "grad_dtype": "gradients are accumulated in fp32, which is usual, or in 16 bits",
+    "grad_dtype": "gradients are accumulated in fp32 (the default) or in 16 bits",
     "cp_kind": "context parallelism is ring attention",
-    "etp": "experts are not cut",
+    "etp": "there is no tensor parallelism inside experts",
 }
-FIXED_SETTINGS: Final[Settings] = {  # what the program asks for as well
+FIXED_SETTINGS: Final[Settings] = {  # further settings that the program requires
     "general.project": "traincast", "general.run": "plan", "general.seed": 42,
     f"{MODEL}is_qwen2_config": True, "model.init_method.std": 0.02,
     "optimizer.weight_decay": 0.1, "optimizer.clip_grad": 1.0,

@@ -18,13 +18,13 @@ DEEPSPEED: Final = UnreadRules(
         UnreadEffect(
             "master copy and gradients in 16 bits", ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads")
         ),
-        UnreadEffect("states of the optimizer in 16 bits", ("bf16.bf16_optimizer_states",)),
+        UnreadEffect("optimizer states in 16 bits", ("bf16.bf16_optimizer_states",)),
         UnreadEffect(
-            "weights stay in 32 bits and are cast for every product", ("torch_autocast.enabled", "amp.enabled", "fp16.auto_cast")
+            "weights stay in fp32 and are cast for every matmul", ("torch_autocast.enabled", "amp.enabled", "fp16.auto_cast")
         ),
         UnreadEffect("options of a precision", ("torch_autocast.*",), given="torch_autocast.enabled"),
         UnreadEffect("options of a precision", ("amp.*",), given="amp.enabled"),
-        UnreadEffect("precision of what is communicated", ("communication_data_type", "fp32_allreduce", "data_types.param_dtype")),
+        UnreadEffect("precision of communication", ("communication_data_type", "fp32_allreduce", "data_types.param_dtype")),
         UnreadEffect("8-bit weights or gradients are communicated", (f"{_Z}zero_quantized_*", f"{_Z}zeropp_loco_param*")),
         UnreadEffect("copies of the weights within a node (ZeRO++)", (f"{_Z}zero_hpz_partition_size",), neutral=(0, 1)),
         UnreadEffect("offloading of the optimizer", (f"{_Z}zenflow*", f"{_Z}offload_optimizer.super_offload", f"{_Z}cpu_offload*")),
@@ -33,33 +33,29 @@ DEEPSPEED: Final = UnreadRules(
         UnreadEffect("gradients are all-reduced", (f"{_Z}reduce_scatter",), at=(False,)),
         UnreadEffect("another ZeRO-1", (f"{_Z}legacy_stage1", f"{_Z}use_all_reduce_for_fetch_params", f"{_Z}allgather_sequential")),
         UnreadEffect("tensor-parallel communication is overlapped", ("tensor_parallel.tp_overlap_comm",)),
-        UnreadEffect("experts are cut", ("expert_parallel.*", "expert_parallel", "moe.*")),
+        UnreadEffect("expert parallelism", ("expert_parallel.*", "expert_parallel", "moe.*")),
         UnreadEffect(
             "stages of a pipeline",
             ("pipeline.stages", "pipeline.partition*", "pipeline.activation_checkpoint_interval"),
             neutral=(0, 1),
         ),
         UnreadEffect(
-            "activations are partitioned, or tiled",
+            "activations are partitioned or tiled",
             ("activation_checkpointing.partition_activations", "activation_checkpointing.cpu_checkpointing"),
         ),
-        UnreadEffect("attention to some tokens", ("sparse_attention", "sparse_attention.*")),
-        UnreadEffect("gradients of embeddings", ("sparse_gradients",)),
+        UnreadEffect("sparse attention", ("sparse_attention", "sparse_attention.*")),
+        UnreadEffect("sparse gradients of embeddings", ("sparse_gradients",)),
         UnreadEffect(
-            "tokens or layers are left out of some steps",
+            "some steps skip tokens or layers",
             ("curriculum_learning.enabled", "data_efficiency.enabled", "progressive_layer_drop.enabled"),
         ),
-        UnreadEffect(
-            "tokens or layers are left out of some steps", ("curriculum_learning.*",), given="curriculum_learning.enabled"
-        ),
-        UnreadEffect("tokens or layers are left out of some steps", ("data_efficiency.*",), given="data_efficiency.enabled"),
-        UnreadEffect(
-            "tokens or layers are left out of some steps", ("progressive_layer_drop.*",), given="progressive_layer_drop.enabled"
-        ),
-        UnreadEffect("compression of the model", ("compression_training.*", "quantize_training.*", "weight_quantization.*")),
-        UnreadEffect("another batch", ("elasticity.enabled", "autotuning.enabled")),
-        UnreadEffect("another batch", ("elasticity.*",), given="elasticity.enabled"),
-        UnreadEffect("another batch", ("autotuning.*",), given="autotuning.enabled"),
+        UnreadEffect("some steps skip tokens or layers", ("curriculum_learning.*",), given="curriculum_learning.enabled"),
+        UnreadEffect("some steps skip tokens or layers", ("data_efficiency.*",), given="data_efficiency.enabled"),
+        UnreadEffect("some steps skip tokens or layers", ("progressive_layer_drop.*",), given="progressive_layer_drop.enabled"),
+        UnreadEffect("model compression", ("compression_training.*", "quantize_training.*", "weight_quantization.*")),
+        UnreadEffect("another batch size", ("elasticity.enabled", "autotuning.enabled")),
+        UnreadEffect("another batch size", ("elasticity.*",), given="elasticity.enabled"),
+        UnreadEffect("another batch size", ("autotuning.*",), given="autotuning.enabled"),
         UnreadEffect("compiled graphs", ("compile.deepcompile", "compile.enabled", "graph_harvesting", "compile.offload*")),
         UnreadEffect("generation between steps", ("hybrid_engine.enabled",)),
         UnreadEffect("generation between steps", ("hybrid_engine.*",), given="hybrid_engine.enabled"),
@@ -94,20 +90,20 @@ _E: Final = f"{_M}moe_config."
 NANOTRON: Final = UnreadRules(
     (
         UnreadEffect(
-            "experts of examples/llamoe, which are not those of moe_config",
+            "experts of examples/llamoe, unlike those of moe_config",
             (f"{_M}moe_num_experts", f"{_M}num_experts_per_tok", f"{_M}moe_*"),
         ),
-        UnreadEffect("experts as wide as they say", (f"{_E}moe_intermediate_size",), given=f"{_E}num_experts"),
+        UnreadEffect("another width of experts", (f"{_E}moe_intermediate_size",), given=f"{_E}num_experts"),
         UnreadEffect("a shared expert", (f"{_E}enable_shared_expert",), given=f"{_E}num_experts"),
         UnreadEffect("a shared expert", (f"{_E}shared_expert_intermediate_size",), given=f"{_E}enable_shared_expert"),
         UnreadEffect(
             "another way to exchange tokens", (f"{_E}token_dispatcher_type",), neutral=("alltoall",), given=f"{_E}num_experts"
         ),
-        UnreadEffect("a model of another kind", (f"{_M}is_starcoder2_config",)),
+        UnreadEffect("another kind of model", (f"{_M}is_starcoder2_config",)),
         UnreadEffect("local attention", (f"{_M}sliding_window_size", f"{_M}flex_attention_mask")),
-        UnreadEffect("gathered tokens are kept", ("parallelism.tp_recompute_allgather",), at=(False,)),
+        UnreadEffect("gathered activations are saved for backward", ("parallelism.tp_recompute_allgather",), at=(False,)),
         UnreadEffect(
-            "another attention",
+            "another attention variant",
             (f"{_M}_attn_implementation",),
             neutral=("flash_attention_2", "ring", "ring_flash_triton", "llama3_ring_attention", "sdpa"),
         ),
@@ -144,7 +140,7 @@ TORCHTITAN: Final = UnreadRules(
         UnreadEffect("how the optimizer works", ("optimizer.implementation",), neutral=("fused", "foreach")),
         UnreadEffect("whole logits on every rank", (f"{_P}disable_loss_parallel",)),
         UnreadEffect("compiled backward", (f"{_P}enable_compiled_autograd",)),
-        UnreadEffect("experts are cut", (f"{_P}expert_tensor_parallel_degree",), neutral=(1,)),
+        UnreadEffect("expert parallelism", (f"{_P}expert_tensor_parallel_degree",), neutral=(1,)),
         UnreadEffect(
             "another way to exchange tokens",
             (f"{_P}expert_parallel_comm_backend",),
@@ -161,8 +157,8 @@ TORCHTITAN: Final = UnreadRules(
             (f"{_P}pipeline_parallel_split_points", f"{_P}pipeline_parallel_schedule_csv"),
             neutral=("[]",),
         ),
-        UnreadEffect("replicas that leave and join", ("fault_tolerance.enable", "experimental.enable_ft")),
-        UnreadEffect("replicas that leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"),
+        UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.enable", "experimental.enable_ft")),
+        UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"),
         UnreadEffect("how much is recomputed", ("activation_checkpoint.memory_budget",), neutral=(0.5,)),
         UnreadEffect("deterministic kernels", ("debug.deterministic", "training.deterministic")),
         UnreadEffect("only some weights are trained", ("lora.*", "peft.*")),
@@ -185,22 +181,24 @@ TORCHTITAN: Final = UnreadRules(
 _F: Final = "fsdp_config.fsdp_"
 ACCELERATE: Final = UnreadRules(
     (
-        UnreadEffect("sequences are cut (Ulysses)", ("parallelism_config.parallelism_config_sp_size",), neutral=(1,)),
+        UnreadEffect("sequence parallelism (Ulysses)", ("parallelism_config.parallelism_config_sp_size",), neutral=(1,)),
         UnreadEffect(
-            "another wrapping: more or less is gathered at once", (f"{_F}auto_wrap_policy",), neutral=("TRANSFORMER_BASED_WRAP",)
+            "another wrapping policy, which gathers more or less at once",
+            (f"{_F}auto_wrap_policy",),
+            neutral=("TRANSFORMER_BASED_WRAP",),
         ),
         UnreadEffect(
-            "communication overlaps in another way",
+            "communication is overlapped in another way",
             (f"{_F}backward_prefetch", f"{_F}backward_prefetch_policy"),
             neutral=("BACKWARD_PRE",),
         ),
-        UnreadEffect("weights and gradients of low precision", ("fp8_config.opt_level", "fp8_config.use_msamp")),
+        UnreadEffect("weights and gradients in low precision", ("fp8_config.opt_level", "fp8_config.use_msamp")),
         UnreadEffect(
-            "several micro-batches make a step",
+            "gradient accumulation",
             ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"),
             neutral=(1,),
         ),
-        UnreadEffect("the program runs on the host", ("use_cpu",)),
+        UnreadEffect("the program runs on the CPU", ("use_cpu",)),
     ),
     split_names("""
         dynamo_config* dynamo_backend fp8_config.* fsdp_config.fsdp_forward_prefetch fsdp_config.fsdp_min_num_params

@@ -1,6 +1,6 @@
 """Megatron-Bridge's overrides: Megatron-LM's settings under the names of its configuration.
 
-The names are those of its guide from Megatron-LM; presets of precision are those of training/mixed_precision.py.
+Names follow its migration guide from Megatron-LM, precision presets training/mixed_precision.py.
 """
 
 import re
@@ -15,7 +15,7 @@ SOURCE: Final = (
     "NVIDIA-NeMo/Megatron-Bridge, docs/megatron-lm-to-megatron-bridge.md (commit 167ba2a) and "
     "src/megatron/bridge/training/mixed_precision.py (0509780), looked at on 2026-11-20"
 )
-NAMES: Final[Mapping[str, str]] = {  # of Megatron-LM -> of Bridge, where that is not model. and the same name
+NAMES: Final[Mapping[str, str]] = {  # Megatron-LM -> Bridge, except for `model.` and the same name
     "micro_batch_size": "train.micro_batch_size",
     "global_batch_size": "train.global_batch_size",
     "num_experts": "model.num_moe_experts",
@@ -59,16 +59,16 @@ ACTIVATIONS: Final[Mapping[str, Settings]] = {
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
-    """What is taken for granted: nothing of a recipe is known but what overrides say."""
+    """Return what is assumed: of a recipe only the overrides are known."""
     recipe = settings.get("recipe")
-    return (f"what the recipe {recipe} sets beside the overrides is not read",) if recipe else ()
+    return (f"what the recipe {recipe} sets besides the overrides is not read",) if recipe else ()
 
 
 LAYER_PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
 
 
 def spelled(name: str) -> str:
-    """A setting of Megatron-LM as Bridge calls it."""
+    """Return Bridge's name of a Megatron-LM setting."""
     if "." in name or name == "recipe":
         return name
     if name in ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format"):
@@ -81,7 +81,7 @@ def spelled(name: str) -> str:
 
 
 def overrides(settings: Settings) -> Settings:
-    """Settings of Megatron-LM as overrides."""
+    """Return settings of Megatron-LM as overrides."""
     remaining = dict(settings)
     result: Settings = {}
     for preset, parts in PRECISION.items():
@@ -94,7 +94,7 @@ def overrides(settings: Settings) -> Settings:
             result |= activation
     if remaining.pop("grad_reduce_in_bf16", False):
         result["ddp.grad_reduce_in_fp32"] = False
-    remaining.pop("group_query_attention", None)  # the number of groups says it
+    remaining.pop("group_query_attention", None)  # implied by the number of groups
     for name in LAYER_PATTERNS & set(remaining):
         chosen = marked_layers(str(remaining[name]), int(remaining["num_layers"]))
         remaining[name] = tuple(int(i in chosen) for i in range(1, int(remaining["num_layers"]) + 1))
@@ -106,7 +106,7 @@ def overrides(settings: Settings) -> Settings:
 
 
 def settings_of(text: str) -> Settings:
-    """Settings of Megatron-LM out of overrides in a command line; other overrides under their own names."""
+    """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
     overrides_text: dict[str, str] = {}
     launch: Settings = {}
     for word in command_words(text, launch):
@@ -116,7 +116,7 @@ def settings_of(text: str) -> Settings:
 
 
 def _megatron_settings(values: Mapping[str, str]) -> Settings:
-    """Overrides as settings of Megatron-LM."""
+    """Return overrides as settings of Megatron-LM."""
     megatron_names = {other: name for name, other in NAMES.items()}
     settings: Settings = {}
     remaining = dict(values)
@@ -147,7 +147,7 @@ def _megatron_settings(values: Mapping[str, str]) -> Settings:
 
 
 def _parse_value(text: str) -> Any:
-    """A value of an override: true, false, a list, or text."""
+    """Parse the value of an override: true, false, a list, or text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     listed = re.fullmatch(r"\[(.*)\]", text)
@@ -155,7 +155,7 @@ def _parse_value(text: str) -> Any:
 
 
 def override_value(value: Any) -> str:
-    """A value as an override writes it."""
+    """Write the value of an override."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"[{','.join(map(str, value))}]" if isinstance(value, tuple | list) else str(value)

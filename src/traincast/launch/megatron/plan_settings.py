@@ -1,4 +1,4 @@
-"""Settings of Megatron-LM on the plan that say several facts, or only with what others say; the table is in `megatron`."""
+"""Conversions of Megatron-LM's plan settings that depend on each other; the table of rows is in `table`."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.mapping import Settings, is_off, whole_number
 from traincast.launch.megatron.model_settings import size
 
-RECOMPUTE_MODULES: Final = {  # of --recompute-modules, and what traincast calls them
+RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention",
     "layernorm": "norms",
     "moe_act": "activation",
@@ -20,19 +20,19 @@ SHARDING: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_
 
 
 def write_expert_tp(facts: Facts) -> Settings:
-    """Degree inside an expert, which without it is that outside."""
+    """Write the tensor-parallel degree inside an expert, which by default is that outside."""
     return {"expert_tensor_parallel_size": facts["etp"]} if "etp" in facts and facts["tp"] > 1 else {}
 
 
 def read_expert_tp(settings: Settings) -> Facts:
-    """Degree inside an expert."""
+    """Read the tensor-parallel degree inside an expert."""
     if not size(settings, "num_experts"):
         return {}
     return {"etp": size(settings, "expert_tensor_parallel_size", least=1) or size(settings, "tensor_model_parallel_size") or 1}
 
 
 def write_context(facts: Facts) -> Settings:
-    """How keys and values, or heads, are exchanged between context ranks."""
+    """Write how context-parallel ranks communicate."""
     kind = facts.get("cp_kind")
     if kind is None:
         return {}
@@ -43,7 +43,7 @@ def write_context(facts: Facts) -> Settings:
 
 
 def read_context(settings: Settings) -> Facts:
-    """How context ranks communicate: a ring where nothing is said."""
+    """Read how context-parallel ranks communicate: by default in a ring."""
     if (size(settings, "context_parallel_size") or 1) == 1:
         return {}
     value = settings.get("cp_comm_type", "p2p")
@@ -57,7 +57,7 @@ def read_context(settings: Settings) -> Facts:
 
 
 def write_zero(facts: Facts) -> Settings:
-    """What data-parallel ranks share: the distributed optimizer, or Megatron-FSDP beyond it."""
+    """Write what is sharded over data-parallel ranks: the distributed optimizer, or Megatron-FSDP beyond it."""
     zero, copies = facts.get("zero", 0), facts.get("replicas", 1)
     settings: Settings = {}
     if zero == 1:
@@ -68,7 +68,7 @@ def write_zero(facts: Facts) -> Settings:
 
 
 def read_zero(settings: Settings) -> Facts:
-    """What data-parallel ranks share; --zero-stage is that of Megatron-DeepSpeed (its megatron/arguments.py, 4efb479)."""
+    """Read what is sharded over data-parallel ranks; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
     if not is_off(settings.get("zero_stage")):
         strategy = str(settings["zero_stage"]).removesuffix(".0")
         if strategy not in map(str, SHARDING):
@@ -91,19 +91,19 @@ def read_zero(settings: Settings) -> Facts:
 
 
 def write_recompute(facts: Facts) -> Settings:
-    """What is recomputed: whole layers, all of them or some of each chunk, or modules."""
+    """Write what is recomputed: whole layers, all or some of each chunk, or modules."""
     chosen, every = facts["recompute"], facts.get("recompute_every", 1)
     if chosen == "none":
         return {}
     if chosen == "full":
         return {"recompute_granularity": "full", **layers_recomputed(facts, every)}
-    dense = {"activation"} if "experts.experts" not in facts else set()  # moe_act is of experts alone
+    dense = {"activation"} if "experts.experts" not in facts else set()  # moe_act applies to experts only
     names = [name for name, word in RECOMPUTE_MODULES.items() if word in set(chosen.split("+")) - dense]
     return {"recompute_granularity": "selective", "recompute_modules": tuple(names)} if names else {}
 
 
 def layers_recomputed(facts: Facts, every: int) -> Settings:
-    """How many layers of a chunk are recomputed."""
+    """Write how many layers of a chunk are recomputed."""
     chunk_sizes = set(facts.get("chunks", (facts["layers"],)))
     chunk_layers = next(iter(chunk_sizes))
     if every > 1 and len(chunk_sizes) == 1 and chunk_layers % every == 0:
@@ -112,7 +112,7 @@ def layers_recomputed(facts: Facts, every: int) -> Settings:
 
 
 def read_recompute(settings: Settings) -> Facts:
-    """What is recomputed."""
+    """Read what is recomputed."""
     granularity = settings.get("recompute_granularity")
     old_flags = (
         ("checkpoint_activations", "full"),
@@ -142,7 +142,7 @@ def read_recompute(settings: Settings) -> Facts:
 
 
 def read_layers_recomputed(settings: Settings) -> Facts:
-    """Every how many layers one is recomputed: with `block` so many of each chunk."""
+    """Read `recompute_every`: the method `block` recomputes a number of layers of each chunk."""
     recomputed = size(settings, "recompute_num_layers", "activations_checkpoint_num_layers")
     layers, method = size(settings, "num_layers", "encoder_num_layers"), settings.get("activations_checkpoint_method")
     if settings.get("recompute_method", method) != "block" or not recomputed or layers is None:
@@ -154,7 +154,7 @@ def read_layers_recomputed(settings: Settings) -> Facts:
 
 
 def read_attention(settings: Settings) -> Facts:
-    """The kernel of attention; fused unless another is asked for."""
+    """Read the attention kernel: fused by default."""
     backend = str(settings.get("attention_backend", "auto"))
     local_transformer = settings.get("transformer_impl") == "local" and "attention_backend" not in settings
     unfused = backend in ("unfused", "local") or (local_transformer and is_off(settings.get("use_flash_attn")))
@@ -162,7 +162,7 @@ def read_attention(settings: Settings) -> Facts:
 
 
 def write_offload(facts: Facts) -> Settings:
-    """What is kept in the host's memory; activations only without a pipeline."""
+    """Write what is offloaded to the host; activations only without a pipeline."""
     offloaded = set(facts["offload"].split("+"))
     optimizer = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     activations = {"cpu_offloading_num_layers": facts["layers"]} if "activations" in offloaded and facts["pp"] == 1 else {}
@@ -170,20 +170,20 @@ def write_offload(facts: Facts) -> Settings:
 
 
 def read_offload(settings: Settings) -> Facts:
-    """What is kept in the host's memory."""
+    """Read what is offloaded to the host."""
     offloaded = ["optimizer"] if not is_off(settings.get("optimizer_cpu_offload")) else []
     offloaded += ["activations"] if size(settings, "cpu_offloading_num_layers") else []
     return {"offload": "+".join(offloaded) or "none"}
 
 
 def write_gpus(facts: Facts) -> Settings:
-    """What a launcher is told of the job."""
+    """Write nodes and processes per node for the launcher."""
     per_node = facts["per_node"]
     return {"nnodes": facts["gpus"] // per_node, "nproc_per_node": per_node}
 
 
 def read_gpus(settings: Settings) -> Facts:
-    """Accelerators of the job, as its launcher is told."""
+    """Read the accelerators of the job from the launcher's arguments."""
     nodes = size(settings, "nnodes", "num_nodes", "nodes", least=1)
     per_node = size(settings, "nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node", least=1)
     world_size = size(settings, "world_size", least=1)
@@ -191,7 +191,7 @@ def read_gpus(settings: Settings) -> Facts:
 
 
 def read_batch(settings: Settings) -> Facts:
-    """Sequences of a step; without it one micro-batch of every replica."""
+    """Read the global batch [sequences]; the default is one micro-batch per replica."""
     given = size(settings, "global_batch_size", least=1)
     return {"gbs": given} if given else {}
 
@@ -231,17 +231,17 @@ RECOMPUTE_SETTINGS: Final = (
 
 
 def is_on(settings: Settings, name: str) -> bool:
-    """Whether a setting is on."""
+    """Return whether a setting is on."""
     return not is_off(settings.get(name))
 
 
 def stage_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
-    """Layers of every chunk: even, less in the first and the last where the ends count as layers or their number is given.
+    """Return the layers of every chunk: even, but fewer in first and last where embedding and loss count, or as set.
 
     Raises
     ------
     InputError
-        If the rest does not divide.
+        If the remaining layers do not divide evenly.
     """
     first, last = (size(settings, f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     layers_of_chunks = [0] * (pp * vp)

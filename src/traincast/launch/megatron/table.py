@@ -1,7 +1,7 @@
 """Megatron-LM's arguments.
 
-All names are those of megatron/training/arguments.py; they are written here as the program stores them, so that its logs are read
-with the same names, and `--` and dashes come with the script. A row from another place has its own source.
+Names are those of megatron/training/arguments.py, spelled as the program stores them, so that its logs have the same names;
+scripts add `--` and dashes. A row from elsewhere has its own source.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from traincast.launch.pipeline_layout import layout_chunks, layout_text
 SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
 SHARED_GATE_SOURCE: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
 
-FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # beside --moe-token-dispatcher-type flex
+FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # with --moe-token-dispatcher-type flex
 
 
 def _write_chunks(facts: Facts) -> Settings:
-    """Model chunks: their number where all hold the same layers, else a layout."""
+    """Write model chunks: their number where all have the same number of layers, else a layout."""
     chunks, vp = facts.get("chunks", ()), facts["vp"]
     if chunks and (len(set(chunks)) > 1 or chunks[0] * len(chunks) != facts["layers"]):
         return {"pipeline_model_parallel_layout": layout_text(chunks, facts.get("mtp", 0))}
@@ -28,14 +28,16 @@ def _write_chunks(facts: Facts) -> Settings:
 
 
 def _read_chunks(settings: Settings) -> Facts:
-    """Model chunks of a rank, and their layers where a layout or the ends' weight in the split says so."""
+    """Read the model chunks of a rank, and their layers from a layout or the split settings."""
     pp = model_settings.size(settings, "pipeline_model_parallel_size") or 1
     layers = model_settings.size(settings, "num_layers", "encoder_num_layers")
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None:
         chunks = layout_chunks(str(layout))
         if len(chunks) % pp:
-            problem = f"pipeline_model_parallel_layout = {str(layout)[:60]!r}: has {len(chunks)} stages, no multiple of pp = {pp}"
+            problem = (
+                f"pipeline_model_parallel_layout = {str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+            )
             raise InputError("layout", [problem])
         return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
     vp = model_settings.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
@@ -53,7 +55,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             plan_settings.LAUNCHER_SETTINGS,
             plan_settings.write_gpus,
             plan_settings.read_gpus,
-            "of torchrun or Slurm; dp follows",
+            "from torchrun or Slurm; dp follows",
         ),
     ),
     "model": (
@@ -65,14 +67,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model_settings.HEAD_SETTINGS,
             model_settings.write_heads,
             model_settings.read_heads,
-            "GQA; width of a head where it is its own",
+            "GQA; width of a head where it is not hidden size over heads",
         ),
         Made(
             ("ffn",),
             ("ffn_hidden_size",),
             lambda facts: {"ffn_hidden_size": facts["ffn"]},
             model_settings.read_ffn,
-            "else 4 × hidden",
+            "by default 4 × hidden",
         ),
         Same("seq", "seq_length", ("encoder_seq_length",)),
         Made(
@@ -80,7 +82,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("max_position_embeddings",),
             model_settings.write_positions,
             model_settings.read_positions,
-            "the sequence length where positions are not learned",
+            "the sequence length unless positions are learned",
         ),
         Same("vocab", "vocab_size", ("padded_vocab_size", "pad_vocab_size_to")),
         Words("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
@@ -96,7 +98,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("disable_bias_linear", "add_qkv_bias"),
             model_settings.write_bias,
             model_settings.read_bias,
-            "of all linear layers (the router's too), of queries, keys and values, or none",
+            "of all linear layers (including the router), of queries, keys and values only, or none",
         ),
         Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
         Made(
@@ -104,7 +106,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("attention_dropout", "hidden_dropout"),
             lambda facts: {} if facts["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
             model_settings.read_dropout,
-            "0.1 where nothing is said",
+            "by default 0.1",
         ),
         Words(
             "positions",
@@ -127,7 +129,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("window_size", "window_attn_skip_freq"),
             model_settings.write_local,
             model_settings.read_local,
-            "tokens before and after a query's own; layers that have it",
+            "tokens before and after the query; layers that have it",
         ),
         Same("mtp", "mtp_num_layers", usual=0, least=0),
         constant_facts(causal=True, inner_dropout=False, norms=2),
@@ -154,7 +156,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("moe_ffn_hidden_size",),
             lambda facts: {"moe_ffn_hidden_size": facts["experts.ffn"]} if "experts.ffn" in facts else {},
             model_settings.read_expert_width,
-            "that of the MLP where nothing is said",
+            "by default that of the MLP",
         ),
         Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
         Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE),
@@ -177,14 +179,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("expert_tensor_parallel_size",),
             plan_settings.write_expert_tp,
             plan_settings.read_expert_tp,
-            "tp where nothing is said",
+            "by default tp",
         ),
         Made(
             ("vp", "chunks"),
             plan_settings.CHUNK_SETTINGS,
             _write_chunks,
             _read_chunks,
-            "their number where all hold the same layers, else the layout",
+            "their number where all have the same number of layers, else the layout",
         ),
         Made(
             ("cp_kind", "ulysses"),
@@ -265,14 +267,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             plan_settings.RECOMPUTE_SETTINGS,
             plan_settings.write_recompute,
             plan_settings.read_recompute,
-            "layers, or modules",
+            "whole layers, or modules",
         ),
         Made(
             ("offload",),
             ("optimizer_cpu_offload", "cpu_offloading_num_layers"),
             plan_settings.write_offload,
             plan_settings.read_offload,
-            "activations without a pipeline only",
+            "activations only without a pipeline",
         ),
     ),
     "software": (
@@ -281,48 +283,46 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("deepspeed", "moe_token_dispatcher_type", *FLEX_DISPATCHER_FLAGS),
             lambda _: {},
             lambda _: {},
-            "stack that predicts it: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
+            "selects the software stack of the prediction: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
         ),
     ),
 }
-WHY: Final[Mapping[str, str]] = {  # what cannot be said
-    "recompute": "--recompute-modules has no module for the activation of a dense MLP, nor one for every second product",
-    "mlp": "there is no flag for it; --quick-geglu is another function",
-    "biases": "biases are of all linear layers, of queries, keys and values, or of none",
-    "causal": "GPT of Megatron-LM is causal",
+WHY: Final[Mapping[str, str]] = {  # facts that cannot always be expressed
+    "recompute": "--recompute-modules has no module for the activation of a dense MLP, nor for every second matmul",
+    "mlp": "there is no flag for GeGLU; --quick-geglu is another function",
+    "biases": "biases are in all linear layers, in queries, keys and values only, or in none",
+    "causal": "Megatron-LM's GPT is causal",
     "inner_dropout": "there is no dropout inside the MLP",
-    "vocab": "a vocabulary is always there: add --vocab-size or a tokenizer",
+    "vocab": "Megatron-LM needs a vocabulary: add --vocab-size or a tokenizer",
     "schedule": "1F1B, interleaved or not, is the only schedule",
     "placement": "ranks are numbered tp-cp-dp-pp, or tp-cp-pp-dp",
-    "tp_kind": "layers are cut in one dimension",
+    "tp_kind": "tensor parallelism has one dimension",
     "norms": "a layer has two norms",
-    "local.chunked": "there are sliding windows, no chunks",
-    "experts.imbalance": "it is the data that decides",
-    "experts.load": "it is the data that decides",
-    "experts.router_bias": "the router has a bias where all linear layers have",
+    "local.chunked": "there are sliding windows, but no chunked attention",
+    "experts.imbalance": "it depends on the data",
+    "experts.load": "it depends on the data",
+    "experts.router_bias": "the router has a bias if all linear layers have one",
     "patch": "pretrain_gpt.py trains on tokens",
     "classes": "pretrain_gpt.py trains on tokens",
-    "offload": "weights stay on the device, and so do activations of a pipeline",
-    "recompute_every": "--recompute-num-layers is a number of layers of every chunk, and chunks differ",
+    "offload": "weights stay on the device, and with a pipeline activations too",
+    "recompute_every": "--recompute-num-layers is one number for all chunks, and chunks differ",
 }
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
-    """What is taken for granted: flags of a fork that has others, and what the software does where no flag says so."""
+    """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
     notes = []
     if stack(settings) == "megatron-deepspeed-2022":
-        notes.append("changes are named by the flags of Megatron-LM, of which Megatron-DeepSpeed has not all")
+        notes.append("changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them")
     if plan_settings.is_on(settings, "deepspeed_config") and not any(name.startswith("deepspeed_config.") for name in settings):
-        notes.append("what the file of --deepspeed-config sets beside the ZeRO stage is not read")
+        notes.append("what the file of --deepspeed-config sets besides the ZeRO stage is not read")
     if plan_settings.is_on(settings, "fp8_format") and not plan_settings.is_on(settings, "fp8_param_gather"):
-        notes.append(
-            "whether weights in 8 bits stay in 16 bits as well is as the assumptions say; the file does not set fp8_param_gather"
-        )
+        notes.append("whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set")
     return tuple(notes)
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: Megatron-DeepSpeed, fused dispatchers of tokens (DeepEP, HybridEP), or Megatron-Core."""
+    """Return the software stack: Megatron-DeepSpeed, Megatron-Core with DeepEP or HybridEP, or Megatron-Core."""
     if plan_settings.is_on(settings, "deepspeed") or plan_settings.is_on(settings, "zero_stage"):
         return "megatron-deepspeed-2022"
     flex = settings.get("moe_token_dispatcher_type") == "flex" or any(

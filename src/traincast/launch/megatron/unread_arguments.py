@@ -1,7 +1,7 @@
-"""Megatron-LM's arguments that no row reads: those that matter, those of small effect, and those without any.
+"""Megatron-LM's arguments that no row reads: those that matter, those of small effect, and those without effect.
 
 Names are those of megatron/training/arguments.py and the configuration classes it is made from (NVIDIA/Megatron-LM d98e8a6, 2026,
-and earlier ones back to 2021), of deepspeedai/Megatron-DeepSpeed (4efb479), and of launchers that stand in the same script.
+and earlier ones back to 2021), of deepspeedai/Megatron-DeepSpeed (4efb479), and of launchers in the same script.
 """
 
 from dataclasses import replace
@@ -10,35 +10,33 @@ from typing import Final
 from traincast.launch.unread_configs import DEEPSPEED
 from traincast.launch.unread_settings import UnreadEffect, UnreadRules, split_names
 
-MATTER: Final = (
+UNREAD_EFFECTS: Final = (
     # the model
     UnreadEffect(
-        "layers of a specification of their own",
+        "layers of a custom specification",
         ("spec", "model_spec", "heterogeneous_*", "num_unique_layers", "param_sharing_style"),
     ),
     UnreadEffect(
-        "another kind of attention",
+        "another attention variant",
         (
             *("experimental_attention_variant", "linear_attention_freq", "linear_*_dim", "linear_num_*", "dsa_*", "gdp_*"),
             *("attention_output_gate", "chunk_attention*", "sparse_attention*", "use_kitchen*", "kitchen_attention_backend"),
         ),
     ),
     UnreadEffect("residual streams", ("enable_mhc_connections", "mhc_*")),
-    UnreadEffect("residuals in 32 bits", ("fp32_residual_connection",)),
-    UnreadEffect("experts in a latent width", ("moe_latent_size",)),
+    UnreadEffect("residuals in fp32", ("fp32_residual_connection",)),
+    UnreadEffect("experts work in a latent dimension", ("moe_latent_size",)),
     UnreadEffect("prediction heads that share a layer", ("mtp_use_repeated_layer", "mtp_standalone")),
     UnreadEffect("only some weights are trained", ("freeze_*", "lora_*", "peft*", "adapter_*", "use_lora")),
     UnreadEffect("settings in another file", ("yaml_cfg",)),
     UnreadEffect("settings in a checkpoint", ("use_checkpoint_args", "use_mp_args_from_checkpoint_args")),
-    UnreadEffect("another batch, of a rank in Megatron-LM of 2020", ("batch_size",)),
+    UnreadEffect("batch size per rank (Megatron-LM of 2020)", ("batch_size",)),
     UnreadEffect(
-        "sequences of several lengths",
+        "sequences of varying length",
         ("variable_seq_lengths", "use_dynamic_batch_size", "max_tokens_per_gpu", "*sequence_packing*"),
     ),
     # experts
-    UnreadEffect(
-        "another way to exchange tokens", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"
-    ),
+    UnreadEffect("another token dispatcher", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"),
     UnreadEffect(
         "how experts compute, overlap or are recomputed",
         (
@@ -60,13 +58,13 @@ MATTER: Final = (
     ),
     # parallelism
     UnreadEffect(
-        "another way to cut sequences or batches", ("ds_sequence_parallel_size", "force_ds_sequence_parallel"), neutral=(1,)
+        "sequences or batches are sharded in another way", ("ds_sequence_parallel_size", "force_ds_sequence_parallel"), neutral=(1,)
     ),
     UnreadEffect(
-        "another way to cut sequences or batches",
+        "sequences or batches are sharded in another way",
         ("hybrid_context_parallel", "dynamic_context_parallel", "max_seqlen_per_dp_cp_rank", "max_seqlen_per_cp_rank"),
     ),
-    UnreadEffect("weights cut over another group", ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"), neutral=(1,)),
+    UnreadEffect("weights are sharded over another group", ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"), neutral=(1,)),
     UnreadEffect("replicas of the sharded state", ("outer_dp_sharding_strategy",), neutral=("no_shard",)),
     UnreadEffect("replicas of the sharded state", ("enable_full_sharding_in_hsdp",)),
     UnreadEffect("optimizer states of whole layers", ("use_layer_wise_distributed_optimizer",)),
@@ -75,26 +73,28 @@ MATTER: Final = (
         ("pp_partition_method",),
         neutral=("type:transformer", "uniform", "parameters"),
     ),
-    UnreadEffect("stages of their own", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
+    UnreadEffect("separate pipeline stages", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
     UnreadEffect(
         "order of micro-batches in the pipeline",
         ("microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"),
     ),
     UnreadEffect("order of micro-batches in the pipeline", ("num_microbatches_with_partial_activation_checkpoints",)),
     UnreadEffect(
-        "cut in another way", ("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"), neutral=(0, 1)
+        "the encoder is sharded in another way",
+        ("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"),
+        neutral=(0, 1),
     ),
-    UnreadEffect("the ZeRO stage and offloading stand in that file", ("deepspeed_config",), unless="zero_stage"),
+    UnreadEffect("that file sets ZeRO stage and offloading", ("deepspeed_config",), unless="zero_stage"),
     # overlap
     UnreadEffect(
-        "communication overlaps in another way",
+        "communication is overlapped in another way",
         (
             *("no_overlap_p2p_communication", "overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush"),
             *("disable_tp_comm_*", "no_async_tensor_model_parallel_allreduce", "tp_comm_overlap_disable_*", "no_delay_grad_reduce"),
         ),
     ),
     UnreadEffect(
-        "communication overlaps in another way",
+        "communication is overlapped in another way",
         ("tp_comm_overlap_ag", "tp_comm_overlap_rs", "overlap_p2p_comm"),
         at=(False,),
         given="tp_comm_overlap",
@@ -117,19 +117,19 @@ MATTER: Final = (
         ("fp32_allreduce", "megatron_fsdp_grad_comm_dtype", "megatron_fsdp_use_decoupled_grad"),
     ),
     UnreadEffect(
-        "precision of the states of the optimizer",
+        "precision of optimizer states",
         ("exp_avg_dtype", "exp_avg_sq_dtype"),
         neutral=("fp32", "bf16", "fp8", "float32", "torch.float32"),
     ),
     UnreadEffect(
-        "moments of two precisions",
+        "the two moments differ in precision",
         ("exp_avg_dtype",),
         neutral=("fp32",),
         given="use_precision_aware_optimizer",
         unlike="exp_avg_sq_dtype",
     ),
     UnreadEffect(
-        "moments of two precisions",
+        "the two moments differ in precision",
         ("exp_avg_sq_dtype",),
         neutral=("fp32",),
         given="use_precision_aware_optimizer",
@@ -137,7 +137,7 @@ MATTER: Final = (
     ),
     UnreadEffect("another optimizer", ("optimizer",), neutral=("adam", "sgd", "muon", "dist_muon")),
     UnreadEffect(
-        "some products are in another precision",
+        "some matmuls are in another precision",
         (
             "first_last_layers_bf16",
             "te_precision_config_file",
@@ -148,13 +148,13 @@ MATTER: Final = (
         ),
     ),
     UnreadEffect(
-        "some products are in another precision",
+        "some matmuls are in another precision",
         ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"),
         neutral=(0,),
         given="first_last_layers_bf16",
     ),
     UnreadEffect(
-        "some products are in another precision",
+        "some matmuls are in another precision",
         (
             "no_fp8_wgrad",
             "fp8_dot_product_attention",
@@ -164,10 +164,10 @@ MATTER: Final = (
         ),
         given="fp8_format",
     ),
-    UnreadEffect("some products are in another precision", ("fp8_wgrad",), at=(False,), given="fp8_format"),
+    UnreadEffect("some matmuls are in another precision", ("fp8_wgrad",), at=(False,), given="fp8_format"),
     UnreadEffect("weights are gathered in 4 bits", ("fp4_param_gather",)),
-    UnreadEffect("buffers of low precision", ("keep_fp8_transpose_cache*", "reuse_grad_buf_for_mxfp8_param_ag")),
-    UnreadEffect("learning from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
+    UnreadEffect("low-precision buffers", ("keep_fp8_transpose_cache*", "reuse_grad_buf_for_mxfp8_param_ag")),
+    UnreadEffect("distillation from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
     # memory
     UnreadEffect(
         "offloading to the host",
@@ -181,18 +181,18 @@ MATTER: Final = (
         neutral=("none",),
     ),
     UnreadEffect(
-        "activations are partitioned, or tiled",
+        "activations are partitioned or tiled",
         ("distribute_saved_activations", "distribute_checkpointed_activations", "partition_activations", "mhc_recompute_layer_num"),
     ),
-    UnreadEffect("activations are partitioned, or tiled", ("checkpoint_num_layers",), neutral=(1,)),
+    UnreadEffect("activations are partitioned or tiled", ("checkpoint_num_layers",), neutral=(1,)),
     UnreadEffect(
-        "activations are partitioned, or tiled",
+        "activations are partitioned or tiled",
         ("memory_centric_tiled_linear", "mlp_chunks_for_training", "tile_factor"),
         neutral=(1,),
         given="memory_centric_tiled_linear",
     ),
     UnreadEffect(
-        "tokens or layers are left out of some steps",
+        "some steps skip tokens or layers",
         ("curriculum_learning*", "random_ltd*", "data_efficiency_*", "progressive_layer_drop", "compression_training"),
     ),
 )
@@ -284,33 +284,36 @@ HARMLESS: Final = (
         use_same_sampling_seed_*
     """),
 )
-READ_BY_FLAGS: Final = (  # of DeepSpeed's configuration
+READ_BY_FLAGS: Final = (  # settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization.stage"),
     *("fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
 )
 
 
 def _of_written_file(row: UnreadEffect) -> UnreadEffect:
-    """A row of DeepSpeed's configuration where the script writes that file itself."""
+    """Return an effect of DeepSpeed's configuration for a file that the script itself writes."""
     given = row.given and f"deepspeed_config.{row.given}"
     return replace(row, names=tuple(f"deepspeed_config.{name}" for name in row.names), given=given)
 
 
 def _in_any_section(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names, and the same in any section."""
+    """Return names, and the same names in any section."""
     return (*names, *(f"*.{name}" for name in names))
 
 
 OFFLOADED: Final = tuple(f"zero_optimization.offload_{part}.device" for part in ("optimizer", "param"))
 MEGATRON: Final = UnreadRules(
-    (*MATTER, *map(_of_written_file, (*DEEPSPEED.matter, UnreadEffect("offloading to the host", OFFLOADED, neutral=("none",))))),
+    (
+        *UNREAD_EFFECTS,
+        *map(_of_written_file, (*DEEPSPEED.matter, UnreadEffect("offloading to the host", OFFLOADED, neutral=("none",)))),
+    ),
     (*SMALL, *(f"deepspeed_config.{name}" for name in DEEPSPEED.small)),
     (*HARMLESS, *(f"deepspeed_config.{name}" for name in (*DEEPSPEED.harmless, *READ_BY_FLAGS))),
 )
 
 
 BRIDGE: Final = UnreadRules(
-    tuple(replace(effect, names=_in_any_section(effect.names)) for effect in MATTER),
+    tuple(replace(effect, names=_in_any_section(effect.names)) for effect in UNREAD_EFFECTS),
     _in_any_section(SMALL),
     (
         *_in_any_section(HARMLESS),

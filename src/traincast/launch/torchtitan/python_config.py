@@ -1,4 +1,4 @@
-"""Configurations in Python: torchtitan's, written as a function of its config registry and read without being run."""
+"""torchtitan's Python configurations: written as a function of its config registry, read without being run."""
 
 import ast
 import json
@@ -21,12 +21,12 @@ RECOMPUTATION_CLASSES: Final[Mapping[str, str]] = {
     "full": "FullAC",
     "selective": "SelectiveAC",
     "none": "None",
-}  # of ActivationCheckpointConfig's mode
+}  # by mode of ActivationCheckpointConfig
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 
 
 def torchtitan(writing: Writing) -> str:
-    """A module whose function makes the configuration."""
+    """Write a module with a function that returns the configuration."""
     settings: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
     function_prefix = identifier(writing.name)
     name, flavour = settings.get("model.name", function_prefix), settings.get("model.flavor", writing.name)
@@ -72,13 +72,13 @@ def torchtitan(writing: Writing) -> str:
 
 
 def identifier(name: str) -> str:
-    """A name as one that Python takes for a function or module."""
+    """Return a name as a Python identifier."""
     identifier_text = re.sub(r"\W", "_", name, flags=re.ASCII)
     return identifier_text if identifier_text.isidentifier() else f"_{identifier_text}"
 
 
 def _converted(converter: str | None, compiled: bool) -> str:
-    """The converter of the model as an argument, if there is one."""
+    """Return the model converter as an argument, if there is one."""
     if converter is None:
         return ""
     argument = f"model_compile_enabled={compiled}" if converter != "NVFP4LinearConverter" else ""
@@ -86,19 +86,19 @@ def _converted(converter: str | None, compiled: bool) -> str:
 
 
 def _call(section: str, title: str, values: Settings) -> Iterable[str]:
-    """A section as an argument."""
+    """Yield the lines of a section as an argument."""
     yield f"        {section}={title}("
     yield from (f"            {name}={value!r}," for name, value in values.items())
     yield "        ),"
 
 
 def settings_of(text: str) -> Settings:
-    """Settings of a module.
+    """Read the settings of a module.
 
     Raises
     ------
     InputError
-        If it is no Python, or describes several runs.
+        If it is not Python, or describes more than one run.
     """
     try:
         tree = ast.parse(text)
@@ -107,7 +107,7 @@ def settings_of(text: str) -> Settings:
     nodes = list(ast.walk(tree))
     runs = [node for node in nodes if isinstance(node, ast.Call) and _title(node.func) == "model_registry"]
     if len(runs) > 1:
-        raise InputError("Python", [f"describes {len(runs)} runs; leave the one that is meant"])
+        raise InputError("Python", [f"describes {len(runs)} runs; keep only one"])
     settings: Settings = {}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")):
@@ -120,7 +120,7 @@ def settings_of(text: str) -> Settings:
 
 
 def _of_call(node: ast.Call) -> Settings:
-    """Settings of a call."""
+    """Return the settings of a call."""
     title = _title(node.func)
     given = {keyword.arg: _constant(keyword.value) for keyword in node.keywords if keyword.arg}
     if title == "model_registry" and node.args:
@@ -139,18 +139,18 @@ def _of_call(node: ast.Call) -> Settings:
 
 
 def _of_assignment(target: ast.Attribute, value: ast.expr) -> Settings:
-    """Settings of an assignment such as ``config.parallelism.tensor_parallel_degree = 8``."""
+    """Return the settings of an assignment such as ``config.parallelism.tensor_parallel_degree = 8``."""
     section = target.value.attr if isinstance(target.value, ast.Attribute) else ""
     return {f"{section}.{target.attr}": _constant(value)} if section in SECTIONS.values() else {}
 
 
 def _title(node: ast.expr) -> str:
-    """Last name of what is called."""
+    """Return the last name of a called expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _constant(node: ast.expr) -> Any:
-    """A value that stands there; the text of anything else."""
+    """Return a literal's value; the source text of anything else."""
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Settings of torchtitan that say several facts together, or only with what others say; the tables are in `torchtitan`."""
+"""Conversions of torchtitan's settings that depend on each other; the tables of rows are in `table`."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtita
     ("gpt_oss", "20b"): "gpt-oss-20b",
     ("gpt_oss", "120b"): "gpt-oss-120b",
 }
-DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> the degree's last name
+DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
     "tp": "tensor_parallel_degree",
     "cp": "context_parallel_degree",
     "pp": "pipeline_parallel_degree",
@@ -38,19 +38,19 @@ ROTATE_METHOD: Final = f"{PARALLELISM}context_parallel_rotate_method"
 
 
 def known_flavours() -> str:
-    """The flavours that are known, in words."""
+    """Return the known models and flavours as text."""
     names = dict.fromkeys(name for name, _ in MODELS)
     return "; ".join(f"{name} {', '.join(flavour for known_name, flavour in MODELS if known_name == name)}" for name in names)
 
 
 @cache
 def facts_of(name: str) -> Facts:
-    """Facts of a model of the catalogue as torchtitan builds it: without multi-token prediction, of any length of sequences."""
+    """Return the facts of a catalogue model as torchtitan builds it: no multi-token prediction, any sequence length."""
     return {name: value for name, value in model_facts(load_model(name)).items() if name != "seq"} | {"mtp": 0}
 
 
 def write_flavour(facts: Facts) -> Settings:
-    """Name and flavour of the model that has the facts told, length of sequences and multi-token prediction aside."""
+    """Write name and flavour of the model with these facts, whatever its sequence length and multi-token prediction."""
     comparable = facts | {"mtp": 0}
     for (name, flavour), catalogue_name in MODELS.items():
         if all(comparable.get(key) == value for key, value in facts_of(catalogue_name).items()):
@@ -59,7 +59,7 @@ def write_flavour(facts: Facts) -> Settings:
 
 
 def read_model(settings: Settings) -> Facts:
-    """Facts of a model by name and flavour; by flavour alone where only one model has it."""
+    """Read the facts of a model by name and flavour; by flavour only where one model has it."""
     name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
     if not flavour:
         return {}
@@ -72,13 +72,13 @@ def read_model(settings: Settings) -> Facts:
 
 
 def size(settings: Settings, name: str, usual: int = 1) -> int:
-    """A whole number of the settings."""
+    """Return a setting as a whole number."""
     value = settings.get(name)
     return usual if is_off(value) or str(value) == "-1" else int(whole_number(name, value, 1))
 
 
 def write_data(facts: Facts) -> Settings:
-    """Replicas and shards of the data, and whether weights stay gathered."""
+    """Write replicate and shard degrees of data parallelism, and whether weights are resharded after forward."""
     zero, copies = facts.get("zero", 0), facts.get("replicas", 1)
     replicate = facts["dp"] if zero == 0 else copies
     if facts["dp"] % replicate:
@@ -92,14 +92,14 @@ def write_data(facts: Facts) -> Settings:
 
 
 def read_data(settings: Settings) -> Facts:
-    """Replicas of the data, and what they share: by default weights stay gathered where there is a pipeline."""
+    """Read data parallelism and what is sharded: by default weights stay gathered with a pipeline."""
     replicate = size(settings, f"{PARALLELISM}data_parallel_replicate_degree")
     shard = settings.get(f"{PARALLELISM}data_parallel_shard_degree", -1)
     policy = str(settings.get(f"{PARALLELISM}fsdp_reshard_after_forward", "default"))
     if policy not in ("default", "always", "never"):
         raise InputError(
             f"{PARALLELISM}fsdp_reshard_after_forward",
-            [f"{PARALLELISM}fsdp_reshard_after_forward = {policy!r}: default, always or never"],
+            [f"{PARALLELISM}fsdp_reshard_after_forward = {policy!r}: must be one of default, always, never"],
         )
     has_pipeline = size(settings, f"{PARALLELISM}pipeline_parallel_degree") > 1
     fsdp_zero = 2 if policy == "never" or (policy == "default" and has_pipeline) else 3
@@ -115,7 +115,7 @@ def read_data(settings: Settings) -> Facts:
 
 
 def write_batch(facts: Facts) -> Settings:
-    """Batch of a rank; with a pipeline that of all its micro-batches."""
+    """Write the batch of a rank; with a pipeline that of all its micro-batches."""
     settings: Settings = {"training.global_batch_size": facts["gbs"], "training.seq_len": facts["seq"]}
     if facts["pp"] == 1:
         return {"training.local_batch_size": facts["mbs"], **settings}
@@ -124,7 +124,7 @@ def write_batch(facts: Facts) -> Settings:
 
 
 def read_batch(settings: Settings) -> Facts:
-    """Micro-batch, batch and length of sequences."""
+    """Read micro-batch, batch and sequence length."""
     local = size(settings, "training.local_batch_size", size(settings, "training.batch_size", 8))
     has_pipeline = size(settings, f"{PARALLELISM}pipeline_parallel_degree") > 1
     facts: Facts = {"mbs": size(settings, f"{PARALLELISM}pipeline_parallel_microbatch_size") if has_pipeline else local}
@@ -136,7 +136,7 @@ def read_batch(settings: Settings) -> Facts:
 
 
 def default_split(layers: int, chunks: int) -> tuple[int, ...]:
-    """Layers of every chunk as torchtitan cuts them: embedding and head weigh a layer each."""
+    """Return the layers of every chunk as torchtitan splits them: embedding and head count as a layer each."""
     base, larger = divmod(layers + 2, chunks)
     layers_of_chunks = [base + (i < larger) for i in range(chunks)]
     layers_of_chunks[0] -= 1
@@ -145,7 +145,7 @@ def default_split(layers: int, chunks: int) -> tuple[int, ...]:
 
 
 def module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
-    """Names of the modules of every chunk; that of the output projection is a version's own."""
+    """Return the module names of every chunk; the output projection's name `head` depends on the version."""
     first, names = 0, []
     for layers in chunks:
         names.append([f"layers.{i}" for i in range(first, first + layers)])
@@ -156,7 +156,7 @@ def module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
 
 
 def write_pipeline(facts: Facts, head: str) -> Settings:
-    """The schedule, and how layers are cut into chunks where torchtitan would cut them otherwise."""
+    """Write the schedule, and the modules of every chunk where torchtitan would split layers differently."""
     schedule, chunks = facts.get("schedule"), facts.get("chunks", ())
     if schedule not in SCHEDULES or not chunks:
         return {}
@@ -169,12 +169,12 @@ def write_pipeline(facts: Facts, head: str) -> Settings:
 
 
 def write_graphs(facts: Facts) -> Settings:
-    """No CUDA graphs where torchtitan has none: in a pipeline, and where exchanges with experts ask the CPU for their sizes."""
+    """Disable CUDA graphs where torchtitan has none: with a pipeline, and with expert parallelism, whose sizes the CPU reads."""
     return {"training.disable_cuda_graphs": True} if facts["pp"] > 1 or facts.get("ep", 1) > 1 else {}
 
 
 def read_pipeline(settings: Settings) -> Facts:
-    """The schedule, chunks of a rank, and their layers."""
+    """Read the schedule, the chunks of a rank, and their layers."""
     pp = size(settings, f"{PARALLELISM}pipeline_parallel_degree")
     if pp == 1:
         return {"vp": 1}
@@ -184,7 +184,7 @@ def read_pipeline(settings: Settings) -> Facts:
         wanted = ", ".join((*SCHEDULES.values(), INTERLEAVED))
         raise InputError(
             f"{PARALLELISM}pipeline_parallel_schedule",
-            [f"{PARALLELISM}pipeline_parallel_schedule = {schedule_name[:60]!r}: predicted are {wanted}"],
+            [f"{PARALLELISM}pipeline_parallel_schedule = {schedule_name[:60]!r}: must be one of {wanted}"],
         )
     schedule, vp = names[schedule_name.lower()].strip(), 2 if schedule_name.lower() in (INTERLEAVED.lower(), "zbvzerobubble") else 1
     parts = settings.get(f"{PARALLELISM}module_fqns_per_model_part") or settings.get(
@@ -202,17 +202,17 @@ def read_pipeline(settings: Settings) -> Facts:
 
 
 def listed_chunk_layers(parts: Any) -> tuple[int, ...]:
-    """Layers of chunks that are lists of names of modules."""
+    """Return the layers of chunks given as lists of module names."""
     if not isinstance(parts, list) or not all(isinstance(part, list) for part in parts):
         raise InputError(
             f"{PARALLELISM}module_fqns_per_model_part",
-            [f"{PARALLELISM}module_fqns_per_model_part: a list of lists of names is wanted"],
+            [f"{PARALLELISM}module_fqns_per_model_part: must be a list of lists of names"],
         )
     return tuple(sum(str(name).startswith("layers.") for name in part) for part in parts)
 
 
 def read_precision(settings: Settings) -> Facts:
-    """Precision, by what converts the model."""
+    """Read the precision from the model converters."""
     value = settings.get("model.converters", "")
     converters = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if "mx" in converters:
@@ -226,7 +226,7 @@ def read_precision(settings: Settings) -> Facts:
 
 
 def write_precision(facts: Facts) -> Settings:
-    """Precision, by what converts the model."""
+    """Write the precision as model converters."""
     float8_recipes = {"fp8-current": "tensorwise", "fp8-rowwise": "rowwise"}
     if (precision := facts["precision"]) in float8_recipes:
         return {"model.converters": [FLOAT8[0]], f"{FLOAT8[0]}.recipe_name": float8_recipes[precision]}
@@ -240,7 +240,7 @@ def write_precision(facts: Facts) -> Settings:
 
 
 def write_recompute(facts: Facts) -> Settings:
-    """What is recomputed: nothing, whole layers or one of several, or every second product."""
+    """Write what is recomputed: nothing, all or every n-th layer, or per-op selective activation checkpointing."""
     mode, every = facts["recompute"], facts.get("recompute_every", 1)
     if mode == "full" and every > 1:
         return {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": str(every)}
@@ -250,11 +250,11 @@ def write_recompute(facts: Facts) -> Settings:
 
 
 def read_recompute(settings: Settings) -> Facts:
-    """What is recomputed; one of two layers where the settings say nothing else."""
+    """Read what is recomputed: by default every second layer."""
     mode = str(settings.get("activation_checkpoint.mode", "selective"))
     if mode not in ("none", "full", "selective"):
         raise InputError(
-            "activation_checkpoint.mode", [f"activation_checkpoint.mode = {mode[:60]!r}: predicted are none, selective, full"]
+            "activation_checkpoint.mode", [f"activation_checkpoint.mode = {mode[:60]!r}: must be one of none, selective, full"]
         )
     option = str(settings.get("activation_checkpoint.selective_ac_option", "2"))
     if mode != "selective":

@@ -1,8 +1,8 @@
 """torchtitan's settings: in the TOML of 2025, and in the Python configuration that took its place.
 
-Names are those of torchtitan/config/job_config.py (2025) and of torchtitan/config/configs.py with the config registry of its models
-(2026), dotted by section. A model is a name and a flavour; those that the catalogue knows are in `torchtitan_forms.MODELS`. Any
-other model is written under its own name, at which torchtitan stops where nobody has registered it.
+Names are those of torchtitan/config/job_config.py (2025) and of torchtitan/config/configs.py with the config registry of its
+models (2026), dotted by section. A model is a name and a flavour; known ones are in `settings.MODELS`. Any other model is
+written under its own name, at which torchtitan stops unless it is registered.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ MODEL: Final = Made(
     ("model.name", "model.flavor"),
     titan_settings.write_flavour,
     titan_settings.read_model,
-    "a flavour that the catalogue knows",
+    "a flavour that is in the catalogue",
 )
 BATCH: Final = Made(
     ("mbs", "gbs", "seq"),
@@ -35,7 +35,7 @@ BATCH: Final = Made(
     ),
     titan_settings.write_batch,
     titan_settings.read_batch,
-    "a rank's batch; of all micro-batches with a pipeline",
+    "batch of a rank; with a pipeline of all its micro-batches",
 )
 RECIPE_SETTINGS: Final = (*(f"{name}.recipe_name" for name in titan_settings.FLOAT8), "quantize.linear.mx.recipe_name")
 PRECISION: Final = Made(
@@ -43,7 +43,7 @@ PRECISION: Final = Made(
     ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPE_SETTINGS),
     titan_settings.write_precision,
     titan_settings.read_precision,
-    "bf16 where nothing is said",
+    "by default bf16",
 )
 PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
     Made(
@@ -54,7 +54,7 @@ PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
         ),
         titan_settings.write_data,
         titan_settings.read_data,
-        "DDP (0), FSDP with weights that stay gathered (2) or not (3), HSDP",
+        "DDP (0), FSDP without (2) or with resharding after forward (3), HSDP",
     ),
     Same("tp", f"{titan_settings.PARALLELISM}tensor_parallel_degree", usual=1, always=True),
     Same("cp", f"{titan_settings.PARALLELISM}context_parallel_degree", usual=1),
@@ -65,7 +65,7 @@ PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
 
 
 def pipeline(head: str) -> Made:
-    """The row of pipelines, for a version that gives the output projection a name."""
+    """Return the row of pipelines for a version of torchtitan with this name of the output projection."""
     return Made(
         ("schedule", "vp", "chunks"),
         (
@@ -76,7 +76,7 @@ def pipeline(head: str) -> Made:
         ),
         partial(titan_settings.write_pipeline, head=head),
         titan_settings.read_pipeline,
-        "embedding and head weigh a layer each where modules are not listed",
+        "embedding and head count as a layer each unless modules are listed",
     )
 
 
@@ -85,7 +85,7 @@ COMPILED: Final = Made(
     ("compile.enable", "compile.components", "training.compile"),
     lambda _: {},
     lambda _: {},
-    "stack that predicts it: compiled or not",
+    "selects the software stack of the prediction: compiled or eager",
 )
 OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
 RECOMPUTATION: Final = Made(
@@ -93,7 +93,7 @@ RECOMPUTATION: Final = Made(
     ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
     titan_settings.write_recompute,
     titan_settings.read_recompute,
-    "every second layer where nothing is said",
+    "by default every second layer",
 )
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": (MODEL,),
@@ -152,7 +152,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (f"{titan_settings.PARALLELISM}enable_sequence_parallel",),
             lambda facts: {} if facts.get("sp", True) else {f"{titan_settings.PARALLELISM}enable_sequence_parallel": False},
             lambda settings: {"sp": not is_off(settings.get(f"{titan_settings.PARALLELISM}enable_sequence_parallel", True))},
-            "on where nothing is said",
+            "by default on",
         ),
         constant_facts(cp_kind="all-gather"),
     ),
@@ -172,35 +172,35 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
 WHY: Final[Mapping[str, str]] = {
     "model": f"no flavour known ({titan_settings.known_flavours()}) has these sizes; "
     "torchtitan stops unless one is registered by this name",
-    "mtp": "flavours come without multi-token prediction",
-    "recompute": "whole layers are recomputed, or every second product; torch.compile decides on elementwise work",
-    "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
-    "etp": "experts are not cut (expert_tensor_parallel_degree of 2025 aside)",
-    "sp": "tensor parallelism comes with sequence parallelism",
-    "cp_kind": "keys and values go around (alltoall) or are gathered (allgather)",
-    "ep_overlap": "exchanges with experts are not overlapped",
-    "attention": "attention is fused",
+    "mtp": "flavours have no multi-token prediction",
+    "recompute": "whole layers are recomputed, or every second matmul; torch.compile decides on elementwise work",
+    "zero": "there are DDP, and FSDP2 with or without resharding after forward",
+    "etp": "there is no tensor parallelism inside experts (apart from expert_tensor_parallel_degree of 2025)",
+    "sp": "tensor parallelism includes sequence parallelism",
+    "cp_kind": "keys and values are passed around a ring (alltoall) or all-gathered (allgather)",
+    "ep_overlap": "expert all-to-all is not overlapped",
+    "attention": "attention is always fused",
     "order": "the mesh is pp, dp_replicate, dp_shard, cp, tp, outermost first",
     "grad_dtype": "gradients are reduced in float32",
-    "schedule": "predicted are 1F1B, interleaved or not, GPipe and ZBV",
-    "vp": "without interleaving a rank has one chunk",
+    "schedule": "supported are 1F1B, interleaved or not, GPipe and ZBV",
+    "vp": "without interleaving there is one chunk per rank",
 }
 PYTHON_WHY: Final[Mapping[str, str]] = {
-    "recompute_every": "activations are kept of all layers, of none, or of products",
-    "cp_kind": "keys and values are gathered",
-    "precision": "bf16, float32, float8 by rows, mxfp8 or nvfp4",
-    "vp": "Interleaved1F1B has two chunks where modules are not listed",
+    "recompute_every": "activations are saved for all layers, for none, or for matmul outputs",
+    "cp_kind": "keys and values are all-gathered",
+    "precision": "bf16, float32, rowwise float8, mxfp8 or nvfp4",
+    "vp": "Interleaved1F1B has two chunks per rank unless modules are listed",
 }
 EAGER: Final = "torchtitan-eager"
 
 
 def default_settings(facts: Facts) -> Settings:
-    """What the prediction takes for granted, and a length."""
+    """Return settings that the prediction assumes, and a number of steps."""
     return {"compile.enable": facts.get("stack") != EAGER, "training.steps": 1000}
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: with the model compiled or not."""
+    """Return the software stack: with the model compiled or eager."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
     return "torchtitan-2025" if compiled else EAGER
