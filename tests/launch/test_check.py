@@ -36,20 +36,20 @@ def run(capsys):
 
 
 def test_a_script_of_variables_and_strings():
-    found = tc.check(CLUSTER / "pretrain.sh", "dgx-h100")
-    plan = found.est.plan
+    checked = tc.check(CLUSTER / "pretrain.sh", "dgx-h100")
+    plan = checked.est.plan
     assert (plan.tp, plan.pp, plan.dp, plan.mbs, plan.recompute, plan.zero) == (8, 2, 2, 1, "full", 1)
-    assert (found.est.gbs, found.est.model.name, found.est.model.vocab) == (128, "llama-3-8b", 128256)
-    assert any("vocabulary of 128,256 tokens, as of llama-3-8b" in line for line in found.reading.assumed)
-    assert {"--lr", "--load", "--tokenizer-model"} <= set(found.reading.ignored)
+    assert (checked.est.gbs, checked.est.model.name, checked.est.model.vocab) == (128, "llama-3-8b", 128256)
+    assert any("vocabulary of 128,256 tokens, as of llama-3-8b" in line for line in checked.reading.assumed)
+    assert {"--lr", "--load", "--tokenizer-model"} <= set(checked.reading.ignored)
 
 
 def test_a_script_of_arrays_with_experts_under_slurm():
     """The model is DeepSeek-V3 (arXiv 2412.19437, section 4.2), 8 stages of four chunks each."""
-    found = tc.check(SCRIPTS / "arrays.sh", "dgx-h100")
-    plan = found.est.plan
-    assert found.reading.form.name == "slurm"
-    assert model_facts(found.est.model) == model_facts(tc.load_model("deepseek-v3"))
+    checked = tc.check(SCRIPTS / "arrays.sh", "dgx-h100")
+    plan = checked.est.plan
+    assert checked.reading.form.name == "slurm"
+    assert model_facts(checked.est.model) == model_facts(tc.load_model("deepseek-v3"))
     assert (plan.gpus, plan.pp, plan.vp, plan.ep, plan.etp, plan.dp) == (256, 8, 4, 32, 1, 32)
     assert plan.precision == "fp8-block"
     assert plan.recompute == "activation+mla_up_proj+norms"
@@ -69,11 +69,11 @@ def test_every_format_is_recognised_and_predicted_as_the_plan_it_came_from(to, t
     path = tmp_path / f"run{form.ending}"
     path.write_text(tc.export(est, to).text, encoding="utf-8")
     more = {} if form.model else {"model": "llama-3-8b", "gpus": 32, "gbs": 64}
-    found = tc.check(path, "dgx-h100", assumptions="megatron-core-2025", **more)
-    assert found.reading.form.name == to
-    assert found.est.model.name == "llama-3-8b"
-    assert found.est.step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-    assert found.est.memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
+    checked = tc.check(path, "dgx-h100", assumptions="megatron-core-2025", **more)
+    assert checked.reading.form.name == to
+    assert checked.est.model.name == "llama-3-8b"
+    assert checked.est.step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+    assert checked.est.memory_bytes == pytest.approx(est.memory_bytes, rel=1e-12)
 
 
 def written(folder, plan, gbs=64, model="llama-3-8b", to="megatron"):
@@ -85,29 +85,29 @@ def written(folder, plan, gbs=64, model="llama-3-8b", to="megatron"):
 def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
     """Every gain told is that of the estimate of the changed file, read again."""
     path = written(tmp_path, BAD_PLAN)
-    found = tc.check(path, "dgx-h100")
-    assert found.gap > 0.3
-    assert found.changes
-    best = found.changes[0]
+    checked = tc.check(path, "dgx-h100")
+    assert checked.gap > 0.3
+    assert checked.changes
+    best = checked.changes[0]
     text = path.read_text(encoding="utf-8")
     for name, old, new in best.settings:
-        flag = found.reading.form.spelled(name)
+        flag = checked.reading.form.spelled(name)
         given = "" if old is True else f" {old}"
         assert f"    {flag}{given}\n" in text or old is None
         text = text.replace(f"    {flag}{given}\n", "" if new is None else f"    {flag}{'' if new is True else f' {new}'}\n")
         text = text if old is not None else text.replace("PARALLELISM=(\n", f"PARALLELISM=(\n    {flag} {new}\n")
     path.write_text(text, encoding="utf-8")
-    again = tc.check(path, "dgx-h100").est
-    assert again.step_seconds == pytest.approx(best.est.step_seconds, rel=1e-12)
-    assert found.gain(best) == pytest.approx(1 - again.step_seconds / found.est.step_seconds)
+    changed = tc.check(path, "dgx-h100").est
+    assert changed.step_seconds == pytest.approx(best.est.step_seconds, rel=1e-12)
+    assert checked.gain(best) == pytest.approx(1 - changed.step_seconds / checked.est.step_seconds)
 
 
 def test_several_changes_are_better_than_one_and_no_better_than_the_best_plan(tmp_path):
-    found = tc.check(written(tmp_path, BAD_PLAN), "dgx-h100")
-    one, several, best = found.changes[0].est, found.together.est, found.found.best[1]
-    assert best.step_seconds <= several.step_seconds * (1 + 1e-9) < one.step_seconds < found.est.step_seconds
-    assert several.fits
-    assert all(change.est.fits for change in found.changes)
+    checked = tc.check(written(tmp_path, BAD_PLAN), "dgx-h100")
+    single, combination, best = checked.changes[0].est, checked.together.est, checked.found.best[1]
+    assert best.step_seconds <= combination.step_seconds * (1 + 1e-9) < single.step_seconds < checked.est.step_seconds
+    assert combination.fits
+    assert all(change.est.fits for change in checked.changes)
 
 
 def test_the_best_plan_has_nothing_to_change(tmp_path, run):
@@ -122,11 +122,11 @@ def test_the_best_plan_has_nothing_to_change(tmp_path, run):
 def test_what_does_not_fit_ends_with_1_and_the_nearest_change(tmp_path, run):
     path = written(tmp_path, tc.Plan(dp=8, zero=1), gbs=64)
     code, out, err = run(f"check {path} --system dgx-h100 --json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert code == 1
-    assert not told["estimate"]["fits"]
+    assert not answer["estimate"]["fits"]
     assert "would fit with" in err
-    assert told["changes"][0]["memory_bytes"] <= tc.load_system("dgx-h100").accelerator.hbm_bytes
+    assert answer["changes"][0]["memory_bytes"] <= tc.load_system("dgx-h100").accelerator.hbm_bytes
 
 
 def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
@@ -141,10 +141,10 @@ def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
     assert "give --model" in err
     assert "give --gpus" in err
     code, out, err = run(f"check {path} --system dgx-h100 --model llama-3-8b --gpus 16 --recompute full --json")
-    told = json.loads(out)
-    assert (code, told["estimate"]["plan"]["recompute"], told["estimate"]["plan"]["zero"]) == (0, "full", 3)
-    assert told["format"] == "deepspeed"
-    assert any("pp = 1" in line for line in told["assumed"])
+    answer = json.loads(out)
+    assert (code, answer["estimate"]["plan"]["recompute"], answer["estimate"]["plan"]["zero"]) == (0, "full", 3)
+    assert answer["format"] == "deepspeed"
+    assert any("pp = 1" in line for line in answer["assumed"])
 
 
 ACCELERATE = "distributed_type: {}\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n  fsdp_version: {}\n"
@@ -169,19 +169,19 @@ def test_accelerate_without_degrees_takes_all_processes(way, more, zero, replica
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (
             "parallelism_config:\n  parallelism_config_dp_shard_size: 4\n",
-            "gpus = 16: 4 replicas of the data with the degrees told make 4",
+            "gpus = 16: 4 data-parallel replicas with the given degrees need 4",
         ),
         ("  fsdp_sharding_strategy: SOME\n", "must be one of FULL_SHARD"),
     ],
 )
-def test_accelerate_that_cannot_be(more, said, tmp_path):
+def test_accelerate_that_cannot_be(more, message, tmp_path):
     path = tmp_path / "fsdp.yaml"
     path.write_text(ACCELERATE.format("FSDP", 2) + more, encoding="utf-8")
-    with pytest.raises(tc.InputError, match=said):
+    with pytest.raises(tc.InputError, match=message):
         tc.check(path, "dgx-h100", "llama-3-8b", framework="accelerate")
 
 
@@ -196,28 +196,28 @@ def test_a_knob_takes_the_place_of_what_follows_from_it(tmp_path):
 
 def test_experts_of_every_other_layer():
     """megatron/core/models/gpt/gpt_layer_specs.py: layers 1, 3, 5, … have experts, one more than half of an odd number."""
-    told = read_moe_layers({"num_layers": "8", "num_experts": "4", "moe_layer_freq": "2"})
-    assert len(told["moe_layers"]) == 4
+    facts = read_moe_layers({"num_layers": "8", "num_experts": "4", "moe_layer_freq": "2"})
+    assert len(facts["moe_layers"]) == 4
     with pytest.raises(tc.InputError, match="does not divide 7 layers"):
         read_moe_layers({"num_layers": "7", "num_experts": "4", "moe_layer_freq": "2"})
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "the file is empty"),
         ("hello world", "cannot tell what this is"),
-        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "set nowhere in the file")),
+        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "not set in the file")),
         ("torchrun --nnodes 1 --nproc-per-node 8 x.py --num-layers 8 --hidden-size 512", ("heads: missing",)),
         ("torchrun --nnodes 3 --nproc-per-node 1 x.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
-         "--vocab-size 512 --tensor-model-parallel-size 2", "tp 2 do not divide it"),
+         "--vocab-size 512 --tensor-model-parallel-size 2", "must be divisible by tp 2"),
         ("[training]\nseq_len = \n[parallelism]\n", "malformed TOML"),
         ('{"train_batch_size": 1, "train_batch_size": 2}', "duplicate key"),
         ("parallelism:\n  tp: [\n", "malformed YAML"),
         ("ParallelismConfig(", "malformed Python"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_all_at_once(text, said, tmp_path, run):
+def test_what_cannot_be_read_is_told_all_at_once(text, message, tmp_path, run):
     path = tmp_path / "file"
     path.write_text(text)
     framework = {"[tr": " --framework torchtitan-toml", "{": " --framework deepspeed", "par": " --framework nanotron"}
@@ -225,8 +225,8 @@ def test_what_cannot_be_read_is_told_all_at_once(text, said, tmp_path, run):
     chosen = " --framework torchtitan" if text.startswith("Par") else chosen
     code, _, err = run(f"check {path} --system dgx-h100{chosen}")
     assert code == 2
-    for one in (said,) if isinstance(said, str) else said:
-        assert one in err
+    for part in (message,) if isinstance(message, str) else message:
+        assert part in err
 
 
 WORDS = st.sampled_from(
@@ -249,25 +249,25 @@ def test_nothing_that_is_read_ends_in_a_traceback(parts, form, tmp_path):
 
 
 def test_arguments_of_several_values_and_signs():
-    found = settings_of("x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last")
-    assert found["recompute_modules"] == ("mlp", "moe")
-    assert (found["eval_iters"], found["a"], found["flag"], found["last"]) == ("-1", "b", True, True)
+    arguments = settings_of("x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last")
+    assert arguments["recompute_modules"] == ("mlp", "moe")
+    assert (arguments["eval_iters"], arguments["a"], arguments["flag"], arguments["last"]) == ("-1", "b", True, True)
 
 
 def test_a_script_of_branches_and_comments():
     """What a comment leaves out is not read, even if it ends in a backslash; a string may hold an argument and its value."""
-    found = tc.check(SCRIPTS / "branches.sh", "dgx-h100")
-    plan = found.est.plan
+    checked = tc.check(SCRIPTS / "branches.sh", "dgx-h100")
+    plan = checked.est.plan
     assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
-    assert (plan.precision, plan.grad_dtype, found.est.model.name, found.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
-    assert found.reading.settings["split"] == "99,1,0"
+    assert (plan.precision, plan.grad_dtype, checked.est.model.name, checked.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
+    assert checked.reading.settings["split"] == "99,1,0"
 
 
 def test_what_hangs_on_a_condition_is_said():
     """Of a script that has a `case` the last branch is taken; every setting for which that matters is named."""
-    found = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
-    assert (found.est.model.layers, found.est.model.hidden, found.est.plan.tp, found.est.plan.mbs) == (80, 8192, 8, 2)
-    assert [line.partition(" is set")[0] for line in found.reading.assumed if "under a condition" in line] == [
+    checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
+    assert (checked.est.model.layers, checked.est.model.hidden, checked.est.plan.tp, checked.est.plan.mbs) == (80, 8192, 8, 2)
+    assert [line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line] == [
         "--num-attention-heads: HEADS",
         "--hidden-size: HIDDEN",
         "--num-layers: LAYERS",

@@ -10,9 +10,9 @@ from strategies import models, plans
 
 import traincast as tc
 from traincast.core.errors import ErrorCollector
-from traincast.launch.canonical import facts
+from traincast.launch.canonical import launch_facts
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.format import launched
+from traincast.launch.format import launch_from_facts
 
 MACHINE = tc.load_system("dgx-h100")
 
@@ -20,9 +20,9 @@ MACHINE = tc.load_system("dgx-h100")
 def read_back(form, text, model):
     """Facts of a text that was written."""
     mistakes = ErrorCollector("read back")
-    told = form.facts(form.settings(text), mistakes)
+    facts = form.facts(form.settings(text), mistakes)
     assert mistakes.errors == []
-    return facts(*launched(told, "drawn", None if "layers" in told else model))
+    return launch_facts(*launch_from_facts(facts, "drawn", None if "layers" in facts else model))
 
 
 @settings(max_examples=60)
@@ -34,8 +34,8 @@ def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
     plan = data.draw(plans(model))
     gbs = plan.dp * plan.mbs * data.draw(st.sampled_from([1, 4, 6]))
     written = launch(FORMATS[to], model, plan, gbs, MACHINE)
-    told, back = facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
-    differ = {name for name in {*told, *back} if told.get(name) != back.get(name)}
+    facts, back = launch_facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
+    differ = {name for name in {*facts, *back} if facts.get(name) != back.get(name)}
     assert differ <= set(written.not_expressed)
 
 
@@ -57,9 +57,9 @@ def test_a_job_has_the_nodes_that_its_accelerators_need(gpus, nodes):
 
 
 def test_a_script_is_one_that_bash_can_read(tmp_path):
-    found = tc.search("deepseek-v3", "dgx-h100", 256, gbs=256, top=1)
+    search = tc.search("deepseek-v3", "dgx-h100", 256, gbs=256, top=1)
     path = tmp_path / "run.sh"
-    path.write_text(tc.export(found).text, encoding="utf-8")
+    path.write_text(tc.export(search).text, encoding="utf-8")
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
@@ -72,9 +72,9 @@ def test_what_cannot_be_said_is_said_in_the_file():
 
 
 def test_a_search_without_plans_and_an_unknown_format_are_refused():
-    found = tc.search("llama-3.1-405b", "dgx-h100", 8, gbs=8)
+    search = tc.search("llama-3.1-405b", "dgx-h100", 8, gbs=8)
     with pytest.raises(tc.NothingFits):
-        tc.export(found)
+        tc.export(search)
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8)
     with pytest.raises(tc.InputError, match="unknown format 'megatrom'"):
         tc.export(est, to="megatrom")
@@ -89,9 +89,9 @@ def test_the_command_writes_a_file_once(tmp_path, capsys):
     path = tmp_path / "run.sh"
     command = f"export llama-3-8b --system dgx-a100 --tp 2 --dp 4 --gbs 8 --output {path}".split()
     main([*command, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["text"] == path.read_text(encoding="utf-8")
-    assert told["not_expressed"] == {}
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["text"] == path.read_text(encoding="utf-8")
+    assert answer["not_expressed"] == {}
     with pytest.raises(SystemExit) as stop:
         main(command)
     assert stop.value.code == 2

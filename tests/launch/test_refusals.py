@@ -22,12 +22,12 @@ def megatron(folder, name, plan, gbs):
     return path
 
 
-def advised(found):
+def advised(checked):
     """Values of every setting that is advised or tried, and of those of the best plan."""
-    several = [one.settings for one in (*found.tried, *filter(None, [found.together]))]
-    if found.found.best is not None:
-        several.append(found.bench.differing(found.found.best[0]))
-    return [(name, new) for settings in several for name, _, new in settings]
+    settings_of_changes = [one.settings for one in (*checked.tried, *filter(None, [checked.together]))]
+    if checked.found.best is not None:
+        settings_of_changes.append(checked.bench.differing(checked.found.best[0]))
+    return [(name, new) for settings in settings_of_changes for name, _, new in settings]
 
 
 PLANS = {
@@ -40,8 +40,8 @@ PLANS = {
 @pytest.mark.parametrize(("precision", "possible"), [("fp8", False), ("fp8-current", True)])
 def test_no_recomputation_that_delayed_scaling_does_not_support(name, precision, possible, tmp_path):
     """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8."; other recipes do."""
-    found = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
-    modules = {one for setting, new in advised(found) if setting == "recompute_modules" and new for one in new}
+    checked = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
+    modules = {one for setting, new in advised(checked) if setting == "recompute_modules" and new for one in new}
     assert bool(modules & DISCARDED) == possible
     assert "core_attn" in modules
 
@@ -87,8 +87,8 @@ def test_whether_the_model_is_compiled(old, new, compiled):
 def test_no_asynchronous_tensor_parallelism_without_compile(compiled, tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(TOML.format(tp=2, old="", new=f"enable = {str(compiled).lower()}", asynchronous=""), encoding="utf-8")
-    found = tc.check(path, "dgx-h100", gpus=8)
-    assert (("parallelism.enable_async_tensor_parallel", True) in advised(found)) is compiled
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    assert (("parallelism.enable_async_tensor_parallel", True) in advised(checked)) is compiled
 
 
 def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
@@ -96,9 +96,9 @@ def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
     path = tmp_path / "run.toml"
     text = TOML.format(tp=2, old="", new="enable = false", asynchronous="enable_async_tensor_parallel = true")
     path.write_text(text, encoding="utf-8")
-    found = tc.check(path, "dgx-h100", gpus=8)
-    assert any("requires torch.compile" in line for line in found.reading.assumed)
-    assert not any(one.est.plan.tp_overlap for one in found.tried)
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    assert any("requires torch.compile" in line for line in checked.reading.assumed)
+    assert not any(one.est.plan.tp_overlap for one in checked.tried)
 
 
 def test_what_is_refused_is_not_written():
@@ -121,9 +121,9 @@ def test_torchtitan_compiles_where_the_prediction_does(to, software, compiled):
     if to == "torchtitan":
         assert ("enable_async_tensor_parallel=True" in written.text, "enable=True" in written.text) == (compiled, compiled)
     else:
-        told = tomllib.loads(written.text)
-        assert told["compile"]["enable"] is compiled
-        assert told["parallelism"].get("enable_async_tensor_parallel", False) is compiled
+        document = tomllib.loads(written.text)
+        assert document["compile"]["enable"] is compiled
+        assert document["parallelism"].get("enable_async_tensor_parallel", False) is compiled
     assert ("tp_overlap" in written.not_expressed) is not compiled
 
 
@@ -132,9 +132,9 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
     command = "export llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --tp 8 --to torchtitan --json"
     for software, overlaps in (("torchtitan-2025", True), ("torchtitan-eager", False)):
         main([*command.split(), "--assumptions", software])
-        told = json.loads(capsys.readouterr().out)
-        assert told["not_expressed"] == {}
-        assert ("enable_async_tensor_parallel" in told["text"]) is overlaps
+        document = json.loads(capsys.readouterr().out)
+        assert document["not_expressed"] == {}
+        assert ("enable_async_tensor_parallel" in document["text"]) is overlaps
 
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():

@@ -60,8 +60,8 @@ def check(capsys, tmp_path):
         except SystemExit as stop:
             code = stop.code or 0
         out, err = capsys.readouterr()
-        told = json.loads(out)
-        return code, None if "error" in told else told, err
+        answer = json.loads(out)
+        return code, None if "error" in answer else answer, err
 
     return check
 
@@ -289,17 +289,17 @@ UNREAD = [
 def test_a_setting_that_matters_and_is_not_read_stops_the_answer(text, form, setting, value, check):
     code, _, err = check(text, form)
     assert code == 2
-    said = f"{setting}{f' = {value}' if value != 'on' else ''}: "
-    assert said in err
+    message = f"{setting}{f' = {value}' if value != 'on' else ''}: "
+    assert message in err
     assert "--accept-unread" in err
 
 
 @pytest.mark.parametrize(("text", "form", "setting", "value"), [UNREAD[5], UNREAD[14]])
 def test_accepted_it_is_answered_and_named(text, form, setting, value, check):
-    code, told, _ = check(text, form, "--accept-unread")
+    code, answer, _ = check(text, form, "--accept-unread")
     assert code in (0, 1)
-    assert [(one["setting"], one["value"]) for one in told["unread"]] == [(setting, value)]
-    assert setting not in told["ignored"]
+    assert [(one["setting"], one["value"]) for one in answer["unread"]] == [(setting, value)]
+    assert setting not in answer["ignored"]
 
 
 def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
@@ -331,9 +331,9 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
     ],
 )
 def test_what_is_usual_does_not_stop(text, form, reading):
-    found = reading(text, form)
-    assert (found.unread, found.not_understood) == ((), ())
-    found.check_unread()
+    result = reading(text, form)
+    assert (result.unread, result.not_understood) == ((), ())
+    result.check_unread()
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
@@ -357,7 +357,7 @@ def test_what_export_writes_is_understood(to, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "form", "said"),
+    ("text", "form", "message"),
     [
         *(
             (DEEPSPEED.format(f'"zero_optimization": {{"stage": {stage}}}'), "deepspeed", f"zero_optimization.stage = '{stage}'")
@@ -371,10 +371,10 @@ def test_what_export_writes_is_understood(to, tmp_path):
         (MEGATRON + " --normalization GroupNorm", None, "--normalization = 'GroupNorm'"),
     ],
 )
-def test_a_value_that_is_none_of_those_allowed_is_refused(text, form, said, check):
+def test_a_value_that_is_none_of_those_allowed_is_refused(text, form, message, check):
     code, _, err = check(text, form)
     assert code == 2
-    assert said in err
+    assert message in err
     assert "must be one of " in err
 
 
@@ -425,17 +425,17 @@ EOT
 
 
 def test_a_configuration_that_the_script_writes(reading):
-    found = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
-    assert [one[:2] for one in found.unread] == [("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")]
+    result = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
+    assert [one[:2] for one in result.unread] == [("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")]
     without = reading(WRITTEN.replace("=cpu", "=none") + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
     assert (without.unread, without.not_understood) == ((), ())
 
 
 def test_a_precision_that_another_program_fills_in(reading):
     text = DEEPSPEED.replace("true", '"auto"').format('"fp16": {"enabled": "auto"}')
-    found = reading(text, "deepspeed")
-    assert found.told["precision"] == "bf16"
-    assert found.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
+    result = reading(text, "deepspeed")
+    assert result.told["precision"] == "bf16"
+    assert result.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
 
 
 BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {} model.num_layers=32 model.hidden_size=4096 {}"
@@ -445,11 +445,11 @@ def test_overrides_of_a_recipe(reading):
     overrides = (
         "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
     )
-    found = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
-    assert [name for name, _, _ in found.unread] == ["model.moe_latent_size", "model.new_layers"]
-    assert found.not_understood == ("model.knob",)
-    assert set(found.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
-    assert found.assumed == ("what the recipe llama3_8b_pretrain_config sets beside the overrides is not read",)
+    result = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
+    assert [name for name, _, _ in result.unread] == ["model.moe_latent_size", "model.new_layers"]
+    assert result.not_understood == ("model.knob",)
+    assert set(result.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
+    assert result.assumed == ("what the recipe llama3_8b_pretrain_config sets besides the overrides is not read",)
 
 
 @pytest.mark.parametrize("recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"])
@@ -463,10 +463,10 @@ def test_settings_of_megatron_deepspeed(tmp_path):
     path = tmp_path / "run.sh"
     flags = " --deepspeed --deepspeed_config ds.json --zero-stage 2 --num-key-value-heads 8 --pad-vocab-size-to 33024"
     path.write_text(MEGATRON.replace(" --vocab-size 32000", "") + flags)
-    found = tc.check(path, "dgx-h100")
-    assert (found.est.plan.zero, found.est.model.kv_heads, found.est.model.vocab) == (2, 8, 33024)
-    assert found.est.assumptions.name == "megatron-deepspeed-2022"
-    assert any("Megatron-DeepSpeed has not all" in line for line in found.reading.assumed)
+    result = tc.check(path, "dgx-h100")
+    assert (result.est.plan.zero, result.est.model.kv_heads, result.est.model.vocab) == (2, 8, 33024)
+    assert result.est.assumptions.name == "megatron-deepspeed-2022"
+    assert any("Megatron-DeepSpeed does not have all" in line for line in result.reading.assumed)
 
 
 @pytest.mark.parametrize(
@@ -493,6 +493,6 @@ def test_flags_that_say_it_in_another_way(flags, fact, value, reading):
     ],
 )
 def test_the_software_that_predicts_a_launch(text, stack, reading):
-    found = reading(text)
-    assert found.form.stack(found.settings) == stack
-    assert not any("compile" in name for name in found.ignored)
+    result = reading(text)
+    assert result.form.stack(result.settings) == stack
+    assert not any("compile" in name for name in result.ignored)

@@ -1,4 +1,4 @@
-"""A launch held against what could be: what it will take, whether it fits, how far from the best plan, and what to change."""
+"""Check of a launch: its step time and memory, the best plan of its framework, and changes of settings that help."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,32 +13,33 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.system import System
-from traincast.launch.canonical import facts
-from traincast.launch.format import Format, flat
+from traincast.launch.canonical import launch_facts
+from traincast.launch.format import Format, flat_settings
 from traincast.launch.formats import FORMATS
-from traincast.launch.read import Reading, launch_of, read, said
-from traincast.launch.suggestions import Bench, Tried, single
+from traincast.launch.read import Reading, complete_launch, read, value_text
+from traincast.launch.suggestions import ChangeTester, Tried, single_changes
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search import Found, Progress, search
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 
-HELD: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")  # as in the file in every plan it is held against
+# Choices of the file that every plan of the search keeps.
+SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")
 
 
 @dataclass(frozen=True, repr=False)
 class Checked:
-    """What is to be said of a launch.
+    """Prediction of a launch, the best plan, and changes that help.
 
     Parameters
     ----------
     reading : Reading
-        What was read.
+        The launch that was read.
     est : Estimate
-        What is predicted of it.
+        The prediction of the launch.
     found : Found
-        The search for better plans: same GPUs, batch and precision, what the framework can run and be told.
+        The search for better plans: same GPUs, batch and precision, among plans that the framework can run and express.
     """
 
     reading: Reading
@@ -49,55 +50,62 @@ class Checked:
         return f"<Checked {self.reading.path}: {self.est!r}>"
 
     @cached_property
-    def bench(self) -> Bench:
-        """Where changes are tried."""
-        return Bench(self.est, self.reading.form, _stack(self.reading, self.found.framework))
+    def bench(self) -> ChangeTester:
+        """Estimator of changed settings."""
+        return ChangeTester(self.est, self.reading.form, _stack(self.reading, self.found.framework))
 
     @cached_property
     def tried(self) -> list[Tried]:
-        """Every change of one thing, the fastest first, those that do not fit included."""
+        """Every change of a single setting, the fastest first, including those that do not fit."""
         assert isinstance(self.est.plan, Plan)
-        return self.bench.all(list(single(self.est.plan, self.est.model, self.found.framework)))
+        return self.bench.try_all(list(single_changes(self.est.plan, self.est.model, self.found.framework)))
 
     @property
     def changes(self) -> list[Tried]:
-        """Changes of one thing that fit and help, the fastest first; of several values of a setting the best.
+        """Single changes that fit and help, the fastest first; of several values of a setting the best.
 
-        Where the launch fits itself, those that help are faster.
+        Where the launch itself fits, a change helps if it is faster.
         """
-        own = float(self.est.step_seconds)
-        helping = [one for one in self.tried if one.est.fits and (not self.est.fits or float(one.est.step_seconds) < own)]
+        step_seconds = float(self.est.step_seconds)
+        helping = [
+            change
+            for change in self.tried
+            if change.est.fits and (not self.est.fits or float(change.est.step_seconds) < step_seconds)
+        ]
         best: dict[frozenset[str], Tried] = {}
-        for one in helping:
-            best.setdefault(frozenset(name for name, _, _ in one.settings), one)
+        for change in helping:
+            best.setdefault(frozenset(name for name, _, _ in change.settings), change)
         return list(best.values())
 
     @cached_property
     def together(self) -> Tried | None:
-        """The best two or three changes together that fit, where they are faster than one."""
-        found = self.bench.together(self.tried)
-        one = self.changes[0].est.step_seconds if self.changes else self.est.step_seconds
-        helps = found is not None and (float(found.est.step_seconds) < float(one) or not (self.est.fits or self.changes))
-        return found if helps else None
+        """The best combination of two or three changes that fits, where it is faster than the best single one."""
+        combination = self.bench.best_combination(self.tried)
+        best_single = self.changes[0] if self.changes else self
+        single_seconds = float(best_single.est.step_seconds)
+        helps = combination is not None and (
+            float(combination.est.step_seconds) < single_seconds or not (self.est.fits or self.changes)
+        )
+        return combination if helps else None
 
     @property
     def gap(self) -> float | None:
-        """By how much its step is longer than that of the best plan, as a share; None where no plan fits."""
+        """Relative difference of its step time from that of the best plan; None where no plan fits."""
         best = self.found.best
         return None if best is None else float(self.est.step_seconds / best[1].step_seconds) - 1
 
-    def gain(self, one: Tried) -> float:
-        """By how much a change makes the step shorter, as a share."""
-        return 1 - float(one.est.step_seconds / self.est.step_seconds)
+    def gain(self, change: Tried) -> float:
+        """Return the share of the step time that a change saves."""
+        return 1 - float(change.est.step_seconds / self.est.step_seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for machines."""
+        """Return everything as JSON-compatible values."""
         best = self.found.best
         return {
             "file": self.reading.path,
             "format": self.reading.form.name,
             "read": list(self.reading.used),
-            "unread": [dict(zip(("setting", "value", "why"), one, strict=True)) for one in self.reading.unread],
+            "unread": [dict(zip(("setting", "value", "why"), unread, strict=True)) for unread in self.reading.unread],
             "small": list(self.reading.small),
             "not_understood": list(self.reading.not_understood),
             "ignored": list(self.reading.ignored),
@@ -106,31 +114,28 @@ class Checked:
             "best": None if best is None else best[1].summary(),
             "best_settings": [] if best is None else self.spelled(self.bench.differing(best[0])),
             "longer_than_best": self.gap,
-            "changes": [self._change(one) for one in self.changes],
+            "changes": [self._change(change) for change in self.changes],
             "together": None if self.together is None else self._change(self.together),
         }
 
     def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> list[dict[str, Any]]:
-        """Settings that differ, as the framework spells them."""
-        names = ("setting", "from", "to")
+        """Return settings that differ, as the framework spells them."""
         return [
-            dict(
-                zip(
-                    names,
-                    (self.reading.form.spelled(name), *(None if one is None else said(one) for one in (old, new))),
-                    strict=True,
-                )
-            )
+            {
+                "setting": self.reading.form.spelled(name),
+                "from": None if old is None else value_text(old),
+                "to": None if new is None else value_text(new),
+            }
             for name, old, new in settings
         ]
 
-    def _change(self, one: Tried) -> dict[str, Any]:
-        """A change for machines."""
+    def _change(self, change: Tried) -> dict[str, Any]:
+        """Return a change as JSON-compatible values."""
         return {
-            "settings": self.spelled(one.settings),
-            "gain": self.gain(one),
-            "step_seconds": float(one.est.step_seconds),
-            "memory_bytes": float(one.est.memory_bytes),
+            "settings": self.spelled(change.settings),
+            "gain": self.gain(change),
+            "step_seconds": float(change.est.step_seconds),
+            "memory_bytes": float(change.est.memory_bytes),
         }
 
 
@@ -146,7 +151,7 @@ def check(
     told: Progress | None = None,
     accept_unread: bool = False,
 ) -> Checked:
-    """What a launch script or configuration will take, and what to change about it.
+    """Predict step time and memory of a launch script or configuration, and find settings to change.
 
     Parameters
     ----------
@@ -155,17 +160,17 @@ def check(
     system : str, Path or System
         The machine, or its name or file.
     model : str, Path or Model, optional
-        The model, where the file does not describe it; its sequence length gives way to that of the file.
+        The model, where the file does not describe it; the sequence length of the file takes precedence.
     gpus, gbs : int, optional
-        Accelerators and global batch [sequences], where the file does not say.
+        Accelerators and global batch [sequences], where the file does not give them.
     framework : str, optional
-        What the file is, where its content should not decide: a name of `FORMATS`.
+        Format of the file, a name of `FORMATS`; detected from its content if left out.
     assumptions : str or Assumptions, optional
-        What is assumed; the software of the framework if left out.
+        Assumptions; those of the framework's software stack if left out.
     knobs : mapping of str to value, optional
-        Knobs and choices of the plan that the file does not say, such as ``{"recompute": "full"}``.
+        Knobs and choices of the plan that the file does not set, such as ``{"recompute": "full"}``.
     told : callable, optional
-        Hears of the search, as for `search`.
+        Progress callback of the search, as for `search`.
     accept_unread : bool
         Whether to answer although settings that matter are not read; `Reading.unread` names them.
 
@@ -177,56 +182,58 @@ def check(
     Raises
     ------
     InputError
-        If the file cannot be read, is of a program or a training that is not supported, says nothing of how many GPUs there are,
-        has settings that matter and are not read, or what it says cannot be; all mistakes at once.
+        If the file cannot be read, is of an unsupported program or kind of training, does not give the number of GPUs,
+        has settings that matter and are not read, or is invalid; all mistakes at once.
     """
-    mistakes = ErrorCollector(str(path))
-    machine = mistakes.catch(as_system, system)
-    given = None if model is None else mistakes.catch(as_model, model)
-    reading = mistakes.catch(read, path, FORMATS, framework)
+    errors = ErrorCollector(str(path))
+    machine = errors.of(as_system, system)
+    given_model = None if model is None else errors.of(as_model, model)
+    reading = errors.of(read, path, FORMATS, framework)
     space = None if reading is None else known_framework(reading.form.framework)
-    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
-    if reading is not None and given is not None and "seq" in reading.told and given.seq != reading.told["seq"]:
-        given = mistakes.catch(_with_seq, given, reading.told["seq"])
+    assumed = errors.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
+    if reading is not None and given_model is not None and "seq" in reading.told and given_model.seq != reading.told["seq"]:
+        given_model = errors.of(_with_seq, given_model, reading.told["seq"])
     if reading is not None and not accept_unread:
-        mistakes.catch(reading.check_unread)
-    whole = None if reading is None else mistakes.catch(launch_of, reading, given, gpus, gbs, knobs or {})
-    if whole is not None:
-        mistakes.catch(check_size, machine, whole[2].gpus)
-    reading, transformer, plan, batch = mistakes.require(whole)
-    sure = mistakes.require
+        errors.of(reading.check_unread)
+    completed = None if reading is None else errors.of(complete_launch, reading, given_model, gpus, gbs, knobs or {})
+    if completed is not None:
+        errors.of(check_size, machine, completed[2].gpus)
+    reading, transformer, plan, batch = errors.settled(completed)
+    require = errors.settled
     assert space is not None
     stack = _stack(reading, space)
-    est = _estimate(reading, transformer, sure(machine), plan, batch, sure(assumed))
-    reading = _doubted(reading, transformer, plan, batch, stack)
+    est = _estimate(reading, transformer, require(machine), plan, batch, require(assumed))
+    reading = _with_refusals(reading, transformer, plan, batch, stack)
     locks = _locks(est)
-    space, held = space_of(reading.form, transformer, locks | {"stack": stack})
-    locks |= held
-    found = search(transformer, sure(machine), plan.gpus, batch, sure(assumed), top=1, told=told, locks=locks, framework=space)
-    return Checked(reading, est, found)
+    space, pipeline_locks = space_of(reading.form, transformer, locks | {"stack": stack})
+    locks |= pipeline_locks
+    result = search(
+        transformer, require(machine), plan.gpus, batch, require(assumed), top=1, told=told, locks=locks, framework=space
+    )
+    return Checked(reading, est, result)
 
 
 def _stack(reading: Reading | None, space: Framework) -> str:
-    """The software that predicts a launch."""
+    """Return the name of the software stack that predicts a launch."""
     if reading is None or reading.form.stack is None:
         return space.assumptions
     return reading.form.stack(reading.settings)
 
 
-def _doubted(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
-    """A reading, with what its framework refuses about it among what is taken for granted."""
-    wrong = reading.form.refused(facts(model, plan, gbs) | {"stack": stack})
-    lines = (f"that {reading.form.title} runs this launch, which it refuses: {one.why}" for one in wrong)
+def _with_refusals(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
+    """Return a reading whose assumptions name what its framework refuses about the launch."""
+    refusals = reading.form.refused(launch_facts(model, plan, gbs) | {"stack": stack})
+    lines = (f"{reading.form.title} runs this launch, although it should refuse it: {refusal.why}" for refusal in refusals)
     return replace(reading, assumed=(*reading.assumed, *lines))
 
 
 def _with_seq(model: Model, seq: int) -> Model:
-    """A model with the length of sequences of a file."""
+    """Return a model with another sequence length."""
     return replace(model, seq=seq)
 
 
 def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
-    """The estimate of what was read; what it breaks is said of the file."""
+    """Estimate what was read; errors name the file."""
     try:
         return estimate(model, system, plan, gbs, assumed)
     except InputError as error:
@@ -234,25 +241,25 @@ def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: i
 
 
 def _locks(est: Estimate) -> dict[str, Any]:
-    """What is trained, and not how: the same in every plan it is held against."""
-    usual = Plan()
-    return {name: getattr(est.plan, name) for name in HELD if getattr(est.plan, name) != getattr(usual, name)}
+    """Return the choices of the launch, other than the defaults, that every plan of the search keeps."""
+    default = Plan()
+    return {name: getattr(est.plan, name) for name in SHARED_CHOICES if getattr(est.plan, name) != getattr(default, name)}
 
 
-BATCH = 8  # of the plans that are tried
+TRIAL_BATCH: Final = 8  # sequences; of the plans that are written and read back to see what a format can express
 
 
 def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
-    """Choices that a format can say and its framework runs, and knobs that are held at 1 since it cannot say them.
+    """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
 
     Parameters
     ----------
     form : Format
         The format.
     model : Model
-        What is trained: some choices are said for models with experts only.
+        The model: some choices can be expressed for models with experts only.
     held : mapping of str to value
-        Choices that are held at one value, and `stack`, the software stack by name.
+        Locked choices, and `stack`, the name of the software stack.
 
     Returns
     -------
@@ -264,30 +271,32 @@ def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Frame
         name: tuple(
             value
             for value in values
-            if _says(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name) and not form.refused({**held, name: value})
+            if _can_express(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name) and not form.refused({**held, name: value})
         )
         or values
         for name, values in space.choices.items()
         if name != "schedule"
     }
-    piped = _says(form, model, Plan(pp=2, dp=2), "pp")
-    strategies = _strategies(form, model, space)
-    return replace(space, strategies=strategies, choices={**space.choices, **choices}), {} if piped else {"pp": 1}
+    has_pipeline = _can_express(form, model, Plan(pp=2, dp=2), "pp")
+    strategies = _expressible_strategies(form, model, space)
+    return replace(space, strategies=strategies, choices={**space.choices, **choices}), {} if has_pipeline else {"pp": 1}
 
 
-def _strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
-    """Strategies that a format can say; where one of a framework's cannot be said, gathered keys and values if that can."""
+def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
+    """Return the strategies that a format can express, with all-gather context parallelism in place of missing ones."""
 
-    def says(name: str) -> bool:
+    def expressible(name: str) -> bool:
         kind = STRATEGIES[name].choices["cp_kind"]
-        return kind == "none" or _says(form, model, Plan(cp=2, dp=2, cp_kind=kind), "cp_kind")
+        return kind == "none" or _can_express(form, model, Plan(cp=2, dp=2, cp_kind=kind), "cp_kind")
 
-    said = tuple(filter(says, space.strategies))
-    return said if said == space.strategies or not says("context") else tuple(dict.fromkeys((*said, "context")))
+    strategies = tuple(filter(expressible, space.strategies))
+    if strategies == space.strategies or not expressible("context"):
+        return strategies
+    return tuple(dict.fromkeys((*strategies, "context")))
 
 
-def _says(form: Format, model: Model, plan: Plan, name: str) -> bool:
-    """Whether a format can say a knob or choice of a plan."""
-    own = facts(model, plan, BATCH) | {"per_node": 1}
-    back = form.facts(flat(form, own), ErrorCollector(form.name))
-    return bool(own.get(name) == back.get(name, getattr(Plan(), name)))
+def _can_express(form: Format, model: Model, plan: Plan, name: str) -> bool:
+    """Return whether a format can express a knob or choice of a plan."""
+    plan_values = launch_facts(model, plan, TRIAL_BATCH) | {"per_node": 1}
+    read_values = form.facts(flat_settings(form, plan_values), ErrorCollector(form.name))
+    return bool(plan_values.get(name) == read_values.get(name, getattr(Plan(), name)))

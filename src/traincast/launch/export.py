@@ -1,4 +1,4 @@
-"""What is written: the launch of a plan for a framework."""
+"""Export of a plan as a launch script or configuration of a training framework."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -10,20 +10,20 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import gib, many, within
 from traincast.core.version import __version__
-from traincast.launch.canonical import facts
+from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, Writing, not_expressed
 from traincast.launch.formats import FORMATS as FORMATS
-from traincast.launch.mapping import written
+from traincast.launch.mapping import write_rows
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 
-PLANNED: Final = frozenset((*(one.name for one in fields(Plan)), "chunks", "placement"))  # facts of a plan
-HOST: Final = 8  # accelerators of a node whose fast domain is larger; 4 in domains of 36 and 72
+PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))  # facts of a plan
+MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A plan as a framework is told it.
+    """Launch script or configuration of a plan.
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ class Launch:
     text : str
         The file.
     not_expressed : dict of str to str
-        What the framework cannot be told: a fact by name, its value and why.
+        What the format cannot express: a fact by name, its value and why.
     ending : str
         The ending of a file's name.
     settings : dict of str to value
-        Every setting with a meaning for the prediction, by name.
+        Every setting that the prediction depends on, by name.
     est : Estimate or None
-        What is predicted of it.
+        The prediction of the plan.
     """
 
     to: str
@@ -53,19 +53,19 @@ class Launch:
 
 
 def export(what: Estimate | Found, to: str = "megatron") -> Launch:
-    """A plan as a launch script or configuration of a training framework.
+    """Export a plan as a launch script or configuration of a training framework.
 
     Parameters
     ----------
     what : Estimate or Found
-        An estimate of one plan, or a search, of whose plans the best is taken that the format can say in full (else the best).
+        An estimate of one plan, or a search: then the best plan that the format can express in full, else the best.
     to : str
         The format: one of `FORMATS`.
 
     Returns
     -------
     Launch
-        The text, and what the framework cannot express.
+        The text, and what the format cannot express.
 
     Raises
     ------
@@ -76,17 +76,17 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     """
     if to not in FORMATS:
         raise unknown("format", to, FORMATS)
-    est = _one(what, FORMATS[to])
+    est = _estimate_to_write(what, FORMATS[to])
     assert isinstance(est.plan, Plan)
     return replace(
-        launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _predicted(est, what), est.assumptions.name), est=est
+        launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _prediction_lines(est, what), est.assumptions.name), est=est
     )
 
 
 def launch(
     form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = (), stack: str | None = None
 ) -> Launch:
-    """A plan in a format.
+    """Write a plan in a format.
 
     Parameters
     ----------
@@ -95,55 +95,59 @@ def launch(
     model, plan, gbs, system : Model, Plan, int, System
         What is trained, how, the global batch [sequences], and where.
     head : sequence of str
-        Lines that stand above.
+        Comment lines at the top.
     stack : str, optional
         The software stack by name, where the framework has several.
     """
-    told = facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
-    settings = written(form.rows, form.accepted(told))
-    flat = {name: value for section in settings.values() for name, value in section.items()}
-    draft = form.text(Writing(told, settings, (), model.name))
-    unsaid = not_expressed(form, form.settings(draft), told, model)
+    facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
+    settings = write_rows(form.rows, form.accepted(facts))
+    all_settings = {name: value for section in settings.values() for name, value in section.items()}
+    draft = form.text(Writing(facts, settings, (), model.name))
+    unexpressed = not_expressed(form, form.settings(draft), facts, model)
     batch = f"{many(gbs, 'sequence')} of {model.seq:,} tokens"
-    above = (
+    comment_lines = (
         f"{model.title} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
         f"names: {form.source}",
-        *(("not expressed:", *(f"  {line}" for line in unsaid.values())) if unsaid else ()),
+        *(("not expressed:", *(f"  {line}" for line in unexpressed.values())) if unexpressed else ()),
     )
-    return Launch(form.name, form.text(Writing(told, settings, above, model.name)), unsaid, form.ending, flat)
+    return Launch(form.name, form.text(Writing(facts, settings, comment_lines, model.name)), unexpressed, form.ending, all_settings)
 
 
-def _one(what: Estimate | Found, form: Format) -> Estimate:
-    """The estimate of one plan: of a search the best that the format can say in full, or else the best."""
+def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
+    """Return the estimate of the plan to write: of a search the best that the format can express in full, else the best."""
     if isinstance(what, Found):
         if what.best is None:
             raise NothingFits(str(what.explain()))
-        said = (est for plan, est in what.plans if _is_said(form, est, plan))
-        return next(said, what.best[1])
+        expressible = (est for plan, est in what.plans if _fully_expressed(form, est, plan))
+        return next(expressible, what.best[1])
     if not isinstance(what, Estimate) or not isinstance(what.plan, Plan):
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
     return what
 
 
-def _is_said(form: Format, est: Estimate, plan: Plan) -> bool:
-    """Whether a format can say a plan in full, whatever it cannot say of the model."""
-    return not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed) & PLANNED
+def _fully_expressed(form: Format, est: Estimate, plan: Plan) -> bool:
+    """Return whether a format can express all of a plan, whatever it cannot express of the model."""
+    return not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed) & PLAN_FACTS
 
 
 def per_node(system: System, gpus: int) -> int:
-    """Accelerators of a node: as many as a fast domain has, but at most 8, that divide those of the job."""
-    host = 4 if system.fast_domain % 36 == 0 else HOST
-    return next(n for n in range(min(system.domain(gpus), host), 0, -1) if gpus % n == 0)
+    """Return the accelerators of a node: the size of a fast domain, but at most 8, and a divisor of those of the job."""
+    limit = 4 if system.fast_domain % 36 == 0 else MAX_GPUS_PER_NODE
+    return next(n for n in range(min(system.domain(gpus), limit), 0, -1) if gpus % n == 0)
 
 
-def _predicted(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
-    """What is predicted, in a line, and one on faster plans that cannot be said in full."""
-    faster = [one for _, one in what.plans if one.step_seconds < est.step_seconds] if isinstance(what, Found) else []
-    more = f"{many(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
-    without = (f"{more}, and cannot be said in full",) if faster else ()
-    time, limits = float(est.step_seconds), est.interval
-    span = f"{within(time, float(limits[0]), float(limits[1]))}, 90%)" if limits else f"{time:.4g} s"
+def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
+    """Return a line on the prediction, and one on faster plans that cannot be expressed in full."""
+    faster = (
+        [candidate for _, candidate in what.plans if candidate.step_seconds < est.step_seconds] if isinstance(what, Found) else []
+    )
+    faster_text = (
+        f"{many(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
+    )
+    faster_line = (f"{faster_text}, but cannot be expressed in full",) if faster else ()
+    time, interval = float(est.step_seconds), est.interval
+    step_text = f"{within(time, float(interval[0]), float(interval[1]))}, 90%)" if interval else f"{time:.4g} s"
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
-    return (f"predicted: {span} a step, {memory}{'' if est.fits else ', which does not fit'}", *without)
+    return (f"predicted: {step_text} a step, {memory}{'' if est.fits else ', which does not fit'}", *faster_line)

@@ -1,4 +1,4 @@
-"""The formats that are written and read: each a table, and what turns settings into text and back."""
+"""Formats of launches: each is a table of rows, and the functions that turn settings into text and back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,21 +7,33 @@ from typing import Final
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.launch.canonical import Facts, as_model, as_plan, facts, model_facts
-from traincast.launch.mapping import Row, Settings, understood, written
-from traincast.launch.unread_settings import Beside
+from traincast.launch.canonical import Facts, launch_facts, model_facts, model_from_facts, plan_from_facts
+from traincast.launch.mapping import Row, Settings, read_rows, write_rows
+from traincast.launch.unread_settings import UnreadRules
 from traincast.planner.framework_refusals import Refusal, accepted, refused
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
 
-BESIDE: Final = ("per_node", "stack")  # facts that are of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 
-COUNTED: Final = ("gpus", "tp", "tp2", "cp", "pp", "dp", "ep", "mbs", "gbs", "accumulation", "shards")  # at least 1 of each
+POSITIVE_FACTS: Final = (
+    "gpus",
+    "tp",
+    "tp2",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "mbs",
+    "gbs",
+    "accumulation",
+    "shards",
+)  # facts that are at least 1
 
 
 @dataclass(frozen=True)
 class Writing:
-    """What a text is made of.
+    """Input of the functions that write a launch as text.
 
     Parameters
     ----------
@@ -30,7 +42,7 @@ class Writing:
     settings : mapping of str to Settings
         Settings by section.
     head : tuple of str
-        Lines on model, plan and prediction, and on what is not expressed.
+        Comment lines on model, plan and prediction, and on what is not expressed.
     name : str
         Name of the model.
     """
@@ -43,40 +55,40 @@ class Writing:
 
 @dataclass(frozen=True)
 class Format:
-    """How a framework is told what to run.
+    """File format in which a framework takes its settings.
 
     Parameters
     ----------
     name, title : str
-        What it is called as an argument, and by people.
+        Its name as an argument, and in sentences.
     framework : str or Framework
         The space of plans that is searched for it.
     rows : mapping of str to tuple of Row
         The table, by section.
     why : mapping of str to str
-        Facts that cannot always be said, and why.
+        Facts that cannot always be expressed, and why.
     source : str
-        Where the names stand, and when that was looked at.
+        Where the names of the settings come from, and when that was looked at.
     ending : str
-        Of a file.
+        Ending of the file name.
     text : callable
-        The text of settings.
+        Writes settings as text.
     settings : callable
-        The settings of a text.
+        Reads settings from text.
     sign : str
-        A pattern that is in every such text.
+        A pattern that every such text matches.
     spelled : callable
-        A setting's name as it is written.
+        Returns a setting's name as the framework spells it.
     model : bool
         Whether it describes the model.
     comments : bool
         Whether its text can hold comments.
     stack : callable, optional
-        The software stack of settings, where it is not that of the framework.
+        Returns the software stack of settings, where that is not always the framework's.
     beside : Beside
-        What settings mean that the table does not read.
+        Effects of settings that the table does not read.
     granted : callable
-        What is taken for granted with settings, in words.
+        Returns what is assumed with settings, as sentences.
     """
 
     name: str
@@ -93,101 +105,103 @@ class Format:
     model: bool = True
     comments: bool = True
     stack: Callable[[Settings], str] | None = None
-    beside: Beside = field(default_factory=Beside)
+    beside: UnreadRules = field(default_factory=UnreadRules)
     granted: Callable[[Settings], tuple[str, ...]] = lambda _: ()
 
     @property
     def known(self) -> frozenset[str]:
         """Names of all settings of the table."""
-        return frozenset(name for several in self.rows.values() for row in several for name in row.names)
+        return frozenset(name for section in self.rows.values() for row in section for name in row.names)
 
-    def refused(self, told: Facts) -> tuple[Refusal, ...]:
-        """What the framework refuses about facts."""
-        return refused(known_framework(self.framework).name, told)
+    def refused(self, facts: Facts) -> tuple[Refusal, ...]:
+        """Return the combinations of facts that the framework refuses."""
+        return refused(known_framework(self.framework).name, facts)
 
-    def accepted(self, told: Facts) -> Facts:
-        """Facts with what the framework refuses left out."""
-        return accepted(known_framework(self.framework).name, told)
+    def accepted(self, facts: Facts) -> Facts:
+        """Return the facts without those that the framework refuses."""
+        return accepted(known_framework(self.framework).name, facts)
 
     def facts(self, settings: Settings, mistakes: ErrorCollector) -> Facts:
-        """What settings say; what is wrong with them is gathered."""
-        return understood(self.rows, settings, mistakes)
+        """Return the facts of settings; mistakes are collected."""
+        return read_rows(self.rows, settings, mistakes)
 
 
-def flat(form: Format, told: Facts) -> Settings:
-    """Settings of facts in a format, sections aside."""
-    return {name: value for section in written(form.rows, told).values() for name, value in section.items()}
+def flat_settings(form: Format, facts: Facts) -> Settings:
+    """Return the settings of facts in a format, without sections."""
+    return {name: value for section in write_rows(form.rows, facts).values() for name, value in section.items()}
 
 
-def completed(told: Facts) -> Facts:
-    """Facts with those that follow from others: replicas of the data out of the accelerators, or the reverse.
+def complete_facts(facts: Facts) -> Facts:
+    """Return facts with those that follow from others: data-parallel replicas from the number of accelerators, or the reverse.
 
     Raises
     ------
     InputError
-        If a degree is 0, or degrees do not divide the accelerators.
+        If a degree is 0, or degrees do not divide the number of accelerators.
     """
-    found = dict(told)
-    none = [name for name in COUNTED if found.get(name, 1) < 1]
-    if none:
-        raise InputError("launch", [f"{name} = {found[name]}: {WHOLE}" for name in none])
-    of_replica = 1
+    completed = dict(facts)
+    below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
+    if below_one:
+        raise InputError("launch", [f"{name} = {completed[name]}: {WHOLE}" for name in below_one])
+    gpus_per_replica = 1
     for axis in ("tp", "tp2", "cp", "pp"):
-        of_replica *= found.get(axis, 1)
-    if "gpus" in found and "dp" not in found:
-        if found["gpus"] % of_replica:
-            degrees = " × ".join(f"{axis} {found[axis]}" for axis in ("tp", "cp", "pp") if found.get(axis, 1) > 1)
-            raise InputError("gpus", [f"gpus = {found['gpus']}: {degrees} do not divide it"])
-        found["dp"] = found["gpus"] // of_replica
-    if "dp" in found:
-        found["gpus"] = found["dp"] * of_replica
-    if "shards" in found and "dp" in found:
-        found["replicas"] = max(found["dp"] * found.get("cp", 1) // found["shards"], 1)
-    if "gbs" not in found and "dp" in found and "accumulation" in found:
-        found["gbs"] = found["dp"] * found.get("mbs", 1) * found["accumulation"]
-    elif "gbs" not in found and "dp" in found:
-        found["gbs"] = found["dp"] * found.get("mbs", 1)
-    return found
+        gpus_per_replica *= completed.get(axis, 1)
+    if "gpus" in completed and "dp" not in completed:
+        if completed["gpus"] % gpus_per_replica:
+            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
+            raise InputError("gpus", [f"gpus = {completed['gpus']}: must be divisible by {degrees}"])
+        completed["dp"] = completed["gpus"] // gpus_per_replica
+    if "dp" in completed:
+        completed["gpus"] = completed["dp"] * gpus_per_replica
+    if "shards" in completed and "dp" in completed:
+        completed["replicas"] = max(completed["dp"] * completed.get("cp", 1) // completed["shards"], 1)
+    if "gbs" not in completed and "dp" in completed and "accumulation" in completed:
+        completed["gbs"] = completed["dp"] * completed.get("mbs", 1) * completed["accumulation"]
+    elif "gbs" not in completed and "dp" in completed:
+        completed["gbs"] = completed["dp"] * completed.get("mbs", 1)
+    return completed
 
 
-def launched(told: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
-    """Model, plan and global batch of facts; the model itself where facts do not describe it.
+def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
+    """Return model, plan and global batch of facts; the given model where facts do not describe one.
 
     Raises
     ------
     InputError
-        If something is missing or cannot be.
+        If something is missing or invalid.
     """
-    told = completed(told)
-    transformer = as_model(told, name) if model is None else model
-    return transformer, as_plan(told, transformer), told["gbs"]
+    facts = complete_facts(facts)
+    transformer = model_from_facts(facts, name) if model is None else model
+    return transformer, plan_from_facts(facts, transformer), facts["gbs"]
 
 
-def not_expressed(form: Format, settings: Settings, told: Facts, model: Model) -> dict[str, str]:
-    """Facts that a reader of the settings would not find, and why: what is read back is held against what was to be said."""
+def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
+    """Return the facts that settings do not express, and why: the settings are read back and compared with the facts."""
     mistakes = ErrorCollector(form.name)
-    own = form.facts(settings, mistakes)
-    described = "layers" in own
+    read_facts = form.facts(settings, mistakes)
+    described = "layers" in read_facts
     try:
-        back = facts(*launched(own, model.name, None if described else model))
+        back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else model))
     except InputError:
-        back = _followed(own if described else model_facts(model) | own)
-    names = [name for name in (*told, *back) if name not in BESIDE and told.get(name) != back.get(name)]
-    whole = {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
-    return whole | {name: _why(form, name, told) for name in dict.fromkeys(names)}
+        back = _complete_if_possible(read_facts if described else model_facts(model) | read_facts)
+    names = [name for name in (*facts, *back) if name not in CONTEXT_FACTS and facts.get(name) != back.get(name)]
+    unexpressed_model = (
+        {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
+    )
+    return unexpressed_model | {name: _reason(form, name, facts) for name in dict.fromkeys(names)}
 
 
-def _followed(told: Facts) -> Facts:
-    """Facts with those that follow, as far as they do."""
+def _complete_if_possible(facts: Facts) -> Facts:
+    """Return completed facts, or the facts as they are where they cannot be completed."""
     try:
-        return completed(told)
+        return complete_facts(facts)
     except InputError:
-        return told
+        return facts
 
 
-def _why(form: Format, name: str, told: Facts) -> str:
-    """A fact and why it is not expressed."""
-    value = told.get(name)
-    said = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in told else f"no {name}"
-    why = next((one.why for one in form.refused(told) if one.choice == name), None)
-    return f"{said}: {why or form.why.get(name, f'{form.title} has no setting for it')}"
+def _reason(form: Format, name: str, facts: Facts) -> str:
+    """Return a fact and why it is not expressed."""
+    value = facts.get(name)
+    fact = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in facts else f"no {name}"
+    why = next((refusal.why for refusal in form.refused(facts) if refusal.choice == name), None)
+    return f"{fact}: {why or form.why.get(name, f'{form.title} has no setting for it')}"

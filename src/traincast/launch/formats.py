@@ -1,4 +1,4 @@
-"""Every format that is written and read, by name. A text is held against them in this order."""
+"""All formats of launches, by name. To detect the format of a text they are tried in this order."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,35 +7,35 @@ from traincast.launch import accelerate, deepspeed, nanotron, read_bash, text_fo
 from traincast.launch.format import Format, Writing
 from traincast.launch.mapping import Settings
 from traincast.launch.megatron import bridge
-from traincast.launch.megatron import table as megatron
+from traincast.launch.megatron import table as megatron_table
 from traincast.launch.megatron.unread_arguments import BRIDGE, MEGATRON
 from traincast.launch.torchtitan import python_config
-from traincast.launch.torchtitan import table as torchtitan
+from traincast.launch.torchtitan import table as torchtitan_table
 from traincast.launch.unread_configs import ACCELERATE, DEEPSPEED, NANOTRON, TORCHTITAN
 
 
-def _with(writing: Writing, beside: Settings) -> Settings:
-    """Settings of all sections, and those that a program asks for as well."""
-    found = {name: value for section in writing.settings.values() for name, value in section.items()}
-    return found | {name: value for name, value in beside.items() if name not in found}
+def _with_settings(writing: Writing, fixed: Settings) -> Settings:
+    """Return the settings of all sections, and fixed ones that the program requires as well."""
+    settings = {name: value for section in writing.settings.values() for name, value in section.items()}
+    return settings | {name: value for name, value in fixed.items() if name not in settings}
 
 
 _MEGATRON: Final = {
     "framework": "megatron",
-    "rows": megatron.ROWS,
-    "why": megatron.WHY,
+    "rows": megatron_table.ROWS,
+    "why": megatron_table.WHY,
     "ending": ".sh",
-    "stack": megatron.stack,
-    "granted": megatron.granted,
+    "stack": megatron_table.stack,
+    "granted": megatron_table.granted,
 }
-_TITAN: Final = {"framework": "torchtitan", "stack": torchtitan.stack, "beside": TORCHTITAN}
+_TORCHTITAN: Final = {"framework": "torchtitan", "stack": torchtitan_table.stack, "beside": TORCHTITAN}
 FORMATS: Final[Mapping[str, Format]] = {
-    one.name: one
-    for one in (
+    form.name: form
+    for form in (
         Format(
             "slurm",
             "Megatron-LM under Slurm",
-            source=f"{megatron.SOURCE}; directives as of sbatch(1) of Slurm 24.05",
+            source=f"{megatron_table.SOURCE}; directives as of sbatch(1) of Slurm 24.05",
             text=write_bash.slurm,
             settings=read_bash.settings_of,
             sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
@@ -46,7 +46,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         Format(
             "megatron",
             "Megatron-LM",
-            source=megatron.SOURCE,
+            source=megatron_table.SOURCE,
             text=write_bash.megatron,
             settings=read_bash.settings_of,
             sign=r"--[a-z]",
@@ -63,34 +63,37 @@ FORMATS: Final[Mapping[str, Format]] = {
             sign=r"\b(?:model|train|ddp)\.\w+=",
             spelled=bridge.spelled,
             beside=BRIDGE,
-            **{**_MEGATRON, "granted": lambda settings: (*megatron.granted(settings), *bridge.granted(settings))},  # type: ignore[arg-type]
+            **{**_MEGATRON, "granted": lambda settings: (*megatron_table.granted(settings), *bridge.granted(settings))},  # type: ignore[arg-type]
         ),
         Format(
             "torchtitan",
             "torchtitan",
-            source=torchtitan.PYTHON,
+            source=torchtitan_table.PYTHON,
             ending=".py",
             text=python_config.torchtitan,
             settings=python_config.settings_of,
             sign=r"ParallelismConfig|TrainingConfig|torchtitan",
-            rows=torchtitan.PYTHON_ROWS,
-            why={**torchtitan.WHY, **torchtitan.PYTHON_WHY},
-            **_TITAN,  # type: ignore[arg-type]
+            rows=torchtitan_table.PYTHON_ROWS,
+            why={**torchtitan_table.WHY, **torchtitan_table.PYTHON_WHY},
+            **_TORCHTITAN,  # type: ignore[arg-type]
         ),
         Format(
             "torchtitan-toml",
             "torchtitan (TOML of 2025)",
-            source=torchtitan.TOML,
+            source=torchtitan_table.TOML,
             ending=".toml",
             text=lambda writing: text_formats.toml(
-                _with(writing, {"model.name": writing.name, "model.flavor": writing.name, **torchtitan.beside(writing.told)}),
+                _with_settings(
+                    writing,
+                    {"model.name": writing.name, "model.flavor": writing.name, **torchtitan_table.default_settings(writing.told)},
+                ),
                 writing.head,
             ),
-            settings=text_formats.of_toml,
+            settings=text_formats.toml_settings,
             sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
-            rows=torchtitan.ROWS,
-            why=torchtitan.WHY,
-            **_TITAN,  # type: ignore[arg-type]
+            rows=torchtitan_table.ROWS,
+            why=torchtitan_table.WHY,
+            **_TORCHTITAN,  # type: ignore[arg-type]
         ),
         Format(
             "deepspeed",
@@ -100,8 +103,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             deepspeed.WHY,
             deepspeed.SOURCE,
             ".json",
-            lambda writing: text_formats.json_of(_with(writing, deepspeed.BESIDE)),
-            text_formats.of_json,
+            lambda writing: text_formats.json_text(_with_settings(writing, deepspeed.FIXED_SETTINGS)),
+            text_formats.json_settings,
             r"^\s*\{",
             model=False,
             comments=False,
@@ -116,8 +119,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             nanotron.WHY,
             nanotron.SOURCE,
             ".yaml",
-            lambda writing: text_formats.yaml(_with(writing, nanotron.BESIDE), writing.head),
-            text_formats.of_yaml,
+            lambda writing: text_formats.yaml(_with_settings(writing, nanotron.FIXED_SETTINGS), writing.head),
+            text_formats.yaml_settings,
             r"(?m)^parallelism:",
             beside=NANOTRON,
         ),
@@ -129,8 +132,8 @@ FORMATS: Final[Mapping[str, Format]] = {
             accelerate.WHY,
             accelerate.SOURCE,
             ".yaml",
-            lambda writing: text_formats.yaml(_with(writing, accelerate.BESIDE), writing.head),
-            text_formats.of_yaml,
+            lambda writing: text_formats.yaml(_with_settings(writing, accelerate.FIXED_SETTINGS), writing.head),
+            text_formats.yaml_settings,
             r"parallelism_config|fsdp_config|distributed_type",
             model=False,
             beside=ACCELERATE,

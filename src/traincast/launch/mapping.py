@@ -1,4 +1,4 @@
-"""Rows between facts and the settings of a framework, read in both directions."""
+"""Rows of a format's table: each converts between facts and settings of a framework, in both directions."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -9,27 +9,27 @@ from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.launch.canonical import Facts
 
 Settings: TypeAlias = dict[str, Any]  # by name; a dotted path where a configuration has sections
-ANY: Final = ...  # in what a word is read from: the setting has some value that is not off
+ANY: Final = ...  # a required value of a setting: any that is not off
 
 
 @dataclass(frozen=True)
 class Same:
-    """A setting that holds a whole number, or a text, as it is.
+    """Row of one setting whose value, a whole number, is the fact itself.
 
     Parameters
     ----------
     fact, name : str
-        What it says, and its name.
+        The fact, and the name of the setting.
     older : tuple of str
-        Other names it has or had, which are read as well.
+        Other or former names, which are read as well.
     usual : value or None
-        What the framework takes where nothing is said; None where that is nothing.
+        The framework's default; None without one.
     always : bool
-        Whether it is written even where it is what the framework takes anyway.
+        Whether it is written even at the default.
     given : str
-        A setting without which it says nothing.
+        A setting without which it has no effect.
     least : int
-        The smallest number that can be.
+        The smallest valid number.
     """
 
     fact: str
@@ -43,46 +43,45 @@ class Same:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is about."""
+        """Facts that the row converts."""
         return (self.fact,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Settings it reads."""
+        """Settings that the row reads."""
         return (self.name, *self.older)
 
-    def write(self, told: Facts) -> Settings:
-        """The setting of facts; none where the fact is none or usual."""
-        value = told.get(self.fact)
+    def write(self, facts: Facts) -> Settings:
+        """Return the setting of facts; none where the fact is missing or the default."""
+        value = facts.get(self.fact)
         return {} if value is None or (value == self.usual and not self.always) else {self.name: value}
 
     def read(self, settings: Settings) -> Facts:
-        """The fact of settings."""
+        """Return the fact of settings."""
         if self.given and is_off(settings.get(self.given)):
             return {}
         for name in self.names:
             if not is_off(settings.get(name)):
-                return {self.fact: number(name, settings[name], self.least)}
+                return {self.fact: whole_number(name, settings[name], self.least)}
         return {} if self.usual is None else {self.fact: self.usual}
 
 
 @dataclass(frozen=True)
 class Words:
-    """A fact that settings choose.
+    """Row of a fact with a few values, each of which is a combination of settings.
 
     Parameters
     ----------
     fact : str
-        What is chosen.
+        The fact.
     written : tuple of (value, settings)
         Settings of every value that can be written.
     understood : tuple of (value, settings)
-        Further ways to say a value, which are read before those written. `ANY` stands for any value that is not off.
+        Further combinations, which are read before those written. `ANY` stands for any value that is not off.
     needs : str
         A fact without which nothing is written.
     others : tuple, optional
-        Values that mean what is so where nothing is said. With it a value that is neither among these nor in any way is refused;
-        without it (None) such a value says nothing.
+        Further values, which mean the default. With it any other value is an error; without it (None) other values are ignored.
     """
 
     fact: str
@@ -94,56 +93,56 @@ class Words:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is about."""
+        """Facts that the row converts."""
         return (self.fact,)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Settings it reads."""
+        """Settings that the row reads."""
         return tuple(dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings))
 
-    def write(self, told: Facts) -> Settings:
-        """The settings of the fact's value."""
-        if self.fact not in told or (self.needs and self.needs not in told):
+    def write(self, facts: Facts) -> Settings:
+        """Return the settings of the fact's value."""
+        if self.fact not in facts or (self.needs and self.needs not in facts):
             return {}
-        return next((dict(settings) for value, settings in self.written if value == told[self.fact]), {})
+        return next((dict(settings) for value, settings in self.written if value == facts[self.fact]), {})
 
     def read(self, settings: Settings) -> Facts:
-        """The first value all of whose settings are there, those with most settings first.
+        """Return the first value all of whose settings match; combinations with the most settings are tried first.
 
         Raises
         ------
         InputError
-            If a setting has a value that nothing is known by.
+            If a setting has an unknown value.
         """
         if self.others is not None:
             for name in self.names:
                 self._check(name, settings.get(name))
-        ways = sorted((*self.understood, *self.written), key=lambda way: -len(way[1]))
-        return next(({self.fact: value} for value, wanted in ways if _holds(settings, wanted)), {})
+        combinations = sorted((*self.understood, *self.written), key=lambda combination: -len(combination[1]))
+        return next(({self.fact: value} for value, wanted in combinations if _all_match(settings, wanted)), {})
 
-    def _check(self, name: str, told: Any) -> None:
-        """Refuse a value of a setting that no way has."""
-        ways = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
-        allowed = tuple(dict.fromkeys((*ways, *(self.others or ()))))
-        if not (is_off(told) and told != "auto") and not any(_same(told, one) for one in allowed):
-            raise InputError(name, [f"{name} = {str(told)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
+    def _check(self, name: str, value: Any) -> None:
+        """Raise if the value of a setting is in no combination."""
+        written_values = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
+        allowed = tuple(dict.fromkeys((*written_values, *(self.others or ()))))
+        if not (is_off(value) and value != "auto") and not any(_matches(value, allowed_value) for allowed_value in allowed):
+            raise InputError(name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
 
 
 @dataclass(frozen=True)
 class Made:
-    """Facts and settings that are made of each other.
+    """Row whose facts and settings are computed from each other by functions.
 
     Parameters
     ----------
     facts, names : tuple of str
-        What it is about, and the settings it reads.
+        Facts that the row converts, and the settings that it reads.
     write : callable
         Settings of facts.
     read : callable
         Facts of settings.
     how : str
-        In one line, for the documentation.
+        One line for the documentation.
     """
 
     facts: tuple[str, ...]
@@ -157,75 +156,75 @@ class Made:
 Row: TypeAlias = Same | Words | Made
 
 
-def dotted(document: Mapping[str, Any], before: str = "") -> Settings:
-    """Settings of sections by dotted names."""
-    found: Settings = {}
+def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Return nested sections as settings with dotted names."""
+    settings: Settings = {}
     for name, value in document.items():
         if isinstance(value, Mapping):
-            found |= dotted(value, f"{before}{name}.")
+            settings |= dotted(value, f"{prefix}{name}.")
         else:
-            found[f"{before}{name}"] = value
-    return found
+            settings[f"{prefix}{name}"] = value
+    return settings
 
 
 def is_off(value: Any) -> bool:
-    """Whether a setting says nothing, or no."""
+    """Return whether a value is absent, off, or automatic."""
     return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
 
 
-def _holds(settings: Settings, wanted: Mapping[str, Any]) -> bool:
-    """Whether settings are as wanted."""
-    return all(_same(settings.get(name), value) for name, value in wanted.items())
+def _all_match(settings: Settings, wanted: Mapping[str, Any]) -> bool:
+    """Return whether all settings have the wanted values."""
+    return all(_matches(settings.get(name), value) for name, value in wanted.items())
 
 
-def _same(told: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, however it is spelled."""
+def _matches(value: Any, wanted: Any) -> bool:
+    """Return whether a value is the wanted one, however it is spelled."""
     if wanted is ANY:
-        return not is_off(told)
+        return not is_off(value)
     if isinstance(wanted, bool):
-        return (not is_off(told)) == wanted
-    return told is not None and str(told).lower() == str(wanted).lower()
+        return (not is_off(value)) == wanted
+    return value is not None and str(value).lower() == str(wanted).lower()
 
 
-def number(name: str, value: Any, least: int = 0) -> Any:
-    """A whole number of at least 0, or of at least as much as asked for; a list as a tuple of them.
+def whole_number(name: str, value: Any, least: int = 0) -> Any:
+    """Return a value as a whole number of at least `least`; a list as a tuple of them.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not one.
     """
     if isinstance(value, list | tuple):
-        return tuple(number(name, one, least) for one in value)
+        return tuple(whole_number(name, item, least) for item in value)
     text = str(value).strip().replace("_", "")
-    whole = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
-    if whole < least:
+    number = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
+    if number < least:
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
-    return whole
+    return number
 
 
 def names_of(rows: Mapping[str, tuple[Row, ...]], fact: str) -> tuple[str, ...]:
-    """Settings that say one fact alone."""
-    return next((row.names for several in rows.values() for row in several if row.facts == (fact,)), ())
+    """Return the settings of the row that converts one fact alone."""
+    return next((row.names for section in rows.values() for row in section if row.facts == (fact,)), ())
 
 
-def written(rows: Mapping[str, tuple[Row, ...]], told: Facts) -> dict[str, Settings]:
-    """Settings of facts, by section."""
-    found: dict[str, Settings] = {}
-    for section, several in rows.items():
-        found[section] = {name: value for row in several for name, value in row.write(told).items()}
-    return found
+def write_rows(rows: Mapping[str, tuple[Row, ...]], facts: Facts) -> dict[str, Settings]:
+    """Return the settings of facts, by section."""
+    sections: dict[str, Settings] = {}
+    for section, section_rows in rows.items():
+        sections[section] = {name: value for row in section_rows for name, value in row.write(facts).items()}
+    return sections
 
 
-def understood(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
-    """Facts of settings; values that cannot be are gathered."""
-    found: Facts = {}
-    for row in (row for several in rows.values() for row in several):
-        found |= mistakes.catch(row.read, settings) or {}
-    return found
+def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes: ErrorCollector) -> Facts:
+    """Return the facts of settings; invalid values are collected in `mistakes`."""
+    facts: Facts = {}
+    for row in (row for section_rows in rows.values() for row in section_rows):
+        facts |= mistakes.of(row.read, settings) or {}
+    return facts
 
 
-def fixed(**told: Any) -> Made:
-    """Facts that are so in a framework, whatever is set."""
-    facts = {name.replace("__", "."): value for name, value in told.items()}
+def constant_facts(**values: Any) -> Made:
+    """Return a row of facts that hold in a framework whatever is set."""
+    facts = {name.replace("__", "."): value for name, value in values.items()}
     return Made(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")

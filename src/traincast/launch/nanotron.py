@@ -1,10 +1,10 @@
-"""nanotron's configuration: a model of Qwen2's kind, which is Llama's where nothing else is set."""
+"""nanotron's configuration: a Qwen2 model, which is a Llama model by default."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import Made, Row, Same, Settings, Words, fixed, is_off, number
+from traincast.launch.mapping import Made, Row, Same, Settings, Words, constant_facts, is_off, whole_number
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
@@ -21,124 +21,151 @@ SPACE: Final = Framework(
     assumptions="nanotron-2025",
 )
 DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-M: Final = "model.model_config."
-P: Final = "parallelism."
-E: Final = f"{M}moe_config."
+MODEL: Final = "model.model_config."
+PARALLELISM: Final = "parallelism."
+EXPERTS: Final = f"{MODEL}moe_config."
 
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
-    """A whole number of the settings."""
-    return usual if is_off(settings.get(name)) else int(number(name, settings[name], 1))
+    """Return a setting as a whole number."""
+    return usual if is_off(settings.get(name)) else int(whole_number(name, settings[name], 1))
 
 
-def _write_data(told: Facts) -> Settings:
-    """Replicas of the data, of which expert parallelism takes its own axis."""
-    ep = told.get("ep", 1)
-    if told["dp"] % ep:
-        return {f"{P}dp": told["dp"]}
-    return {f"{P}dp": told["dp"] // ep} | ({f"{P}expert_parallel_size": ep} if ep > 1 else {})
+def _write_data(facts: Facts) -> Settings:
+    """Write the data-parallel replicas; expert parallelism has its own axis."""
+    ep = facts.get("ep", 1)
+    if facts["dp"] % ep:
+        return {f"{PARALLELISM}dp": facts["dp"]}
+    return {f"{PARALLELISM}dp": facts["dp"] // ep} | ({f"{PARALLELISM}expert_parallel_size": ep} if ep > 1 else {})
 
 
 def _read_data(settings: Settings) -> Facts:
-    """Replicas of the data."""
-    ep = _size(settings, f"{P}expert_parallel_size")
-    found: Facts = {"ep": ep} if f"{E}num_experts" in settings else {}
-    return {"dp": _size(settings, f"{P}dp") * ep, **found}
+    """Read the data-parallel replicas, with and without the axis of expert parallelism."""
+    ep = _size(settings, f"{PARALLELISM}expert_parallel_size")
+    facts: Facts = {"ep": ep} if f"{EXPERTS}num_experts" in settings else {}
+    return {"dp": _size(settings, f"{PARALLELISM}dp") * ep, **facts}
 
 
-def _write_batch(told: Facts) -> Settings:
-    """Micro-batch, and how many of them make a step."""
-    steps = max(told["gbs"] // told["dp"] // told["mbs"], 1)
+def _write_batch(facts: Facts) -> Settings:
+    """Write micro-batch, accumulation steps and sequence length."""
+    steps = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
     return {
-        "tokens.sequence_length": told["seq"],
-        "tokens.micro_batch_size": told["mbs"],
+        "tokens.sequence_length": facts["seq"],
+        "tokens.micro_batch_size": facts["mbs"],
         "tokens.batch_accumulation_per_replica": steps,
         "tokens.train_steps": 100,
     }
 
 
 def _read_batch(settings: Settings) -> Facts:
-    """Micro-batch, how many of them make a step, and length of sequences."""
-    found: Facts = {
+    """Read micro-batch, accumulation steps and sequence length."""
+    facts: Facts = {
         "mbs": _size(settings, "tokens.micro_batch_size"),
         "accumulation": _size(settings, "tokens.batch_accumulation_per_replica"),
     }
-    return found | ({"seq": _size(settings, "tokens.sequence_length")} if "tokens.sequence_length" in settings else {})
+    return facts | ({"seq": _size(settings, "tokens.sequence_length")} if "tokens.sequence_length" in settings else {})
 
 
-def _write_experts(told: Facts) -> Settings:
-    """Experts, their layers counted from 0."""
-    if "experts.experts" not in told:
+def _write_experts(facts: Facts) -> Settings:
+    """Write the experts; layers are counted from 0."""
+    if "experts.experts" not in facts:
         return {}
-    every = len(told["moe_layers"]) == told["layers"]
+    every = len(facts["moe_layers"]) == facts["layers"]
     return {
-        f"{E}num_experts": told["experts.experts"],
-        f"{E}top_k": told["experts.topk"],
-        f"{E}layers": [-1] if every else [layer - 1 for layer in told["moe_layers"]],
+        f"{EXPERTS}num_experts": facts["experts.experts"],
+        f"{EXPERTS}top_k": facts["experts.topk"],
+        f"{EXPERTS}layers": [-1] if every else [layer - 1 for layer in facts["moe_layers"]],
     }
 
 
 def _read_experts(settings: Settings) -> Facts:
-    """Experts, each as wide as the MLP."""
-    if is_off(settings.get(f"{E}num_experts")):
+    """Read the experts, each as wide as the MLP."""
+    if is_off(settings.get(f"{EXPERTS}num_experts")):
         return {}
-    told, layers = settings.get(f"{E}layers", [-1]), _size(settings, f"{M}num_hidden_layers", 0)
-    chosen = told if isinstance(told, list) and all(isinstance(one, int) for one in told) else [-1]
+    indices, layers = settings.get(f"{EXPERTS}layers", [-1]), _size(settings, f"{MODEL}num_hidden_layers", 0)
+    chosen = indices if isinstance(indices, list) and all(isinstance(index, int) for index in indices) else [-1]
     return {
-        "experts.experts": _size(settings, f"{E}num_experts"),
-        "experts.topk": _size(settings, f"{E}top_k", 2),
-        "experts.ffn": _size(settings, f"{M}intermediate_size", 11008),
-        "moe_layers": tuple(range(1, layers + 1)) if chosen == [-1] else tuple(one + 1 for one in chosen),
+        "experts.experts": _size(settings, f"{EXPERTS}num_experts"),
+        "experts.topk": _size(settings, f"{EXPERTS}top_k", 2),
+        "experts.ffn": _size(settings, f"{MODEL}intermediate_size", 11008),
+        "moe_layers": tuple(range(1, layers + 1)) if chosen == [-1] else tuple(index + 1 for index in chosen),
         "etp": 1,
     }
 
 
-def _write_again(told: Facts) -> Settings:
-    """What is recomputed: whole layers, or layers of experts."""
-    one = told["recompute"]
-    if told.get("recompute_every", 1) > 1:
+def _write_recompute(facts: Facts) -> Settings:
+    """Write what is recomputed: whole layers, or MoE layers."""
+    mode = facts["recompute"]
+    if facts.get("recompute_every", 1) > 1:
         return {}
-    return {"full": {f"{P}recompute_layer": True}, "experts": {f"{P}moe_layer_recompute": True}}.get(one, {})
+    return {"full": {f"{PARALLELISM}recompute_layer": True}, "experts": {f"{PARALLELISM}moe_layer_recompute": True}}.get(mode, {})
 
 
-def _read_again(settings: Settings) -> Facts:
-    """What is recomputed."""
-    if not is_off(settings.get(f"{P}recompute_layer")):
+def _read_recompute(settings: Settings) -> Facts:
+    """Read what is recomputed."""
+    if not is_off(settings.get(f"{PARALLELISM}recompute_layer")):
         return {"recompute": "full"}
-    return {"recompute": "none" if is_off(settings.get(f"{P}moe_layer_recompute")) else "experts"}
+    return {"recompute": "none" if is_off(settings.get(f"{PARALLELISM}moe_layer_recompute")) else "experts"}
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "parallelism": (
-        Made(("dp", "ep"), (f"{P}dp", f"{P}expert_parallel_size"), _write_data, _read_data, "dp is that of nanotron times ep"),
-        Same("pp", f"{P}pp", usual=1, always=True),
-        Same("tp", f"{P}tp", usual=1, always=True),
-        Same("cp", f"{P}context_parallel_size", usual=1),
-        Words("schedule", (("1f1b", {f"{P}pp_engine": "1f1b"}), ("gpipe", {f"{P}pp_engine": "afab"})), (("gpipe", {}),), others=()),
-        Words("sp", ((True, {f"{P}tp_mode": "REDUCE_SCATTER"}), (False, {f"{P}tp_mode": "ALL_REDUCE"})), ((False, {}),), others=()),
-        Words("tp_overlap", ((True, {f"{P}tp_linear_async_communication": True}), (False, {}))),
-        Made(("recompute",), (f"{P}recompute_layer", f"{P}moe_layer_recompute"), _write_again, _read_again, "layers, or experts"),
-        fixed(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
+        Made(
+            ("dp", "ep"),
+            (f"{PARALLELISM}dp", f"{PARALLELISM}expert_parallel_size"),
+            _write_data,
+            _read_data,
+            "traincast's dp is nanotron's dp times ep",
+        ),
+        Same("pp", f"{PARALLELISM}pp", usual=1, always=True),
+        Same("tp", f"{PARALLELISM}tp", usual=1, always=True),
+        Same("cp", f"{PARALLELISM}context_parallel_size", usual=1),
+        Words(
+            "schedule",
+            (("1f1b", {f"{PARALLELISM}pp_engine": "1f1b"}), ("gpipe", {f"{PARALLELISM}pp_engine": "afab"})),
+            (("gpipe", {}),),
+            others=(),
+        ),
+        Words(
+            "sp",
+            ((True, {f"{PARALLELISM}tp_mode": "REDUCE_SCATTER"}), (False, {f"{PARALLELISM}tp_mode": "ALL_REDUCE"})),
+            ((False, {}),),
+            others=(),
+        ),
+        Words("tp_overlap", ((True, {f"{PARALLELISM}tp_linear_async_communication": True}), (False, {}))),
+        Made(
+            ("recompute",),
+            (f"{PARALLELISM}recompute_layer", f"{PARALLELISM}moe_layer_recompute"),
+            _write_recompute,
+            _read_recompute,
+            "whole layers, or MoE layers",
+        ),
+        constant_facts(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
     ),
     "model": (
         Words("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),), others=()),
-        Same("hidden", f"{M}hidden_size"),
-        Same("ffn", f"{M}intermediate_size"),
-        Same("layers", f"{M}num_hidden_layers"),
-        Same("heads", f"{M}num_attention_heads"),
-        Same("kv_heads", f"{M}num_key_value_heads"),
-        Same("vocab", f"{M}vocab_size"),
-        Words("mlp", (("swiglu", {f"{M}hidden_act": "silu"}), ("geglu", {f"{M}hidden_act": "gelu"})), (("swiglu", {}),), others=()),
-        Words("tied", ((True, {f"{M}tie_word_embeddings": True}), (False, {f"{M}tie_word_embeddings": False}))),
-        Words("biases", ((("qkv",), {f"{M}attention_bias": True}), ((), {f"{M}attention_bias": False}))),
+        Same("hidden", f"{MODEL}hidden_size"),
+        Same("ffn", f"{MODEL}intermediate_size"),
+        Same("layers", f"{MODEL}num_hidden_layers"),
+        Same("heads", f"{MODEL}num_attention_heads"),
+        Same("kv_heads", f"{MODEL}num_key_value_heads"),
+        Same("vocab", f"{MODEL}vocab_size"),
+        Words(
+            "mlp",
+            (("swiglu", {f"{MODEL}hidden_act": "silu"}), ("geglu", {f"{MODEL}hidden_act": "gelu"})),
+            (("swiglu", {}),),
+            others=(),
+        ),
+        Words("tied", ((True, {f"{MODEL}tie_word_embeddings": True}), (False, {f"{MODEL}tie_word_embeddings": False}))),
+        Words("biases", ((("qkv",), {f"{MODEL}attention_bias": True}), ((), {f"{MODEL}attention_bias": False}))),
         Made(
             ("experts.experts", "experts.topk", "experts.ffn", "moe_layers"),
-            (f"{E}num_experts", f"{E}top_k", f"{E}layers"),
+            (f"{EXPERTS}num_experts", f"{EXPERTS}top_k", f"{EXPERTS}layers"),
             _write_experts,
             _read_experts,
             "each as wide as the MLP; layers from 0, or -1 for all",
         ),
-        fixed(causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False),
+        constant_facts(causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False),
     ),
     "batch": (
         Made(
@@ -146,7 +173,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ("tokens.sequence_length", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"),
             _write_batch,
             _read_batch,
-            "the batch is that of a replica times dp",
+            "the global batch is that of a replica times dp",
         ),
     ),
     "optimizer": (
@@ -160,30 +187,30 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("adam", {"optimizer.optimizer_factory.name": "adamW"}), ("sgd", {"optimizer.optimizer_factory.name": "sgd"})),
             others=(),
         ),
-        fixed(offload="none"),
+        constant_facts(offload="none"),
     ),
-}  # fmt: skip
+}
 WHY: Final[Mapping[str, str]] = {
     "zero": "optimizer.zero_stage is 0 or 1",
-    "vp": "a rank has one chunk of the model",
-    "chunks": "the pipeline is cut by the cost of its blocks",
-    "recompute": "whole layers are recomputed, or layers of experts",
-    "norm": "a model of Qwen2's kind has RMSNorm",
-    "positions": "a model of Qwen2's kind has rotary positions",
-    "dropout": "a model of Qwen2's kind has no dropout",
+    "vp": "pipelines have one chunk per rank",
+    "chunks": "the pipeline is split by the cost of its blocks",
+    "recompute": "whole layers or MoE layers are recomputed",
+    "norm": "a Qwen2 model has RMSNorm",
+    "positions": "a Qwen2 model has rotary positions",
+    "dropout": "a Qwen2 model has no dropout",
     "experts.ffn": "an expert is as wide as the MLP",
-    "experts.shared_ffn": "the width of shared experts is not set",
+    "experts.shared_ffn": "there is no setting for the width of shared experts",
     "head_dim": "a head is as wide as hidden size over heads",
     "biases": "queries, keys and values have biases, or none",
     "mlp": "the MLP is gated",
     "precision": "bfloat16, float16 or float32",
-    "grad_dtype": "gradients are accumulated in fp32, which is usual, or in 16 bits",
+    "grad_dtype": "gradients are accumulated in fp32 (the default) or in 16 bits",
     "cp_kind": "context parallelism is ring attention",
-    "etp": "experts are not cut",
+    "etp": "there is no tensor parallelism inside experts",
 }
-BESIDE: Final[Settings] = {  # what the program asks for as well
+FIXED_SETTINGS: Final[Settings] = {  # further settings that the program requires
     "general.project": "traincast", "general.run": "plan", "general.seed": 42,
-    f"{M}is_qwen2_config": True, "model.init_method.std": 0.02,
+    f"{MODEL}is_qwen2_config": True, "model.init_method.std": 0.02,
     "optimizer.weight_decay": 0.1, "optimizer.clip_grad": 1.0,
     "optimizer.optimizer_factory.adam_beta1": 0.9, "optimizer.optimizer_factory.adam_beta2": 0.95,
     "optimizer.optimizer_factory.adam_eps": 1e-08, "optimizer.optimizer_factory.torch_adam_is_fused": True,

@@ -1,4 +1,4 @@
-"""Which layers are meant, as frameworks write it: patterns of marks, and layouts of a pipeline."""
+"""Selections of layers as frameworks write them: patterns with a mark per layer, and pipeline layouts."""
 
 import re
 from collections.abc import Sequence
@@ -7,65 +7,65 @@ from typing import Final
 
 from traincast.core.errors import InputError
 
-MOST: Final = 1 << 16  # layers of a text
+MAX_LAYERS: Final = 1 << 16  # of a pattern or layout; keeps expansion of repeated groups bounded
 
 
-def marks(text: str, layers: int) -> tuple[int, ...]:
-    """Layers that a pattern marks with 1, counted from 1: ``"3"`` for every third, or ``"([0]*3+[1]*58)"``.
+def marked_layers(text: str, layers: int) -> tuple[int, ...]:
+    """Return the layers that a pattern marks with 1, counted from 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
 
     Raises
     ------
     InputError
-        If it is neither.
+        If it is not such a pattern.
 
     Examples
     --------
-    >>> marks("2", 6), marks("([0]*1+[1]*2)*2", 6)
+    >>> marked_layers("2", 6), marked_layers("([0]*1+[1]*2)*2", 6)
     ((2, 4, 6), (2, 3, 5, 6))
     """
     if re.fullmatch(r"\d{1,6}", text) and int(text):
         return tuple(range(int(text), layers + 1, int(text)))
-    found = _expanded(re.sub(r"\s", "", text))
-    if len(found) != layers:
-        wanted = f"a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1}), is wanted"
+    marks = _expand_pattern(re.sub(r"\s", "", text))
+    if len(marks) != layers:
+        wanted = f"must be a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
         raise InputError("layers", [f"{text[:60]!r}: {wanted}"])
-    return tuple(i for i, one in enumerate(found, 1) if one == "1")
+    return tuple(i for i, mark in enumerate(marks, 1) if mark == "1")
 
 
-def _expanded(text: str) -> str:
-    """Marks of a pattern one by one; empty where it is none."""
+def _expand_pattern(text: str) -> str:
+    """Return the marks of a pattern, one character per layer; empty where it is malformed."""
     while group := re.search(r"\(([^()]*)\)(?:\*(\d{1,5}))?", text):
-        inner = _times(_run(group[1]), group[2])
+        inner = _repeated(_joined_marks(group[1]), group[2])
         if not inner:
             return ""
         text = f"{text[: group.start()]}[{','.join(inner)}]{text[group.end() :]}"
-    return _run(text)
+    return _joined_marks(text)
 
 
-def _run(text: str) -> str:
-    """Marks of lists joined by +, each perhaps repeated; empty where it is something else."""
-    found = ""
+def _joined_marks(text: str) -> str:
+    """Return the marks of lists joined by +, each possibly repeated; empty where it is something else."""
+    marks = ""
     for part in text.split("+"):
         listed = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?", part)
-        more = _times(listed[1].replace(",", ""), listed[2]) if listed else ""
-        if not more or len(found) > MOST:
+        repeated = _repeated(listed[1].replace(",", ""), listed[2]) if listed else ""
+        if not repeated or len(marks) > MAX_LAYERS:
             return ""
-        found += more
-    return found
+        marks += repeated
+    return marks
 
 
-def _times(text: str, number: str | None) -> str:
-    """A text so many times; empty where that is more than any model has."""
+def _repeated(text: str, number: str | None) -> str:
+    """Repeat a text; empty where that is longer than any model."""
     times = int(number or 1)
-    return text * times if len(text) * times <= MOST else ""
+    return text * times if len(text) * times <= MAX_LAYERS else ""
 
 
-def marked(chosen: Sequence[int], layers: int) -> str:
-    """A pattern that marks layers, in runs.
+def layer_pattern(chosen: Sequence[int], layers: int) -> str:
+    """Return the pattern that marks layers, in runs of equal marks.
 
     Examples
     --------
-    >>> marked((4, 5), 5)
+    >>> layer_pattern((4, 5), 5)
     '([0]*3+[1]*2)'
     """
     runs: list[list[int]] = []
@@ -78,43 +78,43 @@ def marked(chosen: Sequence[int], layers: int) -> str:
     return f"({'+'.join(f'[{mark}]*{times}' for mark, times in runs)})"
 
 
-def layout(chunks: Sequence[int], mtp: int = 0) -> str:
-    """A layout of a pipeline in Megatron-LM's letters: embedding E, layers t, multi-token prediction m and loss L in every chunk.
+def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
+    """Return a pipeline layout in Megatron-LM's letters: embedding E, layers t, multi-token prediction m and loss L, by chunk.
 
     Examples
     --------
-    >>> layout((2, 3, 3, 1), mtp=1)
+    >>> layout_text((2, 3, 3, 1), mtp=1)
     'Ett|(ttt|)*2tmL'
     """
     stages = ["t" * n if n < 5 else f"t*{n}" for n in chunks]
     stages[0] = "E" + stages[0]
     stages[-1] += "m" * mtp + "L"
-    found = ""
+    text = ""
     for stage, same in groupby(stages[:-1]):
         times = len(list(same))
-        found += f"{stage}|" if times == 1 else f"({stage}|)*{times}"
-    return found + stages[-1]
+        text += f"{stage}|" if times == 1 else f"({stage}|)*{times}"
+    return text + stages[-1]
 
 
-def chunks_of(text: str) -> tuple[int, ...]:
-    """Layers of every chunk of a layout.
+def layout_chunks(text: str) -> tuple[int, ...]:
+    """Return the number of layers of every chunk of a layout.
 
     Raises
     ------
     InputError
-        If it is none.
+        If it is not a layout.
 
     Examples
     --------
-    >>> chunks_of("Et*2|(t|)*3,m|L")
+    >>> layout_chunks("Et*2|(t|)*3,m|L")
     (2, 1, 1, 1, 0, 0)
     """
     plain = re.sub(r"[\s,]", "", text)
-    while one := re.search(r"([EtmL|])\*(\d{1,4})|\(([EtmL|]*)\)(?:\*(\d{1,4}))?", plain):
-        times = _times(one[1] or one[3], one[2] or one[4])
-        if not times or len(plain) > MOST:
+    while group := re.search(r"([EtmL|])\*(\d{1,4})|\(([EtmL|]*)\)(?:\*(\d{1,4}))?", plain):
+        expanded = _repeated(group[1] or group[3], group[2] or group[4])
+        if not expanded or len(plain) > MAX_LAYERS:
             break
-        plain = plain[: one.start()] + times + plain[one.end() :]
-    if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MOST:
-        raise InputError("layout", [f"{text[:60]!r}: letters E, t, m and L in stages parted by | are wanted, such as Et*4|t*4L"])
+        plain = plain[: group.start()] + expanded + plain[group.end() :]
+    if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
+        raise InputError("layout", [f"{text[:60]!r}: must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"])
     return tuple(stage.count("t") for stage in plain.split("|"))

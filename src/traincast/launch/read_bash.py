@@ -1,4 +1,4 @@
-"""Launch scripts read: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
+"""Reader of bash launch scripts: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
 
 import ast
 import json
@@ -12,25 +12,27 @@ from typing import Final
 
 from traincast.launch.mapping import Settings, dotted
 
-MOST: Final = 1 << 16  # characters of a value
+MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 ARRAY: Final = re.compile(r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL)
 SUBSTITUTION: Final = re.compile(
     r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
 )
-CASE: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")  # a pattern before what is done where it matches
+# The pattern of a `case` branch, before the commands of the branch.
+CASE_PATTERN: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")
 BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
-BRACED: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"  # a variable in braces, or a dollar that begins none: one way to read each
-PIECES: Final = re.compile(
-    rf"'[^']*'|\"(?:{BRACED}|[^\"\\$]|\\.)*\"|(?:{BRACED}|[^'\"$])+|['\"]", re.DOTALL
+# A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
+VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
+QUOTED_PIECES: Final = re.compile(
+    rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
 )  # of a word, by its quotes
-HERE: Final = re.compile(
+HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
 )  # a here-document that holds JSON
 SBATCH: Final = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
-SUMS: Final[dict[type, Callable[[int, int], int]]] = {
+ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
@@ -38,7 +40,7 @@ SUMS: Final[dict[type, Callable[[int, int], int]]] = {
 
 @dataclass
 class Script:
-    """What a script says, statement by statement.
+    """Variables and commands of a script, collected statement by statement.
 
     Parameters
     ----------
@@ -47,119 +49,125 @@ class Script:
     commands : list of list of str
         Words of every command.
     several : set of str
-        Variables that are set to different things, or under a condition.
+        Variables that are set to different values, or under a condition.
     depth : int
-        Conditions that the statement is under.
+        Nesting depth of conditions at the statement.
     once : str
-        A variable that is set but once, and under no condition; what else sets it is passed over.
+        A variable of which only the first, unconditional assignment counts.
     """
 
     values: dict[str, list[str]] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)
-    several: set[str] = field(default_factory=set)
+    reassigned: set[str] = field(default_factory=set)
     depth: int = 0
     once: str = ""
 
     def set(self, name: str, words: list[str], more: bool) -> None:
-        """Set a variable, or add to it."""
+        """Set a variable, or append to it."""
         before = self.values.get(name, [])
         if self.depth or (not more and " ".join(before) not in " ".join(words)):
-            self.several.add(name)
+            self.reassigned.add(name)
             if name == self.once:
                 words, more = before or [""], False
         if more:
             words = [*before, *words]
-        if sum(map(len, words)) < MOST:
+        if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
             self.values[name] = words
 
 
 def settings_of(text: str, once: str = "") -> Settings:
-    """Arguments of the commands of a script, by name with underscores: the last value of each; True where it has none."""
+    """Return the arguments of a script by name with underscores: the last value of each; True where it has none."""
     script = read(text, once)
     commands = script.commands
-    if sum(word.startswith("--") for words in commands for word in words) < 3:  # arguments that another file calls
-        commands = [_resplit(words) for words in script.values.values()]
-    found: Settings = dict(_directives(text))
+    if (
+        sum(word.startswith("--") for words in commands for word in words) < 3
+    ):  # only defines arguments; another file runs the command
+        commands = [_split_command_lines(words) for words in script.values.values()]
+    settings: Settings = dict(_directives(text))
     for words in commands:
-        found |= arguments(words)
-    if "deepspeed_config" in found:
-        found |= {f"deepspeed_config.{name}": value for name, value in _written_json(text, script).items()}
-    return found
+        settings |= arguments(words)
+    if "deepspeed_config" in settings:
+        settings |= {f"deepspeed_config.{name}": value for name, value in _here_document_settings(text, script).items()}
+    return settings
 
 
-def _written_json(text: str, script: Script) -> Settings:
-    """Settings of the JSON that a script writes with here-documents, by dotted names; none of what is malformed."""
-    found: Settings = {}
-    for match in HERE.finditer(text):
-        filled = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _filled(match[2], script))  # what is set nowhere is a text
+def _here_document_settings(text: str, script: Script) -> Settings:
+    """Return settings of JSON that a script writes with here-documents, by dotted names; malformed JSON is skipped."""
+    settings: Settings = {}
+    for match in HERE_DOCUMENT.finditer(text):
+        substituted = re.sub(
+            r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script)
+        )  # a variable that is not set stays as text
         with suppress(ValueError, RecursionError):
-            document = json.loads(filled)
-            found |= dotted(document) if isinstance(document, dict) else {}
-    return found
+            document = json.loads(substituted)
+            settings |= dotted(document) if isinstance(document, dict) else {}
+    return settings
 
 
-def words_of(text: str, launch: Settings) -> list[str]:
-    """Words of all commands of a script; what a launcher is told of nodes and of a recipe is put into `launch`."""
+def command_words(text: str, launch: Settings) -> list[str]:
+    """Return the words of all commands of a script; nodes, processes and recipe of its launcher are put into `launch`."""
     script = read(text)
     launch |= _directives(text)
     for words in script.commands:
-        told = {name: value for name, value in arguments(words).items() if name in ("nnodes", "nproc_per_node", "recipe")}
-        launch |= {name: value[0] if isinstance(value, tuple) else value for name, value in told.items()}  # overrides may follow
+        for name, value in arguments(words).items():
+            if name in ("nnodes", "nproc_per_node", "recipe"):
+                launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
     return [word for words in script.commands for word in words]
 
 
-def unsure(text: str) -> dict[str, set[str]]:
-    """Variables that a script sets more than once or under a condition, each with the arguments that depend on which is taken."""
-    found, doubtful = settings_of(text), {}
-    for name in sorted(read(text).several):
+def ambiguous_variables(text: str) -> dict[str, set[str]]:
+    """Return variables that a script sets more than once or under a condition, with the arguments that depend on them."""
+    settings, ambiguous = settings_of(text), {}
+    for name in sorted(read(text).reassigned):
         without = settings_of(text, name)
-        doubtful[name] = {one for one in {*found, *without} if found.get(one) != without.get(one)}
-    return doubtful
+        ambiguous[name] = {argument for argument in {*settings, *without} if settings.get(argument) != without.get(argument)}
+    return ambiguous
 
 
 def arguments(words: Sequence[str]) -> Settings:
-    """Arguments of a command line; a script's name ends the values of the argument before it."""
-    found: Settings = {}
+    """Return the arguments of a command line; a script's name ends the values of the argument before it."""
+    settings: Settings = {}
     name, taking = "", False
     for word in words:
         if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
             name, taking = match[1].replace("-", "_"), match[2] is None
-            found[name] = True if match[2] is None else match[2]
+            settings[name] = True if match[2] is None else match[2]
         elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")):
             taking = False
         elif taking and word not in ("$@", "$*"):
-            held = found[name]
-            found[name] = word if held is True else (*(held if isinstance(held, tuple) else (held,)), word)
-    return found
+            values = settings[name]
+            settings[name] = word if values is True else (*(values if isinstance(values, tuple) else (values,)), word)
+    return settings
 
 
 def read(text: str, once: str = "") -> Script:
-    """A script's variables and commands."""
+    """Read the variables and commands of a script."""
     script = Script(once=once)
     for name, words in _directives(text).items():
         for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
             script.values[variable] = [str(words)]
     for statement in _statements(text.replace("\r\n", "\n")):
-        raw = CASE.sub("", KEYWORDS.sub("", statement.strip()))
+        raw = CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip()))
         script.depth += BRANCHES.get(raw.split(maxsplit=1)[0] if raw else "", 0)
         if array := ARRAY.match(raw):
-            inner = [word for one in _words(raw[array.end() :].rstrip().removesuffix(")")) for word in expanded(one, script)]
-            script.set(array[1], inner, bool(array[2]))
+            items = [item for word in _words(raw[array.end() :].rstrip().removesuffix(")")) for item in expand_word(word, script)]
+            script.set(array[1], items, bool(array[2]))
             continue
         words = list(_words(raw))
         while words and (words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])):
-            if given := ASSIGNMENT.fullmatch(words.pop(0)):
-                value = " ".join(expanded(given[3], script, split=False))
-                script.set(given[1], ["".join(script.values.get(given[1], [])) + value] if given[2] else [value], False)
-        command = _resplit([one for word in words for one in expanded(word, script)])
+            if assignment := ASSIGNMENT.fullmatch(words.pop(0)):
+                value = " ".join(expand_word(assignment[3], script, split=False))
+                before = "".join(script.values.get(assignment[1], [])) if assignment[2] else ""
+                script.set(assignment[1], [before + value], False)
+        command = _split_command_lines([part for word in words for part in expand_word(word, script)])
         if command:
             script.commands.append(command)
     return script
 
 
 def _directives(text: str) -> Settings:
-    """Nodes, and accelerators of each, as directives to Slurm say it."""
-    found: Settings = {}
+    """Return the nodes, and accelerators per node, of Slurm directives."""
+    settings: Settings = {}
     for line in text.splitlines():
         match = re.match(r"#SBATCH\s+(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(\S+)", line)
         if match is None:
@@ -168,131 +176,131 @@ def _directives(text: str) -> Settings:
         if gpus := re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value):
             name, value = "gpus-per-node", gpus[1]
         if name in SBATCH and value.isdecimal():
-            found[name.replace("-", "_")] = value
-    return found
+            settings[name.replace("-", "_")] = value
+    return settings
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Statements of a script; an array is one, however many lines it has. Comments are left out."""
-    begin, at, quote, depth, kept = 0, 0, "", 0, ""
+    """Yield the statements of a script without comments; an array is one statement, however many lines it has."""
+    begin, at, quote, depth, statement = 0, 0, "", 0, ""
     while at <= len(text):
-        one = text[at] if at < len(text) else "\n"
+        character = text[at] if at < len(text) else "\n"
         if quote != "'" and text.startswith("\\\n", at):
-            kept, begin = kept + text[begin:at] + " ", at + 2
+            statement, begin = statement + text[begin:at] + " ", at + 2
             at = begin
             continue
         if quote:
-            quote = "" if one == quote else quote
-            at += 2 if one == "\\" and quote == '"' else 1
+            quote = "" if character == quote else quote
+            at += 2 if character == "\\" and quote == '"' else 1
             continue
-        if one in "'\"":
-            quote = one
-        elif one == "#" and (at == 0 or text[at - 1] in " \t\n;("):
-            kept, end = kept + text[begin:at], text.find("\n", at)
+        if character in "'\"":
+            quote = character
+        elif character == "#" and (at == 0 or text[at - 1] in " \t\n;("):
+            statement, end = statement + text[begin:at], text.find("\n", at)
             at = begin = len(text) if end < 0 else end
             continue
-        elif one == "(":
+        elif character == "(":
             depth += 1
-        elif one == ")":
+        elif character == ")":
             depth = max(depth - 1, 0)
-        elif one in "\n;|&" and not depth:
-            yield kept + text[begin:at]
-            kept, begin = "", at + 1
-        at += 2 if one == "\\" else 1
-    if kept + text[begin:]:
-        yield kept + text[begin:]
+        elif character in "\n;|&" and not depth:
+            yield statement + text[begin:at]
+            statement, begin = "", at + 1
+        at += 2 if character == "\\" else 1
+    if statement + text[begin:]:
+        yield statement + text[begin:]
 
 
 def _words(text: str) -> Iterator[str]:
-    """Words of a statement with their quotes; blanks inside quotes, braces and brackets part nothing."""
+    """Yield the words of a statement with their quotes; blanks inside quotes, braces and brackets do not separate words."""
     word, quote, depth, escaped = "", "", 0, False
-    for one in text:
+    for character in text:
         if escaped or quote:
-            quote = "" if one == quote and not escaped else quote
-            escaped = not escaped and one == "\\" and quote != "'"
-        elif one.isspace() and not depth:
+            quote = "" if character == quote and not escaped else quote
+            escaped = not escaped and character == "\\" and quote != "'"
+        elif character.isspace() and not depth:
             if word:
                 yield word
             word = ""
             continue
         else:
-            escaped = one == "\\"
-            quote = one if one in "'\"" else ""
-            depth = max(depth + (one in "({") - (one in ")}"), 0)
-        word += one
+            escaped = character == "\\"
+            quote = character if character in "'\"" else ""
+            depth = max(depth + (character in "({") - (character in ")}"), 0)
+        word += character
     if word:
         yield word
 
 
-def expanded(word: str, script: Script, split: bool = True) -> list[str]:
-    """What a word stands for: an array's words, or one text; blanks of a variable outside of quotes part words."""
-    whole = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
-    if whole and len(script.values.get(whole[1] or whole[2], ())) > 1:
-        return script.values[whole[1] or whole[2]]
-    found, parted = "", False
-    for piece in PIECES.findall(word):
+def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
+    """Expand a word: to an array's words, or to one text; blanks of an unquoted variable separate words."""
+    variable = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
+    if variable and len(script.values.get(variable[1] or variable[2], ())) > 1:
+        return script.values[variable[1] or variable[2]]
+    expansion, has_blanks = "", False
+    for piece in QUOTED_PIECES.findall(word):
         if piece[0] == "'":
-            found += piece[1:-1] if len(piece) > 1 else ""
+            expansion += piece[1:-1] if len(piece) > 1 else ""
         elif piece[0] == '"':
-            found += re.sub(r"\\(.)", r"\1", _filled(piece[1:-1], script)) if len(piece) > 1 else ""
+            expansion += re.sub(r"\\(.)", r"\1", _substitute(piece[1:-1], script)) if len(piece) > 1 else ""
         else:
-            value = _filled(re.sub(r"\\(.)", r"\1", piece), script)
-            parted = parted or (value != piece and bool(re.search(r"\s", value.strip())))
-            found += value
-    return found.split() if split and parted else [found] if found or not split else []
+            value = _substitute(re.sub(r"\\(.)", r"\1", piece), script)
+            has_blanks = has_blanks or (value != piece and bool(re.search(r"\s", value.strip())))
+            expansion += value
+    return expansion.split() if split and has_blanks else [expansion] if expansion or not split else []
 
 
-def _filled(text: str, script: Script, depth: int = 0) -> str:
-    """A text with its variables; those that are set nowhere stay as they are written."""
+def _substitute(text: str, script: Script, depth: int = 0) -> str:
+    """Substitute the variables of a text; those that are not set stay as they are."""
 
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
-            return _sum(_filled(match["sum"], script, depth + 1), script) or match[0]
+            return _arithmetic_value(_substitute(match["sum"], script, depth + 1), script) or match[0]
         name = match["name"] or match["plain"]
-        held = script.values.get(name)
-        if match["how"] and (match["how"].endswith("+") if held else not match["how"].endswith("+")):
+        current = script.values.get(name)
+        if match["how"] and (match["how"].endswith("+") if current else not match["how"].endswith("+")):
             return (
-                _filled(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
+                _substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
                 if match["how"][-1] in "-=+"
                 else match[0]
             )
-        return match[0] if held is None else " ".join(held)
+        return match[0] if current is None else " ".join(current)
 
-    if depth > 8 or len(text) > MOST:
+    if depth > 8 or len(text) > MAX_VALUE_CHARACTERS:
         return text
-    found = SUBSTITUTION.sub(value, text)
-    return found if len(found) <= MOST else text
+    substituted = SUBSTITUTION.sub(value, text)
+    return substituted if len(substituted) <= MAX_VALUE_CHARACTERS else text
 
 
-def _sum(text: str, script: Script) -> str:
-    """A sum of whole numbers and variables; empty where it is something else."""
+def _arithmetic_value(text: str, script: Script) -> str:
+    """Evaluate an arithmetic expression of whole numbers and variables; empty where it is something else."""
     try:
-        return str(_value(ast.parse(text.strip()[:200], mode="eval").body, script))
+        return str(_node_value(ast.parse(text.strip()[:200], mode="eval").body, script))
     except (SyntaxError, ValueError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
         return ""
 
 
-def _value(node: ast.expr, script: Script) -> int:
-    """Value of a part of a sum."""
+def _node_value(node: ast.expr, script: Script) -> int:
+    """Return the value of a part of an arithmetic expression."""
     match node:
         case ast.Constant(value=int(number)):
             return number
         case ast.Name():
             return int(script.values[node.id][0])
-        case ast.BinOp() if type(node.op) in SUMS:
-            return SUMS[type(node.op)](_value(node.left, script), _value(node.right, script))
-    raise ValueError("no sum")
+        case ast.BinOp() if type(node.op) in ARITHMETIC:
+            return ARITHMETIC[type(node.op)](_node_value(node.left, script), _node_value(node.right, script))
+    raise ValueError("not an arithmetic expression")
 
 
-def _resplit(words: Sequence[str]) -> list[str]:
-    """Words, those that hold a whole command line parted."""
-    found: list[str] = []
+def _split_command_lines(words: Sequence[str]) -> list[str]:
+    """Split words that hold a whole command line."""
+    parts: list[str] = []
     for word in words:
         if " --" in word or (word.startswith("--") and " " in word):
             try:
-                found += shlex.split(word, comments=False)
+                parts += shlex.split(word, comments=False)
             except ValueError:
-                found += word.split()
+                parts += word.split()
         else:
-            found.append(word)
-    return found
+            parts.append(word)
+    return parts

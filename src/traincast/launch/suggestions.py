@@ -1,4 +1,4 @@
-"""What else could be set: changes of single settings of a plan, and of several together, each re-estimated."""
+"""Suggestions: changes of single knobs of a plan, and combinations of them, each re-estimated."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,34 +9,35 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import chunks
-from traincast.launch.canonical import PLACED, Facts, facts
-from traincast.launch.format import Format, flat, not_expressed
+from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
+from traincast.launch.format import Format, flat_settings, not_expressed
 from traincast.launch.mapping import Settings
 from traincast.planner.framework_spaces import Framework
 from traincast.step.estimate import Estimate, estimate
 
 DEGREES: Final = ("tp", "pp", "cp", "ep", "dp", "mbs", "vp")
-PAIRED: Final = 14  # changes that are tried in pairs
+MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
+MAX_TRIPLE_SHARE: Final = 0.99  # of the best pair's step; a third change is advised only below it
 Factors = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class SettingChange:
-    """A change of a plan.
+    """Change of one or more knobs of a plan.
 
     Parameters
     ----------
     factors : mapping of str to float
-        What degrees are multiplied by.
+        Factors of degrees.
     chosen : mapping of str to value
-        Choices that are made anew.
+        New values of other knobs and choices.
     """
 
     factors: Factors = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
     def with_(self, other: "SettingChange") -> "SettingChange | None":
-        """Both changes; None where they are about the same knob, the replicas of the data aside."""
+        """Return both changes combined; None where they change the same knob (other than dp)."""
         knobs = {*self.factors, *self.chosen} & {*other.factors, *other.chosen}
         if knobs - {"dp"}:
             return None
@@ -46,41 +47,41 @@ class SettingChange:
         return SettingChange(merged, {**self.chosen, **other.chosen})
 
     def of(self, plan: Plan, layers: int) -> Plan | None:
-        """The changed plan for so many layers, its placement left open; None where a degree would not be whole."""
+        """Return the changed plan for a number of layers, without placement; None where the plan would be invalid."""
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
             return None
-        new: dict[str, Any] = {**dict.fromkeys(PLACED), **{name: int(value) for name, value in degrees.items()}}
-        new |= self.chosen
-        pp, cp, tp = (new.get(name, getattr(plan, name)) for name in ("pp", "cp", "tp"))
+        knobs: dict[str, Any] = {**dict.fromkeys(PLACEMENT_KNOBS), **{name: int(value) for name, value in degrees.items()}}
+        knobs |= self.chosen
+        pp, cp, tp = (knobs.get(name, getattr(plan, name)) for name in ("pp", "cp", "tp"))
         if pp == 1:
-            new |= {"vp": 1, "schedule": "1f1b"}
+            knobs |= {"vp": 1, "schedule": "1f1b"}
         if cp == 1:
-            new |= {"cp_kind": "none", "ulysses": 1}
+            knobs |= {"cp_kind": "none", "ulysses": 1}
         elif plan.cp == 1:
-            new |= {"cp_kind": "ring"}
-        new["layout"] = _layout(plan, pp * new.get("vp", plan.vp), layers)
+            knobs |= {"cp_kind": "ring"}
+        knobs["layout"] = _layout(plan, pp * knobs.get("vp", plan.vp), layers)
         if plan.etp > 1:
-            new["etp"] = tp
-        if new.get("recompute", "full") != "full":
-            new["recompute_every"] = 1
+            knobs["etp"] = tp
+        if knobs.get("recompute", "full") != "full":
+            knobs["recompute_every"] = 1
         try:
-            return replace(plan, **new)
+            return replace(plan, **knobs)
         except InputError:
             return None
 
 
 def _layout(plan: Plan, number: int, layers: int) -> str:
-    """Layers of so many chunks: as they are where their number stays, even where they were even, else balanced."""
-    now = chunks(plan.layout)
-    if len(now) in (0, number):
+    """Return the layout of a number of chunks: unchanged where the number stays, even where it was even, else balanced."""
+    current = chunks(plan.layout)
+    if len(current) in (0, number):
         return plan.layout
-    return ",".join([str(layers // number)] * number) if len(set(now)) == 1 and number > 1 and layers % number == 0 else ""
+    return ",".join([str(layers // number)] * number) if len(set(current)) == 1 and number > 1 and layers % number == 0 else ""
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A change, what it makes of the settings, and of the step.
+    """Change with its estimate and the settings that differ.
 
     Parameters
     ----------
@@ -89,7 +90,7 @@ class Tried:
     est : Estimate
         The changed plan.
     settings : tuple of (str, old, new)
-        Settings that differ, by name; None where there is none.
+        Settings that differ, by name; None where a setting is absent.
     """
 
     change: SettingChange
@@ -97,8 +98,8 @@ class Tried:
     settings: tuple[tuple[str, Any, Any], ...]
 
 
-def single(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
-    """Changes of one thing that a framework can run: a degree doubled or halved, a choice made another way."""
+def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
+    """Yield single changes that a framework can run: a degree doubled or halved, another value of a choice."""
     for axis in ("tp", "pp", "cp"):
         if axis == "cp" and plan.cp == 1 and not {"ring", "ulysses", "context"} & set(space.strategies):
             continue
@@ -109,8 +110,12 @@ def single(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange
     if model.experts is not None and plan.tp > 1:
         yield SettingChange(chosen={"etp": 1 if plan.etp > 1 else plan.tp})
     if plan.pp > 1 and space.interleaved and plan.schedule == "1f1b":
-        most = model.layers // plan.pp
-        yield from (SettingChange(chosen={"vp": vp}) for vp in range(1, most + 1) if vp != plan.vp and most % vp == 0)
+        layers_per_stage = model.layers // plan.pp
+        yield from (
+            SettingChange(chosen={"vp": vp})
+            for vp in range(1, layers_per_stage + 1)
+            if vp != plan.vp and layers_per_stage % vp == 0
+        )
     for name, values in space.choices.items():
         yield from (SettingChange(chosen={name: value}) for value in values if value != getattr(plan, name))
     if plan.tp > 1 and not plan.sp:
@@ -119,37 +124,42 @@ def single(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange
         yield SettingChange(chosen={"attention": "flash"})
 
 
-class Bench:
-    """Where changes of one launch are tried.
+def _step_seconds(tried: Tried) -> float:
+    """Return the step time [s] of a change."""
+    return float(tried.est.step_seconds)
+
+
+class ChangeTester:
+    """Estimator of changes of one launch.
 
     Parameters
     ----------
     est : Estimate
-        The plan as it is.
+        The estimate of the unchanged plan.
     form : Format
-        How its framework is told.
+        The format of the launch.
     stack : str
-        The software stack that its settings choose, by name.
+        Name of the software stack that its settings choose.
     """
 
     def __init__(self, est: Estimate, form: Format, stack: str):
         assert isinstance(est.plan, Plan)
         self.est, self.form, self.plan, self.stack = est, form, est.plan, stack
-        self.told = self._facts(est.plan)
-        self.own = flat(form, self.told)
-        self.unsaid = set(not_expressed(form, self.own, self.told, est.model))
+        self.facts = self._facts(est.plan)
+        self.settings = flat_settings(form, self.facts)
+        self.unexpressed = set(not_expressed(form, self.settings, self.facts, est.model))
 
     def _facts(self, plan: Plan) -> Facts:
-        return facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
+        return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
     def differing(self, plan: Plan) -> tuple[tuple[str, Any, Any], ...]:
-        """Settings of another plan that differ."""
-        new: Settings = flat(self.form, self._facts(plan))
-        names = dict.fromkeys((*self.own, *new))
-        return tuple((name, self.own.get(name), new.get(name)) for name in names if self.own.get(name) != new.get(name))
+        """Return the settings of another plan that differ."""
+        new: Settings = flat_settings(self.form, self._facts(plan))
+        names = dict.fromkeys((*self.settings, *new))
+        return tuple((name, self.settings.get(name), new.get(name)) for name in names if self.settings.get(name) != new.get(name))
 
-    def tried(self, change: SettingChange) -> Tried | None:
-        """A change re-estimated; None where it cannot be, or the framework refuses it or cannot be told."""
+    def try_change(self, change: SettingChange) -> Tried | None:
+        """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
         if plan is None or self.form.refused(self._facts(plan)):
             return None
@@ -158,27 +168,29 @@ class Bench:
         except InputError:
             return None
         settings = self.differing(plan)
-        told = self._facts(plan)
-        if not settings or set(not_expressed(self.form, flat(self.form, told), told, self.est.model)) - self.unsaid:
+        facts = self._facts(plan)
+        if not settings or set(not_expressed(self.form, flat_settings(self.form, facts), facts, self.est.model)) - self.unexpressed:
             return None
         return Tried(change, est, settings)
 
-    def all(self, found: Sequence[SettingChange]) -> list[Tried]:
-        """Changes that can be, the fastest first."""
-        tried = (self.tried(change) for change in found)
-        return sorted((one for one in tried if one is not None), key=lambda one: float(one.est.step_seconds))
+    def try_all(self, changes: Sequence[SettingChange]) -> list[Tried]:
+        """Return the valid changes, the fastest first."""
+        tried = (self.try_change(change) for change in changes)
+        return sorted(filter(None, tried), key=_step_seconds)
 
-    def together(self, singles: Sequence[Tried]) -> Tried | None:
-        """The fastest two changes that fit together, and a third where it helps still."""
-        pool = sorted(singles, key=lambda one: float(one.est.step_seconds))[:PAIRED]
-        pairs = (one.change.with_(other.change) for one, other in combinations(pool, 2))
+    def best_combination(self, singles: Sequence[Tried]) -> Tried | None:
+        """Return the fastest pair of changes that fits, with a third where that helps further."""
+        pool = sorted(singles, key=_step_seconds)[:MAX_PAIRED_CHANGES]
+        pairs = (first.change.with_(second.change) for first, second in combinations(pool, 2))
         best = self._best([pair for pair in pairs if pair is not None])
         if best is None:
             return None
-        more = (best.change.with_(one.change) for one in pool)
-        third = self._best([change for change in more if change is not None])
-        return third if third is not None and float(third.est.step_seconds) < 0.99 * float(best.est.step_seconds) else best
+        triples = (best.change.with_(single.change) for single in pool)
+        best_triple = self._best([triple for triple in triples if triple is not None])
+        if best_triple is None or _step_seconds(best_triple) >= MAX_TRIPLE_SHARE * _step_seconds(best):
+            return best
+        return best_triple
 
-    def _best(self, found: Sequence[SettingChange]) -> Tried | None:
-        """The fastest change that fits."""
-        return next((one for one in self.all(found) if one.est.fits), None)
+    def _best(self, changes: Sequence[SettingChange]) -> Tried | None:
+        """Return the fastest change that fits."""
+        return next((tried for tried in self.try_all(changes) if tried.est.fits), None)

@@ -1,4 +1,4 @@
-"""Settings by dotted names as TOML, YAML and JSON, and such texts as settings."""
+"""Readers and writers of TOML, YAML and JSON: settings have dotted names."""
 
 import json
 import tomllib
@@ -12,19 +12,19 @@ from traincast.launch.write_bash import comments
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings in their sections."""
-    found: dict[str, Any] = {}
+    """Return settings nested in their sections."""
+    document: dict[str, Any] = {}
     for name, value in settings.items():
         *sections, last = name.split(".")
-        at = found
+        table = document
         for section in sections:
-            at = at.setdefault(section, {})
-        at[last] = value
-    return found
+            table = table.setdefault(section, {})
+        table[last] = value
+    return document
 
 
 def toml(settings: Settings, head: Iterable[str]) -> str:
-    """TOML: a table for each section."""
+    """Write TOML: a table for each section."""
     lines = list(comments(head))
     for section, values in nested(settings).items():
         for title, table in _tables(section, values):
@@ -33,7 +33,7 @@ def toml(settings: Settings, head: Iterable[str]) -> str:
 
 
 def _tables(title: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """A section and those below it."""
+    """Yield a section and those below it."""
     plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
     if plain:
         yield title, plain
@@ -43,17 +43,17 @@ def _tables(title: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Mappin
 
 
 def _scalar(value: Any) -> str:
-    """A value in TOML or YAML, which write these alike."""
+    """Write a value, which is the same in TOML and YAML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
 def yaml(settings: Settings, head: Iterable[str]) -> str:
-    """YAML: a mapping for each section."""
+    """Write YAML: a mapping for each section."""
     return "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n"
 
 
 def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
-    """Lines of a mapping."""
+    """Yield the lines of a mapping."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield f"{'  ' * depth}{name}:"
@@ -62,13 +62,13 @@ def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
             yield f"{'  ' * depth}{name}: {_scalar(value)}"
 
 
-def json_of(settings: Settings) -> str:
-    """JSON, which has no comments."""
+def json_text(settings: Settings) -> str:
+    """Write JSON, which has no comments."""
     return json.dumps(nested(settings), indent=2) + "\n"
 
 
-def of_toml(text: str) -> Settings:
-    """Settings of TOML.
+def toml_settings(text: str) -> Settings:
+    """Read settings from TOML.
 
     Raises
     ------
@@ -81,11 +81,11 @@ def of_toml(text: str) -> Settings:
         raise InputError("TOML", [f"malformed TOML: {error}"]) from None
 
 
-def of_yaml(text: str) -> Settings:
-    """Settings of YAML."""
+def yaml_settings(text: str) -> Settings:
+    """Read settings from YAML."""
     return dotted(parsed(text, "yaml"))
 
 
-def of_json(text: str) -> Settings:
-    """Settings of JSON."""
+def json_settings(text: str) -> Settings:
+    """Read settings from JSON."""
     return dotted(parsed(text, "json"))

@@ -9,14 +9,14 @@ from typing import Any, Final
 from traincast.launch.mapping import Settings, is_off
 
 
-def listed(text: str) -> tuple[str, ...]:
-    """Names of a text, parted by blanks."""
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, separated by blanks."""
     return tuple(text.split())
 
 
 # Words in the name of a setting of the model, degrees, batch, precision, optimizer, memory or overlap.
-SUSPECT: Final = frozenset(
-    listed("""
+SUSPECT_WORDS: Final = frozenset(
+    split_names("""
     accumulation activation activations adapter allgather async attention attn batch bf16 bucket compile compression cp dtype ep
     expert experts fp16 fp32 fp4 fp8 fsdp fused fusion graph graphs group groups head heads hidden int8 layer layers lora mbs
     micro mlp moe offload offloading optimizer overlap parallel parallelism pipeline pp precision quantization quantize
@@ -24,29 +24,29 @@ SUSPECT: Final = frozenset(
     zero
 """)
 )
-NAME: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # what parts the words of a name
+WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
 @dataclass(frozen=True)
-class Matter:
-    """Settings that change time or memory in a way that is not predicted.
+class UnreadEffect:
+    """Effect on time or memory that is not predicted, and the settings that have it.
 
     Parameters
     ----------
     why : str
-        What they do.
+        The effect.
     names : tuple of str
         Their names; ``*`` stands for anything.
     neutral : tuple
-        Values beside off for which the prediction holds.
+        Values besides off for which the prediction holds.
     at : tuple, optional
-        The only values that matter; all that are neither off nor neutral where there are none.
+        The only values that matter; if empty, all that are neither off nor neutral.
     given : str
-        A setting without which they do nothing.
+        A setting without which they have no effect.
     unless : str
-        A setting with which nothing is left unread.
+        A setting that replaces them: with it they have no effect.
     unlike : str
-        A setting that has another value where they matter.
+        Another setting: they matter only where its value differs from theirs.
     """
 
     why: str
@@ -58,39 +58,39 @@ class Matter:
     unlike: str = ""
 
     def applies(self, value: Any, settings: Settings) -> bool:
-        """Whether a value of one of them changes the prediction."""
+        """Return whether a value of one of them changes the prediction."""
         if (self.given and is_off(settings.get(self.given))) or (self.unless and not is_off(settings.get(self.unless))):
             return False
         if self.unlike and _equal(value, settings.get(self.unlike)):
             return False
         if self.at:
-            return any(_equal(value, one) for one in self.at)
-        return not is_off(value) and not any(_equal(value, one) for one in self.neutral)
+            return any(_equal(value, option) for option in self.at)
+        return not is_off(value) and not any(_equal(value, option) for option in self.neutral)
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What the settings of a format mean that its table does not read.
+class UnreadRules:
+    """Rules on the settings of a format that its table does not read.
 
     Parameters
     ----------
     matter : tuple of Matter
-        Those that stop an answer.
+        Effects that are not predicted: their settings are refused.
     small : tuple of str
-        Names of those whose effect is small: the prediction holds about as well, and they are named.
+        Names of settings whose effect is small: they are reported.
     harmless : tuple of str
-        Names of those that change neither time nor memory of a step, or say what the prediction takes for granted.
+        Names of settings that change neither time nor memory of a step, or that the prediction assumes.
     suspect : tuple of str
-        Names of which any that stands in no list is taken to matter, beside those with a word of `SUSPECT`.
+        Patterns of names: an unlisted setting that matches is taken to matter, as are names with a word of `SUSPECT_WORDS`.
     """
 
-    matter: tuple[Matter, ...] = ()
+    matter: tuple[UnreadEffect, ...] = ()
     small: tuple[str, ...] = ()
     harmless: tuple[str, ...] = ()
     suspect: tuple[str, ...] = ()
 
-    def sorted(self, settings: Settings, known: frozenset[str]) -> "Sorted":
-        """Settings by what is to be said of them.
+    def sorted(self, settings: Settings, known: frozenset[str]) -> "UnreadSettings":
+        """Sort settings by their effect.
 
         Parameters
         ----------
@@ -99,62 +99,62 @@ class Beside:
         known : frozenset of str
             Those that the table reads.
         """
-        found = Sorted({}, [], [], [])
+        result = UnreadSettings({}, [], [], [])
         for name, value in settings.items():
             reason = self._reason(name, value, settings, name in known)
             if reason:
-                found.matter[name] = reason
+                result.matter[name] = reason
             elif name in known:
                 continue
-            elif any(True for _ in self._rows(name)):  # at a value for which the prediction holds
-                found.harmless.append(name)
+            elif any(self._rows(name)):  # at a value for which the prediction holds
+                result.harmless.append(name)
             elif self._listed(name, self.small):
-                found.small.append(name)
+                result.small.append(name)
             elif self._listed(name, self.harmless):
-                found.harmless.append(name)
+                result.harmless.append(name)
             else:
-                found.unknown.append(name)
-        return found
+                result.unknown.append(name)
+        return result
 
     def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
-        """Why a setting matters; empty where it does not, or is not known to."""
-        rows = [one for one in self._rows(name) if not known or name in one.names]
+        """Return why a setting matters; empty where it does not, or is not known to."""
+        rows = [row for row in self._rows(name) if not known or name in row.names]
         if rows or known:
-            return next((one.why for one in rows if one.applies(value, settings)), "")
+            return next((row.why for row in rows if row.applies(value, settings)), "")
         if self._listed(name, (*self.small, *self.harmless)) or is_off(value):
             return ""
-        words = {word.lower() for word in NAME.split(name)}
-        suspect = bool(words & SUSPECT) or any(fnmatchcase(name, one) for one in self.suspect)
+        words = {word.lower() for word in WORD_SEPARATOR.split(name)}
+        suspect = bool(words & SUSPECT_WORDS) or any(fnmatchcase(name, pattern) for pattern in self.suspect)
         return "not understood, may matter" if suspect else ""
 
-    def _rows(self, name: str) -> Iterator[Matter]:
-        """Rows of a setting: those that name it, else those whose pattern fits where no list names it."""
-        named = [one for one in self.matter if name in one.names]
+    def _rows(self, name: str) -> Iterator[UnreadEffect]:
+        """Yield the effects of a setting: those that name it, else, where no list names it, those whose pattern matches."""
+        named = [row for row in self.matter if name in row.names]
         if named or name in (*self.small, *self.harmless):
             yield from named
             return
-        yield from (one for one in self.matter if any(fnmatchcase(name, pattern) for pattern in one.names))
+        yield from (row for row in self.matter if any(fnmatchcase(name, pattern) for pattern in row.names))
 
     @staticmethod
     def _listed(name: str, patterns: tuple[str, ...]) -> bool:
-        """Whether a name fits one of the patterns."""
+        """Return whether a name matches one of the patterns."""
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 @dataclass(frozen=True)
-class Sorted:
-    """Settings beside the table, by what is to be said of them.
+class UnreadSettings:
+    """Settings that the table does not read, by their effect.
 
     Parameters
     ----------
     matter : dict of str to str
-        Those that matter, and why.
+        Settings that matter, and why.
     small : list of str
-        Those whose effect is small.
+        Settings of small effect.
     harmless : list of str
-        Those without effect on a step.
+        Settings without effect on a step.
     unknown : list of str
-        Those that nothing is known of.
+        Unknown settings.
     """
 
     matter: dict[str, str]
@@ -163,9 +163,9 @@ class Sorted:
     unknown: list[str]
 
 
-def _equal(told: Any, wanted: Any) -> bool:
-    """Whether a setting has a value, however it is spelled."""
-    left, right = str(told).strip().lower(), str(wanted).lower()
+def _equal(value: Any, wanted: Any) -> bool:
+    """Return whether a value is the wanted one, however it is spelled."""
+    left, right = str(value).strip().lower(), str(wanted).lower()
     try:
         return left == right or float(left.replace("_", "")) == float(right)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Launch scripts: bash that calls torchrun with Megatron-LM's arguments."""
+"""Writer of launch scripts: bash that calls torchrun with Megatron-LM's arguments."""
 
 import shlex
 from collections.abc import Iterable, Mapping
@@ -7,42 +7,46 @@ from typing import Any, Final
 
 from traincast.launch.format import Writing
 from traincast.launch.mapping import Settings
-from traincast.launch.megatron import bridge as overrides
+from traincast.launch.megatron import bridge as megatron_bridge
 
-RUN: Final = """
+TORCHRUN: Final = """
 torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
     --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
     --master-port "$MASTER_PORT" "$MEGATRON/pretrain_gpt.py" \\
     {arrays} "$@"
 """
-RUN_BRIDGE: Final = """
+TORCHRUN_BRIDGE: Final = """
 torchrun --nnodes "$NNODES" --nproc-per-node "$GPUS_PER_NODE" \\
     --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" \\
     --master-port "$MASTER_PORT" scripts/training/run_recipe.py \\
     --recipe "$RECIPE" --mode pretrain --dataset mock \\
     "${OVERRIDES[@]}" "$@"
 """
-WIDTH: Final = 76
-OVERLAP: Final = {  # settings without facts: what the prediction takes for granted
+COMMENT_WIDTH: Final = 76
+OVERLAP_FLAGS: Final = {  # not facts: the prediction assumes them
     "overlap_grad_reduce": True,
     "overlap_param_gather": True,
 }
-EXPERTS: Final = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+EXPERT_FLAGS: Final = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
 
 
 def megatron(writing: Writing) -> str:
-    """A script that runs as it is, on mock data."""
-    launch, told = writing.settings["launch"], writing.told
-    sharded = told.get("zero", 0)
+    """Write a script that runs as it is, on mock data."""
+    launch, facts = writing.settings["launch"], writing.told
+    zero = facts.get("zero", 0)
     extra: dict[str, Settings] = {
-        "software": (OVERLAP if sharded == 1 else {"overlap_grad_reduce": True} if not sharded else {})
-        | (EXPERTS if "experts.experts" in told else {}),
+        "software": (OVERLAP_FLAGS if zero == 1 else {"overlap_grad_reduce": True} if not zero else {})
+        | (EXPERT_FLAGS if "experts.experts" in facts else {}),
         "data and schedule": {
             "train_iters": 100, "lr": "1e-4", "lr_decay_style": "constant",
             "mock_data": True, "tokenizer_type": "NullTokenizer", "split": "100,0,0", "eval_iters": 0, "log_interval": 1,
         },
     }  # fmt: skip
-    sections = {name: one for name, one in {**writing.settings, **extra}.items() if name != "launch" and one}
+    sections = {
+        name: section_settings
+        for name, section_settings in {**writing.settings, **extra}.items()
+        if name != "launch" and section_settings
+    }
     arrays = {name: name.upper().split(" AND ")[0].replace(" ", "_") for name in sections}
     lines = [
         "#!/bin/bash",
@@ -51,37 +55,43 @@ def megatron(writing: Writing) -> str:
         "set -euo pipefail",
         *_variables(launch),
         "MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM",
-        *(() if sharded > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
-        *(line for name, one in sections.items() for line in ("", f"{arrays[name]}=(", *flags(one), ")")),
+        *(() if zero > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
+        *(line for name, section_settings in sections.items() for line in ("", f"{arrays[name]}=(", *flags(section_settings), ")")),
     ]
-    called = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), WIDTH))
-    return "\n".join(lines) + "\n" + RUN.format(arrays=called)
+    array_arguments = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), COMMENT_WIDTH))
+    return "\n".join(lines) + "\n" + TORCHRUN.format(arrays=array_arguments)
 
 
 def bridge(writing: Writing) -> str:
-    """A script that runs the recipe launcher with overrides."""
+    """Write a script that runs Megatron-Bridge's recipe launcher with overrides."""
     launch = writing.settings["launch"]
-    flat: Settings = {
-        name: value for section, one in writing.settings.items() if section != "launch" for name, value in one.items()
+    settings: Settings = {
+        name: value
+        for section, section_settings in writing.settings.items()
+        if section != "launch"
+        for name, value in section_settings.items()
     }
-    beside = {"train.train_iters": 100, **({"ddp.overlap_grad_reduce": True} if writing.told.get("dp", 1) > 1 else {})}
+    fixed_overrides = {"train.train_iters": 100, **({"ddp.overlap_grad_reduce": True} if writing.told.get("dp", 1) > 1 else {})}
     lines = [
         "#!/bin/bash",
         *comments(writing.head),
-        *comments(("RECIPE supplies what is not overridden: take one of the model's own family.",)),
+        *comments(("RECIPE supplies what is not overridden: choose one of the same model family.",)),
         "set -euo pipefail",
         *_variables(launch),
         "RECIPE=${RECIPE:?a recipe of Megatron-Bridge}",
         "",
         "OVERRIDES=(",
-        *(f"    {name}={shlex.quote(overrides.written(value))}" for name, value in (overrides.overrides(flat) | beside).items()),
+        *(
+            f"    {name}={shlex.quote(megatron_bridge.override_value(value))}"
+            for name, value in (megatron_bridge.overrides(settings) | fixed_overrides).items()
+        ),
         ")",
     ]
-    return "\n".join(lines) + "\n" + RUN_BRIDGE
+    return "\n".join(lines) + "\n" + TORCHRUN_BRIDGE
 
 
 def slurm(writing: Writing) -> str:
-    """A batch job that runs Megatron-LM's script on every node."""
+    """Write a Slurm batch job that runs Megatron-LM on every node."""
     launch = writing.settings["launch"]
     script = megatron(writing).splitlines()
     body = [
@@ -109,7 +119,7 @@ def slurm(writing: Writing) -> str:
 
 
 def _variables(launch: Settings) -> tuple[str, ...]:
-    """What a job of several nodes is told by its surroundings."""
+    """Return the shell variables that the environment of a multi-node job may set."""
     return (
         f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{launch['nproc_per_node']}}}",
         f"NNODES=${{NNODES:-{launch['nnodes']}}}",
@@ -120,21 +130,23 @@ def _variables(launch: Settings) -> tuple[str, ...]:
 
 
 def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
-    """Lines as comments, long ones wrapped."""
+    """Yield lines as comments, long ones wrapped."""
     for line in lines:
         depth = len(line) - len(line.lstrip())
-        yield from (f"{mark} {part}" for part in wrap(line, WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2)))
+        yield from (
+            f"{mark} {part}" for part in wrap(line, COMMENT_WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2))
+        )
 
 
 def flags(settings: Mapping[str, Any]) -> Iterable[str]:
-    """Settings as arguments, one a line."""
+    """Yield settings as arguments, one per line."""
     for name, value in settings.items():
         values = value if isinstance(value, tuple | list) else () if value is True else (value,)
-        yield " ".join(("    " + flag(name), *(shlex.quote(str(one)) for one in values)))
+        yield " ".join(("    " + flag(name), *(shlex.quote(str(item)) for item in values)))
 
 
 def flag(name: str) -> str:
-    """An argument's name on the command line."""
-    if "." in name:  # of a configuration that the script writes
+    """Return an argument's name on the command line."""
+    if "." in name:  # of a configuration file that the script writes
         return name
     return "--" + name.replace("_", "-")

@@ -1,6 +1,6 @@
 """Megatron-Bridge's overrides: Megatron-LM's settings under the names of its configuration.
 
-The names are those of its guide from Megatron-LM; presets of precision are those of training/mixed_precision.py.
+Names follow its migration guide from Megatron-LM, precision presets training/mixed_precision.py.
 """
 
 import re
@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.launch.mapping import Settings
-from traincast.launch.pipeline_layout import marks
-from traincast.launch.read_bash import words_of
+from traincast.launch.pipeline_layout import marked_layers
+from traincast.launch.read_bash import command_words
 
 SOURCE: Final = (
     "NVIDIA-NeMo/Megatron-Bridge, docs/megatron-lm-to-megatron-bridge.md (commit 167ba2a) and "
     "src/megatron/bridge/training/mixed_precision.py (0509780), looked at on 2026-11-20"
 )
-NAMES: Final[Mapping[str, str]] = {  # of Megatron-LM -> of Bridge, where that is not model. and the same name
+NAMES: Final[Mapping[str, str]] = {  # Megatron-LM -> Bridge, except for `model.` and the same name
     "micro_batch_size": "train.micro_batch_size",
     "global_batch_size": "train.global_batch_size",
     "num_experts": "model.num_moe_experts",
@@ -59,16 +59,16 @@ ACTIVATIONS: Final[Mapping[str, Settings]] = {
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
-    """What is taken for granted: nothing of a recipe is known but what overrides say."""
+    """Return what is assumed: of a recipe only the overrides are known."""
     recipe = settings.get("recipe")
-    return (f"what the recipe {recipe} sets beside the overrides is not read",) if recipe else ()
+    return (f"what the recipe {recipe} sets besides the overrides is not read",) if recipe else ()
 
 
-PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
+LAYER_PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
 
 
 def spelled(name: str) -> str:
-    """A setting of Megatron-LM as Bridge calls it."""
+    """Return Bridge's name of a Megatron-LM setting."""
     if "." in name or name == "recipe":
         return name
     if name in ("bf16", "fp16", "fp8_format", "fp8_recipe", "fp4_format"):
@@ -81,81 +81,81 @@ def spelled(name: str) -> str:
 
 
 def overrides(settings: Settings) -> Settings:
-    """Settings of Megatron-LM as overrides."""
-    left = dict(settings)
-    found: Settings = {}
+    """Return settings of Megatron-LM as overrides."""
+    remaining = dict(settings)
+    result: Settings = {}
     for preset, parts in PRECISION.items():
-        if parts.items() <= left.items():
-            found["mixed_precision"] = preset
-            left = {name: value for name, value in left.items() if name not in parts}
+        if parts.items() <= remaining.items():
+            result["mixed_precision"] = preset
+            remaining = {name: value for name, value in remaining.items() if name not in parts}
             break
-    for name, several in ACTIVATIONS.items():
-        if left.pop(name, False):
-            found |= several
-    if left.pop("grad_reduce_in_bf16", False):
-        found["ddp.grad_reduce_in_fp32"] = False
-    left.pop("group_query_attention", None)  # the number of groups says it
-    for name in PATTERNS & set(left):
-        chosen = marks(str(left[name]), int(left["num_layers"]))
-        left[name] = tuple(int(i in chosen) for i in range(1, int(left["num_layers"]) + 1))
-    if "window_size" in left:
-        left["window_size"] = tuple(str(left["window_size"]).split(","))
-    if "seq_length" in left:
-        found["dataset.seq_length"] = left["seq_length"]
-    return found | {spelled(name): False if name in INVERTED else value for name, value in left.items()}
+    for name, activation in ACTIVATIONS.items():
+        if remaining.pop(name, False):
+            result |= activation
+    if remaining.pop("grad_reduce_in_bf16", False):
+        result["ddp.grad_reduce_in_fp32"] = False
+    remaining.pop("group_query_attention", None)  # implied by the number of groups
+    for name in LAYER_PATTERNS & set(remaining):
+        chosen = marked_layers(str(remaining[name]), int(remaining["num_layers"]))
+        remaining[name] = tuple(int(i in chosen) for i in range(1, int(remaining["num_layers"]) + 1))
+    if "window_size" in remaining:
+        remaining["window_size"] = tuple(str(remaining["window_size"]).split(","))
+    if "seq_length" in remaining:
+        result["dataset.seq_length"] = remaining["seq_length"]
+    return result | {spelled(name): False if name in INVERTED else value for name, value in remaining.items()}
 
 
 def settings_of(text: str) -> Settings:
-    """Settings of Megatron-LM out of overrides in a command line; other overrides under their own names."""
-    told: dict[str, str] = {}
+    """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
+    overrides_text: dict[str, str] = {}
     launch: Settings = {}
-    for word in words_of(text, launch):
+    for word in command_words(text, launch):
         if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
-            told[match[1]] = match[2]
-    return launch | _megatron(told)
+            overrides_text[match[1]] = match[2]
+    return launch | _megatron_settings(overrides_text)
 
 
-def _megatron(told: Mapping[str, str]) -> Settings:
-    """Overrides as settings of Megatron-LM."""
-    back = {other: name for name, other in NAMES.items()}
-    found: Settings = {}
-    left = dict(told)
-    preset = left.pop("mixed_precision", "").replace("-", "_")
-    found |= PRECISION.get(preset, {"mixed_precision": preset} if preset else {})
-    gated = left.pop("model.gated_linear_unit", "").lower() == "true"
-    activation = left.pop("model.activation_func", "")
-    found |= (
+def _megatron_settings(values: Mapping[str, str]) -> Settings:
+    """Return overrides as settings of Megatron-LM."""
+    megatron_names = {other: name for name, other in NAMES.items()}
+    settings: Settings = {}
+    remaining = dict(values)
+    preset = remaining.pop("mixed_precision", "").replace("-", "_")
+    settings |= PRECISION.get(preset, {"mixed_precision": preset} if preset else {})
+    gated = remaining.pop("model.gated_linear_unit", "").lower() == "true"
+    activation = remaining.pop("model.activation_func", "")
+    settings |= (
         {"swiglu": True} if gated and activation in ("silu", "") else {"squared_relu": True} if activation == "squared_relu" else {}
     )
-    reduced = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
-    if (how := left.pop("ddp.grad_reduce_in_fp32", "").lower()) in reduced:
-        found[reduced[how]] = True
+    reduce_flags = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
+    if (reduce_dtype_flag := remaining.pop("ddp.grad_reduce_in_fp32", "").lower()) in reduce_flags:
+        settings[reduce_flags[reduce_dtype_flag]] = True
     for name, other in INVERTED.items():
-        if left.pop(other, "true").lower() == "false":
-            found[name] = True
-    left.pop("dataset.seq_length", None)
-    for name, value in left.items():
-        plain = back.get(name) or (name.removeprefix("model.") if name.startswith("model.") else name)
-        found[plain] = _value(value)
-    for name in PATTERNS & set(found):
-        found[name] = f"[{','.join(found[name])}]" if isinstance(found[name], tuple) else found[name]
-    if isinstance(found.get("window_size"), tuple):
-        found["window_size"] = ",".join(found["window_size"])
-    if "num_query_groups" in found:
-        found["group_query_attention"] = True
-    return found
+        if remaining.pop(other, "true").lower() == "false":
+            settings[name] = True
+    remaining.pop("dataset.seq_length", None)
+    for name, value in remaining.items():
+        plain = megatron_names.get(name) or (name.removeprefix("model.") if name.startswith("model.") else name)
+        settings[plain] = _parse_value(value)
+    for name in LAYER_PATTERNS & set(settings):
+        settings[name] = f"[{','.join(settings[name])}]" if isinstance(settings[name], tuple) else settings[name]
+    if isinstance(settings.get("window_size"), tuple):
+        settings["window_size"] = ",".join(settings["window_size"])
+    if "num_query_groups" in settings:
+        settings["group_query_attention"] = True
+    return settings
 
 
-def _value(text: str) -> Any:
-    """A value of an override: true, false, a list, or text."""
+def _parse_value(text: str) -> Any:
+    """Parse the value of an override: true, false, a list, or text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     listed = re.fullmatch(r"\[(.*)\]", text)
     return tuple(part.strip().strip("'\"") for part in listed[1].split(",")) if listed else text.strip("'\"")
 
 
-def written(value: Any) -> str:
-    """A value as an override writes it."""
+def override_value(value: Any) -> str:
+    """Write the value of an override."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"[{','.join(map(str, value))}]" if isinstance(value, tuple | list) else str(value)

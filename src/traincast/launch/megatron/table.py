@@ -1,7 +1,7 @@
 """Megatron-LM's arguments.
 
-All names are those of megatron/training/arguments.py; they are written here as the program stores them, so that its logs are read
-with the same names, and `--` and dashes come with the script. A row from another place has its own source.
+Names are those of megatron/training/arguments.py, spelled as the program stores them, so that its logs have the same names;
+scripts add `--` and dashes. A row from elsewhere has its own source.
 """
 
 from collections.abc import Mapping
@@ -9,61 +9,80 @@ from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, fixed
-from traincast.launch.megatron import model_settings as model
-from traincast.launch.megatron import plan_settings as forms
-from traincast.launch.pipeline_layout import chunks_of, layout
+from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, constant_facts
+from traincast.launch.megatron import model_settings, plan_settings
+from traincast.launch.pipeline_layout import layout_chunks, layout_text
 
 SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
-ROUTER: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
+SHARED_GATE_SOURCE: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
 
-FLEX: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # beside --moe-token-dispatcher-type flex
+FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # with --moe-token-dispatcher-type flex
 
 
-def _write_chunks(told: Facts) -> Settings:
-    """Model chunks: their number where all hold the same layers, else a layout."""
-    cut, vp = told.get("chunks", ()), told["vp"]
-    if cut and (len(set(cut)) > 1 or cut[0] * len(cut) != told["layers"]):
-        return {"pipeline_model_parallel_layout": layout(cut, told.get("mtp", 0))}
+def _write_chunks(facts: Facts) -> Settings:
+    """Write model chunks: their number where all have the same number of layers, else a layout."""
+    chunks, vp = facts.get("chunks", ()), facts["vp"]
+    if chunks and (len(set(chunks)) > 1 or chunks[0] * len(chunks) != facts["layers"]):
+        return {"pipeline_model_parallel_layout": layout_text(chunks, facts.get("mtp", 0))}
     return {"num_virtual_stages_per_pipeline_rank": vp} if vp > 1 else {}
 
 
 def _read_chunks(settings: Settings) -> Facts:
-    """Model chunks of a rank, and their layers where a layout or the ends' weight in the split says so."""
-    pp = model.size(settings, "pipeline_model_parallel_size") or 1
-    layers = model.size(settings, "num_layers", "encoder_num_layers")
-    told = settings.get("pipeline_model_parallel_layout")
-    if told is not None:
-        cut = chunks_of(str(told))
-        if len(cut) % pp:
-            wrong = f"pipeline_model_parallel_layout = {str(told)[:60]!r}: has {len(cut)} stages, no multiple of pp = {pp}"
-            raise InputError("layout", [wrong])
-        return {"chunks": cut, "vp": max(len(cut) // pp, 1)}
-    vp = model.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
-    per = model.size(settings, "num_layers_per_virtual_pipeline_stage")
-    ends = [forms.asked(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    """Read the model chunks of a rank, and their layers from a layout or the split settings."""
+    pp = model_settings.size(settings, "pipeline_model_parallel_size") or 1
+    layers = model_settings.size(settings, "num_layers", "encoder_num_layers")
+    layout = settings.get("pipeline_model_parallel_layout")
+    if layout is not None:
+        chunks = layout_chunks(str(layout))
+        if len(chunks) % pp:
+            problem = (
+                f"pipeline_model_parallel_layout = {str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+            )
+            raise InputError("layout", [problem])
+        return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+    vp = model_settings.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    layers_per_chunk = model_settings.size(settings, "num_layers_per_virtual_pipeline_stage")
+    ends = [plan_settings.is_on(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
     if vp is None:
-        vp = max((layers + sum(ends)) // pp // per, 1) if per and layers else 1
-    return {"vp": vp, **({"chunks": forms.stages(settings, layers, pp, vp, ends)} if layers and pp > 1 else {})}
+        vp = max((layers + sum(ends)) // pp // layers_per_chunk, 1) if layers_per_chunk and layers else 1
+    return {"vp": vp, **({"chunks": plan_settings.stage_layers(settings, layers, pp, vp, ends)} if layers and pp > 1 else {})}
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "launch": (Made(("gpus",), forms.LAUNCHED, forms.write_gpus, forms.read_gpus, "of torchrun or Slurm; dp follows"),),
+    "launch": (
+        Made(
+            ("gpus",),
+            plan_settings.LAUNCHER_SETTINGS,
+            plan_settings.write_gpus,
+            plan_settings.read_gpus,
+            "from torchrun or Slurm; dp follows",
+        ),
+    ),
     "model": (
         Same("layers", "num_layers", ("encoder_num_layers",)),
         Same("hidden", "hidden_size"),
         Same("heads", "num_attention_heads"),
         Made(
-            ("kv_heads", "head_dim"), model.HEADS, model.write_heads, model.read_heads, "GQA; width of a head where it is its own"
+            ("kv_heads", "head_dim"),
+            model_settings.HEAD_SETTINGS,
+            model_settings.write_heads,
+            model_settings.read_heads,
+            "GQA; width of a head where it is not hidden size over heads",
         ),
-        Made(("ffn",), ("ffn_hidden_size",), lambda told: {"ffn_hidden_size": told["ffn"]}, model.read_ffn, "else 4 × hidden"),
+        Made(
+            ("ffn",),
+            ("ffn_hidden_size",),
+            lambda facts: {"ffn_hidden_size": facts["ffn"]},
+            model_settings.read_ffn,
+            "by default 4 × hidden",
+        ),
         Same("seq", "seq_length", ("encoder_seq_length",)),
         Made(
             ("max_positions",),
             ("max_position_embeddings",),
-            model.write_positions,
-            model.read_positions,
-            "the sequence length where positions are not learned",
+            model_settings.write_positions,
+            model_settings.read_positions,
+            "the sequence length unless positions are learned",
         ),
         Same("vocab", "vocab_size", ("padded_vocab_size", "pad_vocab_size_to")),
         Words("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
@@ -77,17 +96,17 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("biases", "experts.router_bias"),
             ("disable_bias_linear", "add_qkv_bias"),
-            model.write_bias,
-            model.read_bias,
-            "of all linear layers (the router's too), of queries, keys and values, or none",
+            model_settings.write_bias,
+            model_settings.read_bias,
+            "of all linear layers (including the router), of queries, keys and values only, or none",
         ),
         Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
         Made(
             ("dropout",),
             ("attention_dropout", "hidden_dropout"),
-            lambda told: {} if told["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
-            model.read_dropout,
-            "0.1 where nothing is said",
+            lambda facts: {} if facts["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
+            model_settings.read_dropout,
+            "by default 0.1",
         ),
         Words(
             "positions",
@@ -108,18 +127,18 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("local.window", "local_layers"),
             ("window_size", "window_attn_skip_freq"),
-            model.write_local,
-            model.read_local,
-            "tokens before and after a query's own; layers that have it",
+            model_settings.write_local,
+            model_settings.read_local,
+            "tokens before and after the query; layers that have it",
         ),
         Same("mtp", "mtp_num_layers", usual=0, least=0),
-        fixed(causal=True, inner_dropout=False, norms=2),
+        constant_facts(causal=True, inner_dropout=False, norms=2),
     ),
     "latent attention": (
         Made(
             (),
             ("multi_latent_attention",),
-            lambda told: {"multi_latent_attention": True} if "latent.kv_rank" in told else {},
+            lambda facts: {"multi_latent_attention": True} if "latent.kv_rank" in facts else {},
             lambda _: {},
             "with the widths below",
         ),
@@ -135,39 +154,45 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("experts.ffn",),
             ("moe_ffn_hidden_size",),
-            lambda told: {"moe_ffn_hidden_size": told["experts.ffn"]} if "experts.ffn" in told else {},
-            model.read_expert_width,
-            "that of the MLP where nothing is said",
+            lambda facts: {"moe_ffn_hidden_size": facts["experts.ffn"]} if "experts.ffn" in facts else {},
+            model_settings.read_expert_width,
+            "by default that of the MLP",
         ),
         Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
-        Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=ROUTER),
+        Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE),
         Made(
             ("moe_layers",),
             ("moe_layer_freq",),
-            model.write_moe_layers,
-            model.read_moe_layers,
+            model_settings.write_moe_layers,
+            model_settings.read_moe_layers,
             "a mark for each layer; a number n is read as the last of every n layers, of which Megatron-LM takes the first",
         ),
-        Made(("experts.capacity",), ("moe_expert_capacity_factor",), model.write_capacity, model.read_capacity),
+        Made(("experts.capacity",), ("moe_expert_capacity_factor",), model_settings.write_capacity, model_settings.read_capacity),
     ),
     "parallelism": (
         Same("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
         Same("pp", "pipeline_model_parallel_size", usual=1, always=True),
         Same("cp", "context_parallel_size", usual=1),
         Same("ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"),
-        Made(("etp",), ("expert_tensor_parallel_size",), forms.write_expert_tp, forms.read_expert_tp, "tp where nothing is said"),
+        Made(
+            ("etp",),
+            ("expert_tensor_parallel_size",),
+            plan_settings.write_expert_tp,
+            plan_settings.read_expert_tp,
+            "by default tp",
+        ),
         Made(
             ("vp", "chunks"),
-            forms.CHUNKS,
+            plan_settings.CHUNK_SETTINGS,
             _write_chunks,
             _read_chunks,
-            "their number where all hold the same layers, else the layout",
+            "their number where all have the same number of layers, else the layout",
         ),
         Made(
             ("cp_kind", "ulysses"),
             ("cp_comm_type", "hierarchical_context_parallel_sizes"),
-            forms.write_context,
-            forms.read_context,
+            plan_settings.write_context,
+            plan_settings.read_context,
             "p2p (ring), a2a (Ulysses), allgather, a2a+p2p",
         ),
         Words("sp", ((True, {"sequence_parallel": True}), (False, {}))),
@@ -176,16 +201,16 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Words("order", (("tp-cp-pp-dp", {"use_tp_pp_dp_mapping": True}), ("tp-cp-dp-pp", {}))),
         Made(
             ("zero", "replicas"),
-            forms.ZERO,
-            forms.write_zero,
-            forms.read_zero,
+            plan_settings.ZERO_SETTINGS,
+            plan_settings.write_zero,
+            plan_settings.read_zero,
             "distributed optimizer (1), Megatron-FSDP (2, 3), stage of Megatron-DeepSpeed",
         ),
-        fixed(schedule="1f1b", tp_kind="1d"),
+        constant_facts(schedule="1f1b", tp_kind="1d"),
     ),
     "batch": (
         Same("mbs", "micro_batch_size", usual=1, always=True),
-        Made(("gbs",), ("global_batch_size",), lambda told: {"global_batch_size": told["gbs"]}, forms.read_batch),
+        Made(("gbs",), ("global_batch_size",), lambda facts: {"global_batch_size": facts["gbs"]}, plan_settings.read_batch),
     ),
     "precision and optimizer": (
         Words(
@@ -231,70 +256,76 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("attention",),
             ("attention_backend", "use_flash_attn", "transformer_impl"),
-            lambda told: {"attention_backend": "unfused"} if told["attention"] == "unfused" else {},
-            forms.read_attention,
+            lambda facts: {"attention_backend": "unfused"} if facts["attention"] == "unfused" else {},
+            plan_settings.read_attention,
             "auto (fused) or unfused",
         ),
     ),
     "memory": (
-        Made(("recompute", "recompute_every"), forms.RECOMPUTE, forms.write_recompute, forms.read_recompute, "layers, or modules"),
+        Made(
+            ("recompute", "recompute_every"),
+            plan_settings.RECOMPUTE_SETTINGS,
+            plan_settings.write_recompute,
+            plan_settings.read_recompute,
+            "whole layers, or modules",
+        ),
         Made(
             ("offload",),
             ("optimizer_cpu_offload", "cpu_offloading_num_layers"),
-            forms.write_offload,
-            forms.read_offload,
-            "activations without a pipeline only",
+            plan_settings.write_offload,
+            plan_settings.read_offload,
+            "activations only without a pipeline",
         ),
     ),
     "software": (
         Made(
             (),
-            ("deepspeed", "moe_token_dispatcher_type", *FLEX),
+            ("deepspeed", "moe_token_dispatcher_type", *FLEX_DISPATCHER_FLAGS),
             lambda _: {},
             lambda _: {},
-            "stack that predicts it: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
+            "selects the software stack of the prediction: Megatron-DeepSpeed, DeepEP and HybridEP, or Megatron-Core",
         ),
     ),
 }
-WHY: Final[Mapping[str, str]] = {  # what cannot be said
-    "recompute": "--recompute-modules has no module for the activation of a dense MLP, nor one for every second product",
-    "mlp": "there is no flag for it; --quick-geglu is another function",
-    "biases": "biases are of all linear layers, of queries, keys and values, or of none",
-    "causal": "GPT of Megatron-LM is causal",
+WHY: Final[Mapping[str, str]] = {  # facts that cannot always be expressed
+    "recompute": "--recompute-modules has no module for the activation of a dense MLP, nor for every second matmul",
+    "mlp": "there is no flag for GeGLU; --quick-geglu is another function",
+    "biases": "biases are in all linear layers, in queries, keys and values only, or in none",
+    "causal": "Megatron-LM's GPT is causal",
     "inner_dropout": "there is no dropout inside the MLP",
-    "vocab": "a vocabulary is always there: add --vocab-size or a tokenizer",
+    "vocab": "Megatron-LM needs a vocabulary: add --vocab-size or a tokenizer",
     "schedule": "1F1B, interleaved or not, is the only schedule",
     "placement": "ranks are numbered tp-cp-dp-pp, or tp-cp-pp-dp",
-    "tp_kind": "layers are cut in one dimension",
+    "tp_kind": "tensor parallelism has one dimension",
     "norms": "a layer has two norms",
-    "local.chunked": "there are sliding windows, no chunks",
-    "experts.imbalance": "it is the data that decides",
-    "experts.load": "it is the data that decides",
-    "experts.router_bias": "the router has a bias where all linear layers have",
+    "local.chunked": "there are sliding windows, but no chunked attention",
+    "experts.imbalance": "it depends on the data",
+    "experts.load": "it depends on the data",
+    "experts.router_bias": "the router has a bias if all linear layers have one",
     "patch": "pretrain_gpt.py trains on tokens",
     "classes": "pretrain_gpt.py trains on tokens",
-    "offload": "weights stay on the device, and so do activations of a pipeline",
-    "recompute_every": "--recompute-num-layers is a number of layers of every chunk, and chunks differ",
+    "offload": "weights stay on the device, and with a pipeline activations too",
+    "recompute_every": "--recompute-num-layers is one number for all chunks, and chunks differ",
 }
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
-    """What is taken for granted: flags of a fork that has others, and what the software does where no flag says so."""
-    found = []
+    """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
+    notes = []
     if stack(settings) == "megatron-deepspeed-2022":
-        found.append("changes are named by the flags of Megatron-LM, of which Megatron-DeepSpeed has not all")
-    if forms.asked(settings, "deepspeed_config") and not any(name.startswith("deepspeed_config.") for name in settings):
-        found.append("what the file of --deepspeed-config sets beside the ZeRO stage is not read")
-    if forms.asked(settings, "fp8_format") and not forms.asked(settings, "fp8_param_gather"):
-        found.append(
-            "whether weights in 8 bits stay in 16 bits as well is as the assumptions say; the file does not set fp8_param_gather"
-        )
-    return tuple(found)
+        notes.append("changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them")
+    if plan_settings.is_on(settings, "deepspeed_config") and not any(name.startswith("deepspeed_config.") for name in settings):
+        notes.append("what the file of --deepspeed-config sets besides the ZeRO stage is not read")
+    if plan_settings.is_on(settings, "fp8_format") and not plan_settings.is_on(settings, "fp8_param_gather"):
+        notes.append("whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set")
+    return tuple(notes)
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: Megatron-DeepSpeed, fused dispatchers of tokens (DeepEP, HybridEP), or Megatron-Core."""
-    if forms.asked(settings, "deepspeed") or forms.asked(settings, "zero_stage"):
+    """Return the software stack: Megatron-DeepSpeed, Megatron-Core with DeepEP or HybridEP, or Megatron-Core."""
+    if plan_settings.is_on(settings, "deepspeed") or plan_settings.is_on(settings, "zero_stage"):
         return "megatron-deepspeed-2022"
-    flex = settings.get("moe_token_dispatcher_type") == "flex" or any(forms.asked(settings, name) for name in FLEX)
-    return "megatron-core-deepep" if flex and forms.asked(settings, "num_experts") else "megatron-core-2025"
+    flex = settings.get("moe_token_dispatcher_type") == "flex" or any(
+        plan_settings.is_on(settings, name) for name in FLEX_DISPATCHER_FLAGS
+    )
+    return "megatron-core-deepep" if flex and plan_settings.is_on(settings, "num_experts") else "megatron-core-2025"

@@ -1,43 +1,43 @@
-"""Megatron-LM's arguments that no row reads: those that matter, those of small effect, and those without any.
+"""Megatron-LM's arguments that no row reads: those that matter, those of small effect, and those without effect.
 
 Names are those of megatron/training/arguments.py and the configuration classes it is made from (NVIDIA/Megatron-LM d98e8a6, 2026,
-and earlier ones back to 2021), of deepspeedai/Megatron-DeepSpeed (4efb479), and of launchers that stand in the same script.
+and earlier ones back to 2021), of deepspeedai/Megatron-DeepSpeed (4efb479), and of launchers in the same script.
 """
 
 from dataclasses import replace
 from typing import Final
 
 from traincast.launch.unread_configs import DEEPSPEED
-from traincast.launch.unread_settings import Beside, Matter, listed
+from traincast.launch.unread_settings import UnreadEffect, UnreadRules, split_names
 
-MATTER: Final = (
+UNREAD_EFFECTS: Final = (
     # the model
-    Matter(
-        "layers of a specification of their own",
+    UnreadEffect(
+        "layers of a custom specification",
         ("spec", "model_spec", "heterogeneous_*", "num_unique_layers", "param_sharing_style"),
     ),
-    Matter(
-        "another kind of attention",
+    UnreadEffect(
+        "another attention variant",
         (
             *("experimental_attention_variant", "linear_attention_freq", "linear_*_dim", "linear_num_*", "dsa_*", "gdp_*"),
             *("attention_output_gate", "chunk_attention*", "sparse_attention*", "use_kitchen*", "kitchen_attention_backend"),
         ),
     ),
-    Matter("residual streams", ("enable_mhc_connections", "mhc_*")),
-    Matter("residuals in 32 bits", ("fp32_residual_connection",)),
-    Matter("experts in a latent width", ("moe_latent_size",)),
-    Matter("prediction heads that share a layer", ("mtp_use_repeated_layer", "mtp_standalone")),
-    Matter("only some weights are trained", ("freeze_*", "lora_*", "peft*", "adapter_*", "use_lora")),
-    Matter("settings in another file", ("yaml_cfg",)),
-    Matter("settings in a checkpoint", ("use_checkpoint_args", "use_mp_args_from_checkpoint_args")),
-    Matter("another batch, of a rank in Megatron-LM of 2020", ("batch_size",)),
-    Matter(
-        "sequences of several lengths",
+    UnreadEffect("residual streams", ("enable_mhc_connections", "mhc_*")),
+    UnreadEffect("residuals in fp32", ("fp32_residual_connection",)),
+    UnreadEffect("experts work in a latent dimension", ("moe_latent_size",)),
+    UnreadEffect("prediction heads that share a layer", ("mtp_use_repeated_layer", "mtp_standalone")),
+    UnreadEffect("only some weights are trained", ("freeze_*", "lora_*", "peft*", "adapter_*", "use_lora")),
+    UnreadEffect("settings in another file", ("yaml_cfg",)),
+    UnreadEffect("settings in a checkpoint", ("use_checkpoint_args", "use_mp_args_from_checkpoint_args")),
+    UnreadEffect("batch size per rank (Megatron-LM of 2020)", ("batch_size",)),
+    UnreadEffect(
+        "sequences of varying length",
         ("variable_seq_lengths", "use_dynamic_batch_size", "max_tokens_per_gpu", "*sequence_packing*"),
     ),
     # experts
-    Matter("another way to exchange tokens", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"),
-    Matter(
+    UnreadEffect("another token dispatcher", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"),
+    UnreadEffect(
         "how experts compute, overlap or are recomputed",
         (
             *("moe_shared_expert_overlap", "moe_use_legacy_grouped_gemm", "moe_layer_recompute", "moe_extended_tp"),
@@ -51,87 +51,93 @@ MATTER: Final = (
         ),
         given="num_experts",
     ),
-    Matter(
+    UnreadEffect(
         "experts of Megatron-DeepSpeed",
         ("topk", "mlp_type", "expert_interval", "moe_train_capacity_factor", "use_tutel", "enable_expert_tensor_parallelism"),
         given="num_experts",
     ),
     # parallelism
-    Matter("another way to cut sequences or batches", ("ds_sequence_parallel_size", "force_ds_sequence_parallel"), neutral=(1,)),
-    Matter(
-        "another way to cut sequences or batches",
+    UnreadEffect(
+        "sequences or batches are sharded in another way", ("ds_sequence_parallel_size", "force_ds_sequence_parallel"), neutral=(1,)
+    ),
+    UnreadEffect(
+        "sequences or batches are sharded in another way",
         ("hybrid_context_parallel", "dynamic_context_parallel", "max_seqlen_per_dp_cp_rank", "max_seqlen_per_cp_rank"),
     ),
-    Matter("weights cut over another group", ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"), neutral=(1,)),
-    Matter("replicas of the sharded state", ("outer_dp_sharding_strategy",), neutral=("no_shard",)),
-    Matter("replicas of the sharded state", ("enable_full_sharding_in_hsdp",)),
-    Matter("optimizer states of whole layers", ("use_layer_wise_distributed_optimizer",)),
-    Matter(
+    UnreadEffect("weights are sharded over another group", ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"), neutral=(1,)),
+    UnreadEffect("replicas of the sharded state", ("outer_dp_sharding_strategy",), neutral=("no_shard",)),
+    UnreadEffect("replicas of the sharded state", ("enable_full_sharding_in_hsdp",)),
+    UnreadEffect("optimizer states of whole layers", ("use_layer_wise_distributed_optimizer",)),
+    UnreadEffect(
         "layers are split over stages in another way",
         ("pp_partition_method",),
         neutral=("type:transformer", "uniform", "parameters"),
     ),
-    Matter("stages of their own", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
-    Matter(
+    UnreadEffect("separate pipeline stages", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
+    UnreadEffect(
         "order of micro-batches in the pipeline",
         ("microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"),
     ),
-    Matter("order of micro-batches in the pipeline", ("num_microbatches_with_partial_activation_checkpoints",)),
-    Matter("cut in another way", ("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"), neutral=(0, 1)),
-    Matter("the ZeRO stage and offloading stand in that file", ("deepspeed_config",), unless="zero_stage"),
+    UnreadEffect("order of micro-batches in the pipeline", ("num_microbatches_with_partial_activation_checkpoints",)),
+    UnreadEffect(
+        "the encoder is sharded in another way",
+        ("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"),
+        neutral=(0, 1),
+    ),
+    UnreadEffect("that file sets ZeRO stage and offloading", ("deepspeed_config",), unless="zero_stage"),
     # overlap
-    Matter(
-        "communication overlaps in another way",
+    UnreadEffect(
+        "communication is overlapped in another way",
         (
             *("no_overlap_p2p_communication", "overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush"),
             *("disable_tp_comm_*", "no_async_tensor_model_parallel_allreduce", "tp_comm_overlap_disable_*", "no_delay_grad_reduce"),
         ),
     ),
-    Matter(
-        "communication overlaps in another way",
+    UnreadEffect(
+        "communication is overlapped in another way",
         ("tp_comm_overlap_ag", "tp_comm_overlap_rs", "overlap_p2p_comm"),
         at=(False,),
         given="tp_comm_overlap",
     ),
-    Matter(
+    UnreadEffect(
         "CUDA graphs",
         ("enable_cuda_graph", "external_cuda_graph", "optimizer_cuda_graph", "cuda_graph_scope", "cuda_graph_modules"),
     ),
-    Matter("CUDA graphs", ("cuda_graph_impl", "megatron_fsdp_cuda_graph_mode"), neutral=("none",)),
-    Matter("deterministic kernels", ("deterministic_mode", "batch_invariant_mode")),
+    UnreadEffect("CUDA graphs", ("cuda_graph_impl", "megatron_fsdp_cuda_graph_mode"), neutral=("none",)),
+    UnreadEffect("deterministic kernels", ("deterministic_mode", "batch_invariant_mode")),
     # precision and optimizer
-    Matter(
+    UnreadEffect(
         "precision of gradients or of the master copy",
         ("main_params_dtype", "megatron_fsdp_main_*_dtype"),
         neutral=("fp32", "float32", "torch.float32"),
     ),
-    Matter("precision of gradients", ("main_grads_dtype",), neutral=("fp32", "bf16")),
-    Matter(
+    UnreadEffect("precision of gradients", ("main_grads_dtype",), neutral=("fp32", "bf16")),
+    UnreadEffect(
         "precision of gradients or of the master copy",
         ("fp32_allreduce", "megatron_fsdp_grad_comm_dtype", "megatron_fsdp_use_decoupled_grad"),
     ),
-    Matter(
-        "precision of the states of the optimizer",
+    UnreadEffect(
+        "precision of optimizer states",
         ("exp_avg_dtype", "exp_avg_sq_dtype"),
         neutral=("fp32", "bf16", "fp8", "float32", "torch.float32"),
     ),
-    Matter(
-        "moments of two precisions",
+    UnreadEffect(
+        "the two moments differ in precision",
         ("exp_avg_dtype",),
         neutral=("fp32",),
         given="use_precision_aware_optimizer",
         unlike="exp_avg_sq_dtype",
     ),
-    Matter(
-        "moments of two precisions",
+    UnreadEffect(
+        "the two moments differ in precision",
         ("exp_avg_sq_dtype",),
         neutral=("fp32",),
         given="use_precision_aware_optimizer",
         unlike="exp_avg_dtype",
     ),
-    Matter("another optimizer", ("optimizer",), neutral=("adam", "sgd", "muon", "dist_muon")),
-    Matter(
-        "some products are in another precision",
+    UnreadEffect("another optimizer", ("optimizer",), neutral=("adam", "sgd", "muon", "dist_muon")),
+    UnreadEffect(
+        "some matmuls are in another precision",
         (
             "first_last_layers_bf16",
             "te_precision_config_file",
@@ -141,14 +147,14 @@ MATTER: Final = (
             "fp4_quantizer_factory",
         ),
     ),
-    Matter(
-        "some products are in another precision",
+    UnreadEffect(
+        "some matmuls are in another precision",
         ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"),
         neutral=(0,),
         given="first_last_layers_bf16",
     ),
-    Matter(
-        "some products are in another precision",
+    UnreadEffect(
+        "some matmuls are in another precision",
         (
             "no_fp8_wgrad",
             "fp8_dot_product_attention",
@@ -158,39 +164,39 @@ MATTER: Final = (
         ),
         given="fp8_format",
     ),
-    Matter("some products are in another precision", ("fp8_wgrad",), at=(False,), given="fp8_format"),
-    Matter("weights are gathered in 4 bits", ("fp4_param_gather",)),
-    Matter("buffers of low precision", ("keep_fp8_transpose_cache*", "reuse_grad_buf_for_mxfp8_param_ag")),
-    Matter("learning from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
+    UnreadEffect("some matmuls are in another precision", ("fp8_wgrad",), at=(False,), given="fp8_format"),
+    UnreadEffect("weights are gathered in 4 bits", ("fp4_param_gather",)),
+    UnreadEffect("low-precision buffers", ("keep_fp8_transpose_cache*", "reuse_grad_buf_for_mxfp8_param_ag")),
+    UnreadEffect("distillation from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
     # memory
-    Matter(
+    UnreadEffect(
         "offloading to the host",
         ("fine_grained_activation_offloading", "offload_modules", "offload_optimizer_states", "activation_offload_fraction"),
     ),
-    Matter("offloading to the host", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"),
-    Matter("offloading to the host", ("cpu_offloading",), unless="cpu_offloading_num_layers"),
-    Matter(
+    UnreadEffect("offloading to the host", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"),
+    UnreadEffect("offloading to the host", ("cpu_offloading",), unless="cpu_offloading_num_layers"),
+    UnreadEffect(
         "offloading to the host",
         ("cpu_optimizer", "cpu_torch_adam", "checkpoint_in_cpu", "remote_device", "use_cpu_offload"),
         neutral=("none",),
     ),
-    Matter(
-        "activations are partitioned, or tiled",
+    UnreadEffect(
+        "activations are partitioned or tiled",
         ("distribute_saved_activations", "distribute_checkpointed_activations", "partition_activations", "mhc_recompute_layer_num"),
     ),
-    Matter("activations are partitioned, or tiled", ("checkpoint_num_layers",), neutral=(1,)),
-    Matter(
-        "activations are partitioned, or tiled",
+    UnreadEffect("activations are partitioned or tiled", ("checkpoint_num_layers",), neutral=(1,)),
+    UnreadEffect(
+        "activations are partitioned or tiled",
         ("memory_centric_tiled_linear", "mlp_chunks_for_training", "tile_factor"),
         neutral=(1,),
         given="memory_centric_tiled_linear",
     ),
-    Matter(
-        "tokens or layers are left out of some steps",
+    UnreadEffect(
+        "some steps skip tokens or layers",
         ("curriculum_learning*", "random_ltd*", "data_efficiency_*", "progressive_layer_drop", "compression_training"),
     ),
 )
-SMALL: Final = listed("""
+SMALL: Final = split_names("""
     *_fusion no_*_fusion cross_entropy_fusion_impl moe_permute_fusion_into_hybridep fused_* use_fused_* use_te_activation_func
     use_transformer_engine_op_fuser fp16_lm_cross_entropy attention_softmax_in_fp32 no_position_embedding no_persist_layer_norm
     memory_efficient_layer_norm embed_layernorm extra_vocab_size make_vocab_size_divisible_by
@@ -218,7 +224,7 @@ SMALL: Final = listed("""
 """)
 HARMLESS: Final = (
     # data, tokenizer, checkpoints, logs, profiles, evaluation
-    *listed("""
+    *split_names("""
         *data_path data_* *_data_path *_path_path dataset* dataloader_* per_*_data_args_path split mock_data
         num_dataset_builder_threads num_workers *tokenizer* vocab_file merge_file vocab_extra_ids tiktoken_* null_tokenizer_*
         special_tokens trust_remote_code chat_template no_mmap_bin_files mmap_warmup create_attention_mask_in_dataloader
@@ -236,7 +242,7 @@ HARMLESS: Final = (
         dump_param_to_param_group_map *_bank_dir
     """),
     # length of the run, learning rate, initial values, loss
-    *listed("""
+    *split_names("""
         train_iters train_samples train_tokens train_sync_interval iterations_to_skip rampup_batch_size step_batch_size_schedule
         decrease_batch_size_if_needed iter_per_epoch lr lr_* min_lr decoupled_* warmup use_warmup *weight_decay* wd_incr_steps
         wsd_* adam_* adam*_beta* sgd_momentum muon_* adaptive_muon_* lion_beta* soap_* head_lr_mult clip_grad loss_scale
@@ -249,7 +255,7 @@ HARMLESS: Final = (
         onnx_safe apply_wd_to_qk_layernorm enable_experimental sft_* sft cache_mla_latents *_load_dir
     """),
     # where tokens go, which is taken to be balanced
-    *listed("""
+    *split_names("""
         moe_aux_loss_coeff moe_loss_coeff moe_z_loss_coeff moe_router_load_balancing_type moe_router_force_*
         moe_router_score_function moe_router_pre_softmax moe_router_topk_scaling_factor moe_router_num_groups
         moe_router_group_topk moe_router_topk_limited_devices moe_router_enable_expert_bias moe_router_bias_update_rate
@@ -257,13 +263,13 @@ HARMLESS: Final = (
         moe_per_layer_logging moe_eval_capacity_factor moe_enable_routing_replay moe_routing_trace_* create_moe_param_group
     """),
     # what the prediction takes for granted
-    *listed("""
+    *split_names("""
         overlap_grad_reduce overlap_param_gather overlap_p2p_communication moe_grouped_gemm fp8_param_gather use_mcore_models
         deepspeed_activation_checkpointing init_model_with_meta_device scaled_upper_triang_masked_softmax_fusion
         use_distributed_optimizer_* high_precision_*
     """),
     # launchers and other commands of a script
-    *listed("""
+    *split_names("""
         master_addr master_port node_rank machine_rank local_rank rdzv_* tee max_restarts redirects standalone
         distributed_backend distributed_timeout_* local_addr num_nodes num_gpus hostfile include exclude force_multi launcher
         no_python module bind_cores_to_rank lazy_mpu_init use_gloo_process_groups disable_gloo_process_groups container_*
@@ -278,36 +284,39 @@ HARMLESS: Final = (
         use_same_sampling_seed_*
     """),
 )
-READ_BY_FLAGS: Final = (  # of DeepSpeed's configuration
+READ_BY_FLAGS: Final = (  # settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization.stage"),
     *("fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
 )
 
 
-def _written(row: Matter) -> Matter:
-    """A row of DeepSpeed's configuration where the script writes that file itself."""
+def _of_written_file(row: UnreadEffect) -> UnreadEffect:
+    """Return an effect of DeepSpeed's configuration for a file that the script itself writes."""
     given = row.given and f"deepspeed_config.{row.given}"
     return replace(row, names=tuple(f"deepspeed_config.{name}" for name in row.names), given=given)
 
 
-def _below(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names, and the same in any section."""
+def _in_any_section(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names, and the same names in any section."""
     return (*names, *(f"*.{name}" for name in names))
 
 
 OFFLOADED: Final = tuple(f"zero_optimization.offload_{part}.device" for part in ("optimizer", "param"))
-MEGATRON: Final = Beside(
-    (*MATTER, *map(_written, (*DEEPSPEED.matter, Matter("offloading to the host", OFFLOADED, neutral=("none",))))),
+MEGATRON: Final = UnreadRules(
+    (
+        *UNREAD_EFFECTS,
+        *map(_of_written_file, (*DEEPSPEED.matter, UnreadEffect("offloading to the host", OFFLOADED, neutral=("none",)))),
+    ),
     (*SMALL, *(f"deepspeed_config.{name}" for name in DEEPSPEED.small)),
     (*HARMLESS, *(f"deepspeed_config.{name}" for name in (*DEEPSPEED.harmless, *READ_BY_FLAGS))),
 )
 
 
-BRIDGE: Final = Beside(
-    tuple(replace(one, names=_below(one.names)) for one in MATTER),
-    _below(SMALL),
+BRIDGE: Final = UnreadRules(
+    tuple(replace(effect, names=_in_any_section(effect.names)) for effect in UNREAD_EFFECTS),
+    _in_any_section(SMALL),
     (
-        *_below(HARMLESS),
+        *_in_any_section(HARMLESS),
         "logger.*",
         "checkpoint.*",
         "dataset.*",

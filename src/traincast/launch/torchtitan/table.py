@@ -1,8 +1,8 @@
 """torchtitan's settings: in the TOML of 2025, and in the Python configuration that took its place.
 
-Names are those of torchtitan/config/job_config.py (2025) and of torchtitan/config/configs.py with the config registry of its models
-(2026), dotted by section. A model is a name and a flavour; those that the catalogue knows are in `torchtitan_forms.MODELS`. Any
-other model is written under its own name, at which torchtitan stops where nobody has registered it.
+Names are those of torchtitan/config/job_config.py (2025) and of torchtitan/config/configs.py with the config registry of its
+models (2026), dotted by section. A model is a name and a flavour; known ones are in `settings.MODELS`. Any other model is
+written under its own name, at which torchtitan stops unless it is registered.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, fixed, is_off
-from traincast.launch.torchtitan import settings as forms
+from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, constant_facts, is_off
+from traincast.launch.torchtitan import settings as titan_settings
 
 TOML: Final = (
     "pytorch/torchtitan, torchtitan/config/job_config.py (TOML, commit 000204a and later of 2025), looked at on 2026-11-20"
@@ -20,54 +20,63 @@ PYTHON: Final = (
     "torchtitan 0.3.0 (PyPI), torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py and "
     "torchtitan/models/llama3/config_registry.py, looked at on 2026-11-20"
 )
-MODEL: Final = Made(("model",), ("model.name", "model.flavor"), forms.flavour, forms.model, "a flavour that the catalogue knows")
+MODEL: Final = Made(
+    ("model",),
+    ("model.name", "model.flavor"),
+    titan_settings.write_flavour,
+    titan_settings.read_model,
+    "a flavour that is in the catalogue",
+)
 BATCH: Final = Made(
     ("mbs", "gbs", "seq"),
     (
         *("training.local_batch_size", "training.batch_size", "training.global_batch_size", "training.seq_len"),
-        f"{forms.P}pipeline_parallel_microbatch_size",
+        f"{titan_settings.PARALLELISM}pipeline_parallel_microbatch_size",
     ),
-    forms.write_batch,
-    forms.read_batch,
-    "a rank's batch; of all micro-batches with a pipeline",
+    titan_settings.write_batch,
+    titan_settings.read_batch,
+    "batch of a rank; with a pipeline of all its micro-batches",
 )
-RECIPES: Final = (*(f"{name}.recipe_name" for name in forms.FLOAT8), "quantize.linear.mx.recipe_name")
+RECIPE_SETTINGS: Final = (*(f"{name}.recipe_name" for name in titan_settings.FLOAT8), "quantize.linear.mx.recipe_name")
 PRECISION: Final = Made(
     ("precision",),
-    ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPES),
-    forms.write_precision,
-    forms.read_precision,
-    "bf16 where nothing is said",
+    ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPE_SETTINGS),
+    titan_settings.write_precision,
+    titan_settings.read_precision,
+    "by default bf16",
 )
-DEGREES_OF: Final[tuple[Row, ...]] = (
+PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
     Made(
         ("dp", "zero", "replicas"),
-        tuple(f"{forms.P}{name}" for name in (forms.DEGREES["replicate"], forms.DEGREES["shard"], "fsdp_reshard_after_forward")),
-        forms.write_data,
-        forms.read_data,
-        "DDP (0), FSDP with weights that stay gathered (2) or not (3), HSDP",
+        tuple(
+            f"{titan_settings.PARALLELISM}{name}"
+            for name in (titan_settings.DEGREES["replicate"], titan_settings.DEGREES["shard"], "fsdp_reshard_after_forward")
+        ),
+        titan_settings.write_data,
+        titan_settings.read_data,
+        "DDP (0), FSDP without (2) or with resharding after forward (3), HSDP",
     ),
-    Same("tp", f"{forms.P}tensor_parallel_degree", usual=1, always=True),
-    Same("cp", f"{forms.P}context_parallel_degree", usual=1),
-    Same("pp", f"{forms.P}pipeline_parallel_degree", usual=1),
-    Same("ep", f"{forms.P}expert_parallel_degree", usual=1),
-    fixed(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
+    Same("tp", f"{titan_settings.PARALLELISM}tensor_parallel_degree", usual=1, always=True),
+    Same("cp", f"{titan_settings.PARALLELISM}context_parallel_degree", usual=1),
+    Same("pp", f"{titan_settings.PARALLELISM}pipeline_parallel_degree", usual=1),
+    Same("ep", f"{titan_settings.PARALLELISM}expert_parallel_degree", usual=1),
+    constant_facts(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
 )
 
 
 def pipeline(head: str) -> Made:
-    """The row of pipelines, for a version that gives the output projection a name."""
+    """Return the row of pipelines for a version of torchtitan with this name of the output projection."""
     return Made(
         ("schedule", "vp", "chunks"),
         (
-            f"{forms.P}pipeline_parallel_schedule",
-            f"{forms.P}pipeline_parallel_layers_per_stage",
-            f"{forms.P}module_fqns_per_model_part",
-            f"{forms.P}pipeline_parallel_module_fqns_per_model_part",
+            f"{titan_settings.PARALLELISM}pipeline_parallel_schedule",
+            f"{titan_settings.PARALLELISM}pipeline_parallel_layers_per_stage",
+            f"{titan_settings.PARALLELISM}module_fqns_per_model_part",
+            f"{titan_settings.PARALLELISM}pipeline_parallel_module_fqns_per_model_part",
         ),
-        partial(forms.write_pipeline, head=head),
-        forms.read_pipeline,
-        "embedding and head weigh a layer each where modules are not listed",
+        partial(titan_settings.write_pipeline, head=head),
+        titan_settings.read_pipeline,
+        "embedding and head count as a layer each unless modules are listed",
     )
 
 
@@ -76,15 +85,15 @@ COMPILED: Final = Made(
     ("compile.enable", "compile.components", "training.compile"),
     lambda _: {},
     lambda _: {},
-    "stack that predicts it: compiled or not",
+    "selects the software stack of the prediction: compiled or eager",
 )
 OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
-AGAIN: Final = Made(
+RECOMPUTATION: Final = Made(
     ("recompute", "recompute_every"),
     ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
-    forms.write_again,
-    forms.read_again,
-    "every second layer where nothing is said",
+    titan_settings.write_recompute,
+    titan_settings.read_recompute,
+    "by default every second layer",
 )
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": (MODEL,),
@@ -96,18 +105,18 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Words("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
     ),
     "parallelism": (
-        *DEGREES_OF,
+        *PARALLELISM_ROWS,
         pipeline("output"),
         Words(
             "cp_kind",
-            (("all-gather", {forms.ROTATED: "allgather"}), ("ring", {forms.ROTATED: "alltoall"})),
-            (("all-gather", {f"{forms.P}context_parallel_degree": ANY}),),
+            (("all-gather", {titan_settings.ROTATE_METHOD: "allgather"}), ("ring", {titan_settings.ROTATE_METHOD: "alltoall"})),
+            (("all-gather", {f"{titan_settings.PARALLELISM}context_parallel_degree": ANY}),),
             others=(),
         ),
-        Words("tp_overlap", ((True, {f"{forms.P}enable_async_tensor_parallel": True}), (False, {}))),
-        fixed(sp=True),
+        Words("tp_overlap", ((True, {f"{titan_settings.PARALLELISM}enable_async_tensor_parallel": True}), (False, {}))),
+        constant_facts(sp=True),
     ),
-    "recomputation": (AGAIN,),
+    "recomputation": (RECOMPUTATION,),
 }
 PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": (MODEL,),
@@ -129,23 +138,23 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         Made(
             ("pp", "ep"),
             ("training.disable_cuda_graphs",),
-            forms.write_graphs,
+            titan_settings.write_graphs,
             lambda _: {},
             "with a pipeline or expert parallelism, for which torchtitan has no CUDA graphs",
         ),
         COMPILED,
     ),
     "parallelism": (
-        *DEGREES_OF,
+        *PARALLELISM_ROWS,
         pipeline("lm_head"),
         Made(
             ("sp",),
-            (f"{forms.P}enable_sequence_parallel",),
-            lambda told: {} if told.get("sp", True) else {f"{forms.P}enable_sequence_parallel": False},
-            lambda settings: {"sp": not is_off(settings.get(f"{forms.P}enable_sequence_parallel", True))},
-            "on where nothing is said",
+            (f"{titan_settings.PARALLELISM}enable_sequence_parallel",),
+            lambda facts: {} if facts.get("sp", True) else {f"{titan_settings.PARALLELISM}enable_sequence_parallel": False},
+            lambda settings: {"sp": not is_off(settings.get(f"{titan_settings.PARALLELISM}enable_sequence_parallel", True))},
+            "by default on",
         ),
-        fixed(cp_kind="all-gather"),
+        constant_facts(cp_kind="all-gather"),
     ),
     "compile": (Words("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),),
     "recomputation": (
@@ -161,36 +170,37 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
 }
 WHY: Final[Mapping[str, str]] = {
-    "model": f"no flavour known ({forms.known()}) has these sizes; torchtitan stops unless one is registered by this name",
-    "mtp": "flavours come without multi-token prediction",
-    "recompute": "whole layers are recomputed, or every second product; torch.compile decides on elementwise work",
-    "zero": "there is DDP, and FSDP2 with weights that stay gathered or not",
-    "etp": "experts are not cut (expert_tensor_parallel_degree of 2025 aside)",
-    "sp": "tensor parallelism comes with sequence parallelism",
-    "cp_kind": "keys and values go around (alltoall) or are gathered (allgather)",
-    "ep_overlap": "exchanges with experts are not overlapped",
-    "attention": "attention is fused",
+    "model": f"no flavour known ({titan_settings.known_flavours()}) has these sizes; "
+    "torchtitan stops unless one is registered by this name",
+    "mtp": "flavours have no multi-token prediction",
+    "recompute": "whole layers are recomputed, or every second matmul; torch.compile decides on elementwise work",
+    "zero": "there are DDP, and FSDP2 with or without resharding after forward",
+    "etp": "there is no tensor parallelism inside experts (apart from expert_tensor_parallel_degree of 2025)",
+    "sp": "tensor parallelism includes sequence parallelism",
+    "cp_kind": "keys and values are passed around a ring (alltoall) or all-gathered (allgather)",
+    "ep_overlap": "expert all-to-all is not overlapped",
+    "attention": "attention is always fused",
     "order": "the mesh is pp, dp_replicate, dp_shard, cp, tp, outermost first",
     "grad_dtype": "gradients are reduced in float32",
-    "schedule": "predicted are 1F1B, interleaved or not, GPipe and ZBV",
-    "vp": "without interleaving a rank has one chunk",
+    "schedule": "supported are 1F1B, interleaved or not, GPipe and ZBV",
+    "vp": "without interleaving there is one chunk per rank",
 }
 PYTHON_WHY: Final[Mapping[str, str]] = {
-    "recompute_every": "activations are kept of all layers, of none, or of products",
-    "cp_kind": "keys and values are gathered",
-    "precision": "bf16, float32, float8 by rows, mxfp8 or nvfp4",
-    "vp": "Interleaved1F1B has two chunks where modules are not listed",
+    "recompute_every": "activations are saved for all layers, for none, or for matmul outputs",
+    "cp_kind": "keys and values are all-gathered",
+    "precision": "bf16, float32, rowwise float8, mxfp8 or nvfp4",
+    "vp": "Interleaved1F1B has two chunks per rank unless modules are listed",
 }
 EAGER: Final = "torchtitan-eager"
 
 
-def beside(told: Facts) -> Settings:
-    """What the prediction takes for granted, and a length."""
-    return {"compile.enable": told.get("stack") != EAGER, "training.steps": 1000}
+def default_settings(facts: Facts) -> Settings:
+    """Return settings that the prediction assumes, and a number of steps."""
+    return {"compile.enable": facts.get("stack") != EAGER, "training.steps": 1000}
 
 
 def stack(settings: Settings) -> str:
-    """The software that predicts it: with the model compiled or not."""
+    """Return the software stack: with the model compiled or eager."""
     compiled = not is_off(settings.get("compile.enable", settings.get("training.compile")))
     compiled = compiled and "model" in str(settings.get("compile.components", "model"))
     return "torchtitan-2025" if compiled else EAGER
