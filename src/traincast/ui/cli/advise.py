@@ -33,14 +33,14 @@ def advise(
     from traincast.analysis.advise import advise
 
     est = estimated(asked, model, system, plan or Plan(), assumptions)
-    found = advise(est, step_seconds=step_seconds, network_share=network_share)
+    advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
-        print_json(case_of(est) | {"estimate": est.summary()} | found.to_dict())
+        print_json(case_of(est) | {"estimate": est.summary()} | advice.to_dict())
     else:
         from traincast.ui.text.advice import print_advice
         from traincast.ui.text.plans import console, header
 
         out = console()
         header(est, out, asked.leaves_batch(est.model))
-        print_advice(found, out)
+        print_advice(advice, out)
     require_fit(est)

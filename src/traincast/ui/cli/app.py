@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from traincast.ui.html.page import Page
 
 
-def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
+def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
     """Convert arguments as usual, but never round 4.5 GPUs to 4."""
     if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
         raise ValueError("must be a whole number")
@@ -31,7 +31,7 @@ QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  #
 KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
-    default_parameter=Parameter(converter=_whole),
+    default_parameter=Parameter(converter=_convert_whole),
     name="traincast",
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
@@ -60,13 +60,13 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
 
-        def told(done: float, total: float, candidates: int = 0) -> None:
+        def update(done: float, total: float, candidates: int = 0) -> None:
             nonlocal decided
             decided += candidates
             rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
             bar.update(task, completed=done, total=total, rate=rate)
 
-        yield told
+        yield update
 
 
 class _Reply:

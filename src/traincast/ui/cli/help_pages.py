@@ -43,11 +43,16 @@ PAGES: Final = {  # of docs/, by command
     "completion": ("commands",),
 }
 EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
-EXAMPLE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
-WIDEST, OPTIONS, COMMANDS, INDENT = 100, 26, 14, "  "  # columns of a page, of names of options, and of commands
-VALUES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # how a value is called
-SHORT: Final = 12  # choices of so many characters are named in its place
-ROOT: Final = f"""Example:
+EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
+MAX_PAGE_COLUMNS, OPTION_COLUMNS, COMMAND_COLUMNS, INDENT = (
+    100,
+    26,
+    14,
+    "  ",
+)  # columns of a page, of names of options, and of commands
+VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # how a value is called
+MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # choices of so many characters are named in its place
+ROOT_EPILOGUE: Final = f"""Example:
 {INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64
 
 Exit codes:
@@ -69,20 +74,20 @@ def arrange(app: App) -> None:
             command, written = app[name], app[name].help
             if name in sections:
                 command.group, command.sort_key = sections[name], order.index(name)
-            command.help = EXAMPLE.sub("", written)
-            command.help_epilogue = "\n\n".join(_ending(name, EXAMPLE.findall(written), "json" in _arguments(command)))
-    app.help_epilogue, app.help_formatter = ROOT, Manual(app)
+            command.help = EXAMPLE_LINE.sub("", written)
+            command.help_epilogue = "\n\n".join(_epilogue(name, EXAMPLE_LINE.findall(written), "json" in _argument_names(command)))
+    app.help_epilogue, app.help_formatter = ROOT_EPILOGUE, Manual(app)
 
 
-def _arguments(command: App, by_position: bool = False) -> tuple[str, ...]:
+def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:
     """Names of what a command takes."""
     code = command.default_command.__code__  # type: ignore[union-attr]
     return code.co_varnames[: code.co_posonlyargcount + (0 if by_position else code.co_kwonlyargcount)]
 
 
-def _ending(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
+def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
     """Paragraphs at the end of a command's help."""
-    lines = [line for one in examples for line in broken(one)]
+    lines = [line for example in examples for line in broken(example)]
     yield "\n".join(("Example:", *lines))
     yield f"Exit codes:\n{INDENT}{EXIT_CODES}"
     places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [f"traincast schema {name}, for --json"] * takes_json
@@ -110,16 +115,16 @@ class Manual:
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
         """The synopsis, with what is given by position first."""
-        words = _text(usage).removeprefix("Usage: ").split()
+        words = _plain_text(usage).removeprefix("Usage: ").split()
         if "[OPTIONS]" in words:
             at = words.index("[OPTIONS]") + 1
-            given = [f"[{name.upper()}]" for name in _arguments(self.app[words[1]], by_position=True)]
-            words = words[:2] + (given if "[ARGS]" in words else words[at:]) + words[2:at]
-        self._paragraph(console, "Usage: " + " ".join(VALUES.get(word, word) for word in words), INDENT * 2)
+            positional = [f"[{name.upper()}]" for name in _argument_names(self.app[words[1]], by_position=True)]
+            words = words[:2] + (positional if "[ARGS]" in words else words[at:]) + words[2:at]
+        self._paragraph(console, "Usage: " + " ".join(VALUE_NAMES.get(word, word) for word in words), INDENT * 2)
 
     def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
         """What a command does."""
-        for paragraph in re.split(r"\n\s*\n", _text(description)):
+        for paragraph in re.split(r"\n\s*\n", _plain_text(description)):
             console.print()
             self._paragraph(console, paragraph)
 
@@ -128,16 +133,16 @@ class Manual:
         from rich.text import Text
 
         if panel.entries:
-            console.print(Text(f"\n{_text(panel.title)}:", style="bold"))
-        column = COMMANDS if panel.format == "command" else OPTIONS
+            console.print(Text(f"\n{_plain_text(panel.title)}:", style="bold"))
+        column = COMMAND_COLUMNS if panel.format == "command" else OPTION_COLUMNS
         for entry in panel.entries:
             label = Text(INDENT + _label(entry), style="bold")
-            beside = len(label) + len(INDENT) <= column
-            lines = textwrap.wrap(_said(entry), _width(console) - column, break_on_hyphens=False)
-            if not beside:
+            fits_beside = len(label) + len(INDENT) <= column
+            lines = textwrap.wrap(_entry_text(entry), _width(console) - column, break_on_hyphens=False)
+            if not fits_beside:
                 console.print(label)
             for i, line in enumerate(lines):
-                start = label if i == 0 and beside else Text()
+                start = label if i == 0 and fits_beside else Text()
                 start.pad_right(column - len(start))
                 console.print(start + line)
 
@@ -149,10 +154,10 @@ class Manual:
 
 def _width(console: "Console") -> int:
     """Width to write in."""
-    return min(console.width, WIDEST)
+    return min(console.width, MAX_PAGE_COLUMNS)
 
 
-def _text(renderable: Any) -> str:
+def _plain_text(renderable: Any) -> str:
     """Text of what cyclopts would have rich render."""
     renderable = getattr(renderable, "primary_renderable", renderable)
     return str(getattr(renderable, "plain", renderable or "")).strip()
@@ -164,15 +169,15 @@ def _label(entry: "HelpEntry") -> str:
         return entry.positional_label
     names = ", ".join((*entry.shorts, *entry.names))
     choices = "|".join(entry.choices or ())
-    kind = re.sub("[A-Z]+", lambda word: VALUES.get(word[0], word[0]), entry.metavar or "")
-    value = choices if 0 < len(choices) <= SHORT else kind
+    kind = re.sub("[A-Z]+", lambda word: VALUE_NAMES.get(word[0], word[0]), entry.metavar or "")
+    value = choices if 0 < len(choices) <= MAX_INLINE_CHOICE_CHARACTERS else kind
     return f"{names} {value}" if entry.metavar else names
 
 
-def _said(entry: "HelpEntry") -> str:
+def _entry_text(entry: "HelpEntry") -> str:
     """What an entry means, with what it may be where that is not said anyway."""
-    about, choices = _text(entry.description), entry.choices or ()
-    known = set(re.findall(r"[\w-]+", about)) >= set(choices) or len("|".join(choices)) <= SHORT
+    about, choices = _plain_text(entry.description), entry.choices or ()
+    known = set(re.findall(r"[\w-]+", about)) >= set(choices) or len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
     rest = [] if known else [", ".join(choices)]
     rest += [] if entry.default in (None, "False", "True") else [f"default {entry.default}"]
     rest += ["required"] if entry.required and entry.names else []

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 
-TRIED = 10  # plans of a search, of which the best is written that can be said in full
+MAX_PLANS_TRIED = 10  # plans of a search, of which the best is written that can be said in full
 
 
 @app.command
@@ -66,23 +66,23 @@ def export(
         raise unknown("format", to, FORMATS)
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
-    held = {name: value for name, value in vars(locks).items() if value is not None}
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
     if gpus is None:
-        what: Estimate | Found = estimated(asked, model, system, Plan(**held), assumptions)
+        subject: Estimate | Found = estimated(asked, model, system, Plan(**locked), assumptions)
     else:
-        what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
-    launch = launch_of(what, to)
+        subject = _best(asked, model, system, gpus, FORMATS[to], locked, assumptions)
+    launch = launch_of(subject, to)
     assert launch.est is not None
-    if what.model.left_out:
-        print(title(what), file=sys.stderr)
+    if subject.model.left_out:
+        print(title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
         with beside(output) as partial:
             partial.write_text(launch.text, encoding="utf-8")
     if json:
-        told = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
+        written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
+        print_json(case_of(subject) | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
@@ -122,36 +122,42 @@ def check(
 
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
-    from traincast.launch.check import check as checked
+    from traincast.launch.check import check as check_launch
 
-    held = {name: value for name, value in vars(locks).items() if value is not None}
-    with progress("check") as told:
-        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told, accept_unread)
-        answer = found.to_dict()
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
+    with progress("check") as report_progress:
+        checked = check_launch(
+            file, system, model, gpus, global_batch, framework, assumptions, locked, report_progress, accept_unread
+        )
+        content = checked.to_dict()
     if json:
-        print_json(case_of(found.est) | answer)
+        print_json(case_of(checked.est) | content)
     else:
         from traincast.ui.text.launch import print_checked
         from traincast.ui.text.plans import console
 
-        print_checked(found, console())
-    if not found.est.fits:
+        print_checked(checked, console())
+    if not checked.est.fits:
         from traincast.ui.text.launch import nearest
 
-        raise NothingFits(nearest(found))
+        raise NothingFits(nearest(checked))
 
 
 def _best(
-    asked: RunOptions, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
+    asked: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
 ) -> "Found":
     """The best plans that a framework can run and be told."""
     from traincast.launch.check import space_of
     from traincast.planner.search import search_request
 
-    mistakes = ErrorCollector("export")
-    wanted, machine, gbs = asked.read(mistakes, model, system)
-    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
-    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
-    with progress("search") as told:
-        (found,) = mistakes.settled(asking).answer(told)
-    return found
+    errors = ErrorCollector("export")
+    model_read, machine, gbs = asked.read(errors, model, system)
+    space, framework_locks = (
+        (form.framework, {}) if model_read is None else space_of(form, model_read, locked | {"stack": assumptions})
+    )
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, assumptions, None, MAX_PLANS_TRIED, None, space, framework_locks | locked
+    )
+    with progress("search") as report_progress:
+        (result,) = errors.settled(request).answer(report_progress)
+    return result

@@ -70,7 +70,7 @@ class RunOptions:
     )
 
     def read(
-        self, mistakes: ErrorCollector, name: str, system_name: str, usual: int | None = None
+        self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
     ) -> "tuple[Model | None, System | None, int | None]":
         """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
 
@@ -79,13 +79,13 @@ class RunOptions:
         from traincast.catalog.load import load_model, load_system
         from traincast.step.metrics import check_given
 
-        model, system = mistakes.of(load_model, name, seq=self.seq), mistakes.of(load_system, system_name)
-        load = None if self.imbalance is None else mistakes.of(self._load)
+        model, system = errors.of(load_model, name, seq=self.seq), errors.of(load_system, system_name)
+        load = None if self.imbalance is None else errors.of(self._load)
         if model is not None and load is not None:
-            model = mistakes.of(model.with_load, load) or model
-        mistakes.of(self._tokens)
-        mistakes.of(check_given, price=self.price, restart_seconds=self.restart)
-        return model, system, mistakes.of(self._batch, model, usual)
+            model = errors.of(model.with_load, load) or model
+        errors.of(self._tokens)
+        errors.of(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, errors.of(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Throughput, utilisation and cost."""
@@ -96,7 +96,7 @@ class RunOptions:
     def _load(self) -> float | list[float]:
         """Load of the experts: a factor, or tokens of every expert."""
         try:
-            load = [float(one) for one in str(self.imbalance).split(",")]
+            load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
             raise InputError("--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]) from None
         return load if len(load) > 1 else load[0]
@@ -109,7 +109,7 @@ class RunOptions:
         """The global batch [sequences]: that asked for, the model's own, or the usual one."""
         from traincast.step.arguments import check_gbs, usual_batch
 
-        batch = self._given_batch(model)
+        batch = self._requested_batch(model)
         if model is not None and self.leaves_batch(model):
             batch = usual or usual_batch(model.seq)
         return check_gbs(batch, model)
@@ -118,7 +118,7 @@ class RunOptions:
         """Whether neither the command line nor the model says what the global batch is."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
 
-    def _given_batch(self, model: "Model | None") -> int | None:
+    def _requested_batch(self, model: "Model | None") -> int | None:
         """The global batch [sequences], where one is given."""
         if self.tokens_per_batch is None:
             return self.global_batch
@@ -138,10 +138,10 @@ class RunOptions:
 def _locks() -> Any:
     """A class whose fields are the knobs and choices a search can be held to, all left out."""
     kinds = get_type_hints(Plan)
-    locked = [one for one in fields(Plan) if one.name in (*SEARCHED, "recompute_every") or one.name in Plan().choices()]
+    locked = [knob for knob in fields(Plan) if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()]
     return make_dataclass(
         "Locks",
-        [(one.name, kinds[one.name] | None, field(default=None, metadata=one.metadata)) for one in locked],
+        [(knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata)) for knob in locked],
         frozen=True,
         kw_only=True,
         namespace={"__module__": __name__},  # else it counts as one of the standard library
@@ -162,33 +162,33 @@ def estimated(
     plan: Plan,
     assumptions: str | None,
     usual: int | None = None,
-    mistakes: ErrorCollector | None = None,
+    errors: ErrorCollector | None = None,
 ) -> "Estimate":
-    """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
+    """The estimate of a plan, once everything asked is found usable; `errors` are those found before."""
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    mistakes = mistakes or ErrorCollector("estimate")
-    wanted, machine, gbs = asked.read(mistakes, model, system, usual)
-    mistakes.of(check_assumptions, assumptions, usual_assumptions(wanted))
-    mistakes.of(check_size, machine, plan.gpus)
-    sure = mistakes.settled
-    return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
+    errors = errors or ErrorCollector("estimate")
+    model_read, machine, gbs = asked.read(errors, model, system, usual)
+    errors.of(check_assumptions, assumptions, usual_assumptions(model_read))
+    errors.of(check_size, machine, plan.gpus)
+    require = errors.settled
+    return estimate(require(model_read), require(machine), plan, require(gbs), assumptions)
 
 
 def require_fit(est: "Estimate") -> None:
     """End with exit code 1 if a plan does not fit."""
     if not est.fits:
-        raise NothingFits(_misfit(est))
+        raise NothingFits(_misfit_text(est))
 
 
 def warn_of_misfit(est: "Estimate") -> None:
     """Say on standard error if a plan does not fit, where that is not what was asked."""
     if not est.fits:
-        warn(_misfit(est))
+        warn(_misfit_text(est))
 
 
-def _misfit(est: "Estimate") -> str:
+def _misfit_text(est: "Estimate") -> str:
     """How much a plan is short of, and what would make it fit."""
     from traincast.planner.misfit import short_of
 

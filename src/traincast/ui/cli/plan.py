@@ -86,41 +86,43 @@ def plan(
     """
     from traincast.planner.search import search_request
 
-    mistakes = ErrorCollector("search")
-    mistakes.of(check_html, html, force)
-    wanted, machine, gbs = asked.read(mistakes, model, system)
-    held = {name: value for name, value in vars(locks).items() if value is not None}
-    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
-    question = mistakes.settled(asking)
-    with progress("search") as told:
+    errors = ErrorCollector("search")
+    errors.of(check_html, html, force)
+    model_read, machine, gbs = asked.read(errors, model, system)
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, locked, objective
+    )
+    question = errors.settled(request)
+    with progress("search") as report_progress:
         begin = time.perf_counter()
-        (found,) = question.answer(told)
-        best = found.best
+        (result,) = question.answer(report_progress)
+        best = result.best
         elapsed = time.perf_counter() - begin
-    explanation = found.explain()
+    explanation = result.explain()
     if html is not None:
-        _report_search(found, explanation, asked, html)
+        _report_search(result, explanation, asked, html)
     if json:
-        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()} | key_of(html))
+        print_json(_search_dict(result, asked) | {"explanation": explanation.to_dict()} | key_of(html))
     elif best is not None:
         from traincast.ui.text.plans import console, header, print_found
 
         out = console()
-        header(found, out, asked.leaves_batch(found.model))
-        print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
+        header(result, out, asked.leaves_batch(result.model))
+        print_found(result, explanation, elapsed, asked.metrics(best[1]), out)
     if html is not None and not json:
         print(html)
     if best is None:
         raise NothingFits(str(explanation))
 
 
-def _report_search(found: "Found", explanation: "Explanation", asked: RunOptions, html: Path) -> None:
+def _report_search(result: "Found", explanation: "Explanation", asked: RunOptions, html: Path) -> None:
     """Write the report on a search."""
     from traincast.ui.html import search_report
     from traincast.ui.text.plans import remarks
 
-    measures = None if found.best is None else asked.metrics(found.best[1])
-    write_html(search_report.page(found, explanation, measures, remarks(found, asked.leaves_batch(found.model))), html)
+    measures = None if result.best is None else asked.metrics(result.best[1])
+    write_html(search_report.page(result, explanation, measures, remarks(result, asked.leaves_batch(result.model))), html)
 
 
 @app.command
@@ -141,17 +143,17 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    mistakes = ErrorCollector("estimate")
-    mistakes.of(check_html, html, force)
-    est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
+    errors = ErrorCollector("estimate")
+    errors.of(check_html, html, force)
+    est = estimated(asked, model, system, plan or Plan(), assumptions, errors=errors)
     if html is not None:
         from traincast.ui.html import plan_report
         from traincast.ui.text.plans import remarks
 
         write_html(plan_report.page(est, asked.metrics(est), remarks(est, asked.leaves_batch(est.model))), html)
     if json:
-        told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
-        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}) | key_of(html))
+        content = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
+        print_json(case_of(est) | content | ({"operations": est.operations()} if operations else {}) | key_of(html))
     else:
         from traincast.ui.text.plans import console, header, print_breakdowns, print_metrics, print_operations
 
@@ -201,25 +203,27 @@ def memory(
     require_fit(est)
 
 
-_PARETO = ("strategy", "plan", "step_seconds", "memory_bytes")
+_PARETO_KEYS = ("strategy", "plan", "step_seconds", "memory_bytes")
 
 
-def _found_dict(found: "Found", asked: RunOptions) -> dict[str, Any]:
+def _search_dict(result: "Found", asked: RunOptions) -> dict[str, Any]:
     """A search for machines."""
 
-    def told(est: "Estimate") -> Mapping[str, Any]:
+    def answer_dict(est: "Estimate") -> Mapping[str, Any]:
         return est.summary() | {"metrics": vars(asked.metrics(est))}
 
-    sure = found.within_3_percent
-    within = {} if sure is None else {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
-    return case_of(found) | {
-        "framework": found.framework.name,
-        "objective": found.objective,
-        "strategies": found.strategies,
-        "candidates": found.candidates,
-        "feasible": found.feasible,
-        "rejected": found.rejected,
+    probabilities = result.within_3_percent
+    within = (
+        {} if probabilities is None else {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
+    )
+    return case_of(result) | {
+        "framework": result.framework.name,
+        "objective": result.objective,
+        "strategies": result.strategies,
+        "candidates": result.candidates,
+        "feasible": result.feasible,
+        "rejected": result.rejected,
         **within,
-        "plans": [told(est) for _, est in found.plans],
-        "pareto": [{key: est.summary()[key] for key in _PARETO} for _, est in found.pareto()],
+        "plans": [answer_dict(est) for _, est in result.plans],
+        "pareto": [{key: est.summary()[key] for key in _PARETO_KEYS} for _, est in result.pareto()],
     }

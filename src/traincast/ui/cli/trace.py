@@ -50,30 +50,30 @@ def trace(
     from traincast.analysis.trace import trace
     from traincast.core.output_files import check_output
 
-    mistakes = ErrorCollector("trace")
+    errors = ErrorCollector("trace")
     if output is not None:
-        mistakes.of(check_output, output, force, chrome_trace.ENDINGS)
+        errors.of(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
-        mistakes.of(check_output, figure, force, (".svg", ".pdf", ".png"))
-    shown = [mistakes.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
-    est = mistakes.settled(mistakes.of(estimated, asked, model, system, plan or Plan(), assumptions))
-    found = trace(est)
+        errors.of(check_output, figure, force, (".svg", ".pdf", ".png"))
+    selection = [errors.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
+    est = errors.settled(errors.of(estimated, asked, model, system, plan or Plan(), assumptions))
+    step_trace = trace(est)
     if output is not None:
-        chrome_trace.write(found, output, force, *shown)
+        chrome_trace.write(step_trace, output, force, *selection)
     if figure is not None:
         from traincast.ui.figures import save, timeline
 
-        save(timeline(found), figure)
+        save(timeline(step_trace), figure)
     files = {name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))}
     if json:
-        print_json(case_of(est) | {"estimate": est.summary(), "trace": found.to_dict()} | files)
+        print_json(case_of(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
     else:
         from traincast.ui.text.plans import console, header
         from traincast.ui.text.trace import print_trace
 
         out = console()
         header(est, out, asked.leaves_batch(est.model))
-        print_trace(found, out)
+        print_trace(step_trace, out)
         for path in filter(None, files.values()):
             print(path)
     warn_of_misfit(est)
@@ -81,11 +81,11 @@ def trace(
 
 def _numbers(name: str, text: str | None) -> tuple[int, ...]:
     """Whole numbers and ranges of them with commas, such as 0,1,6-7."""
-    found: list[int] = []
+    numbers: list[int] = []
     for word in [] if text is None else text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
-        found += range(first, last + 1)
-    return tuple(found)
+        numbers += range(first, last + 1)
+    return tuple(numbers)

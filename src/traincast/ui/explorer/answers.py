@@ -24,61 +24,65 @@ SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPU
 def search(content: Mapping[str, Any]) -> dict[str, Any]:
     """The best plans, the design space and what was rejected."""
     begin = time.perf_counter()
-    case, found = _found(_text(content))
-    plans = found.ranked
+    case, result = _search_result(_canonical_text(content))
+    plans = result.ranked
     best = _estimate(case, plans[0]) if plans else None
     return {
         "state": case.normal,
         "model": model_info(case.model),
         "system": brief(case.system),
-        "candidates": found.candidates,
-        "feasible": found.feasible,
-        "rejected": found.rejected,
+        "candidates": result.candidates,
+        "feasible": result.feasible,
+        "rejected": result.rejected,
         "calibrated": case.question.assumptions.errors_known,
         "plans": rows_of(case, plans),
         "devices": [] if best is None else best.devices(),
-        "space": sample(found),
-        "pareto": front(found),
+        "space": sample(result),
+        "pareto": front(result),
         "elapsed_seconds": time.perf_counter() - begin,
     }
 
 
 def explain(content: Mapping[str, Any]) -> dict[str, Any]:
     """Why the best plan is the best, and how sure that is."""
-    case, found = _found(_text(content))
-    told = found.explain()
-    sure = found.within_3_percent or (None, None)
-    misses = {"nearest_miss": told.miss, "nearest_faster_miss": told.faster, "unlimited_memory": told.unlimited}
+    case, result = _search_result(_canonical_text(content))
+    explanation = result.explain()
+    probabilities = result.within_3_percent or (None, None)
+    misses = {
+        "nearest_miss": explanation.miss,
+        "nearest_faster_miss": explanation.faster,
+        "unlimited_memory": explanation.unlimited,
+    }
     return (
-        told.to_dict()
+        explanation.to_dict()
         | {name: None if pair is None else row_of(case, pair[1]) for name, pair in misses.items()}
-        | {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
+        | {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
     )
 
 
 def plan(content: Mapping[str, Any]) -> dict[str, Any]:
     """One plan in detail."""
-    case, knobs = _planned(content)
+    case, knobs = _case_and_plan(content)
     est = _estimate(case, knobs)
     return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
 def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     """The best plan on several numbers of GPUs at the same global batch (strong scaling)."""
-    state, (sizes,) = _apart(content, "sizes")
+    state, (sizes,) = _split_request(content, "sizes")
     case = check_state(state)
-    chosen = _sizes(case) if sizes is None else _given_sizes(sizes)
-    several = check_state(state, chosen)
-    rows = [_scaled(case, found) for found in several.question.answer()]
+    gpu_counts = _sizes(case) if sizes is None else _given_sizes(sizes)
+    case_of_sizes = check_state(state, gpu_counts)
+    rows = [_scaling_row(case, result) for result in case_of_sizes.question.answer()]
     per_gpu = [row["tokens_per_second_per_gpu"] for row in rows]
     first = next((value for value in per_gpu if value is not None), None)
-    kept = [None if value is None or first is None else value / first for value in per_gpu]
-    return {"gpus": state.gpus, "rows": [row | {"efficiency": share} for row, share in zip(rows, kept, strict=True)]}
+    efficiencies = [None if value is None or first is None else value / first for value in per_gpu]
+    return {"gpus": state.gpus, "rows": [row | {"efficiency": share} for row, share in zip(rows, efficiencies, strict=True)]}
 
 
 def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
     """When each device of one plan's pipeline does what."""
-    case, knobs = _planned(content)
+    case, knobs = _case_and_plan(content)
     passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
     if passes > MOST_PASSES:
         raise InputError("timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"])
@@ -88,9 +92,9 @@ def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
 def copy(content: Mapping[str, Any]) -> dict[str, Any]:
     """The search, or one plan, as text to paste elsewhere."""
     if content.get("plan") is None:
-        state, _ = _apart(content, "plan")
+        state, _ = _split_request(content, "plan")
         return copies(check_state(state), None)
-    return copies(*_planned(content))
+    return copies(*_case_and_plan(content))
 
 
 def model(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,8 +109,8 @@ def system(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def table(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The best plans as rows of numbers and words."""
-    _, found = _found(_text(content))
-    return found.table()
+    _, result = _search_result(_canonical_text(content))
+    return result.table()
 
 
 ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
@@ -128,28 +132,28 @@ def _estimate(case: ExplorerCase, plan: Plan) -> Estimate:
     return estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
 
 
-def _text(content: Mapping[str, Any]) -> str:
+def _canonical_text(content: Mapping[str, Any]) -> str:
     """A state as the one text that stands for it."""
     return json.dumps(content, sort_keys=True)
 
 
 @lru_cache(maxsize=2)
-def _found(text: str) -> tuple[ExplorerCase, Found]:
+def _search_result(text: str) -> tuple[ExplorerCase, Found]:
     """What was found for a state; the last few are kept, since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
-    (found,) = case.question.answer()
-    return case, found
+    (result,) = case.question.answer()
+    return case, result
 
 
-def _apart(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:
+def _split_request(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:
     """The state, and what a request gives besides."""
     state = {name: value for name, value in content.items() if name not in names}
     return read_state(state), [content.get(name) for name in names]
 
 
-def _planned(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
+def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
     """A checked state on the GPUs of a plan, and the plan."""
-    state, (knobs,) = _apart(content, "plan")
+    state, (knobs,) = _split_request(content, "plan")
     if wrong := not_a("plan", knobs, "an object of knobs and choices", Mapping):
         raise InputError("plan", wrong)
     problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in knobs if name not in KNOBS]
@@ -160,17 +164,17 @@ def _planned(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
     ]
     if problems:
         raise InputError("plan", problems)
-    made = Plan(**knobs)
-    return check_state(State(**(state.to_dict() | {"gpus": made.gpus}))), made
+    planned = Plan(**knobs)
+    return check_state(State(**(state.to_dict() | {"gpus": planned.gpus}))), planned
 
 
 def _sizes(case: ExplorerCase) -> tuple[int, ...]:
     """Powers of two around the GPUs of a state, and these."""
-    gpus, most = case.question.gpus[0], case.system.gpus or 1 << 17
+    gpus, limit = case.question.gpus[0], case.system.gpus or 1 << 17
     around = {gpus * 2**i for i in range(SIZES_EACH_WAY + 1)} | {
         gpus // 2**i for i in range(SIZES_EACH_WAY + 1) if gpus % 2**i == 0
     }
-    return tuple(sorted(n for n in around if n <= max(most, gpus)))
+    return tuple(sorted(n for n in around if n <= max(limit, gpus)))
 
 
 def _given_sizes(sizes: Any) -> tuple[int, ...]:
@@ -180,12 +184,12 @@ def _given_sizes(sizes: Any) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
-def _scaled(case: ExplorerCase, found: Found) -> dict[str, Any]:
+def _scaling_row(case: ExplorerCase, result: Found) -> dict[str, Any]:
     """The best plan on one number of GPUs; nulls where nothing fits."""
     names = ("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes", "tokens_per_second_per_gpu", "training_days")
-    best: Answer | None = found.best
+    best: Answer | None = result.best
     known = {} if best is None else best[1].summary() | {"label": str(best[0]), "knobs": knobs_of(best[0])}
-    counts = {"gpus": found.gpus, "candidates": found.candidates, "feasible": found.feasible}
+    counts = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}
     per_gpu = known.get("tokens_per_second_per_gpu")
-    told = {name: known.get(name) for name in (*names, "label", "knobs")}
-    return counts | told | {"tokens_per_second": None if per_gpu is None else per_gpu * found.gpus}
+    shown = {name: known.get(name) for name in (*names, "label", "knobs")}
+    return counts | shown | {"tokens_per_second": None if per_gpu is None else per_gpu * result.gpus}

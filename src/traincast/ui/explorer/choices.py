@@ -19,9 +19,9 @@ from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import PASTED, State, catalogue_system, entries, lockable, model_of
 
-REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
-LARGEST_DOMAIN: Final = 1024
-LEAST_SHARE: Final = 0.05
+SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
+MAX_DOMAIN: Final = 1024
+MIN_SHARE: Final = 0.05
 
 
 def catalog() -> dict[str, Any]:
@@ -37,8 +37,13 @@ def catalog() -> dict[str, Any]:
         "models": model_names(),
         "systems": system_names(),
         "frameworks": [
-            {"name": one.name, "about": one.about, "strategies": one.strategies, "assumptions": one.assumptions}
-            for one in FRAMEWORKS.values()
+            {
+                "name": framework.name,
+                "about": framework.about,
+                "strategies": framework.strategies,
+                "assumptions": framework.assumptions,
+            }
+            for framework in FRAMEWORKS.values()
         ],
         "strategies": tuple(STRATEGIES),
         "objectives": OBJECTIVES,
@@ -110,13 +115,13 @@ def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
     sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
     value = float(sizes.get(path) or system.figures()[path])
     if issubclass(entry, Share):
-        scale, low, high = "linear", min(LEAST_SHARE, value), 1.0
+        scale, low, high = "linear", min(MIN_SHARE, value), 1.0
     elif issubclass(entry, Count):
-        scale, low, high = "whole", 1.0, max(float(LARGEST_DOMAIN), value)
+        scale, low, high = "whole", 1.0, max(float(MAX_DOMAIN), value)
     elif value:
-        scale, low, high = "log", value / REACH, value * REACH
+        scale, low, high = "log", value / SLIDER_REACH, value * SLIDER_REACH
     else:
         scale, low, high = "linear", 0.0, 1.0
     info = COLUMNS[path]
-    told = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
-    return told | {"source": system.sources.get(path, "")}
+    described = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
+    return described | {"source": system.sources.get(path, "")}

@@ -10,45 +10,45 @@ from traincast.planner.evaluation import fastest_plans
 from traincast.planner.search import Found
 from traincast.ui.explorer.limits import MOST_POINTS
 
-USUAL: Final = Plan()
-DIGITS: Final = 5  # of what is only drawn
+DEFAULT_PLAN: Final = Plan()
+SHOWN_DIGITS: Final = 5  # of what is only drawn
 
 
-def sample(found: Found) -> dict[str, Any]:
+def sample(result: Found) -> dict[str, Any]:
     """Layouts that fit, each with its least time: at most a thousand, dense where they are fast and ever sparser behind.
 
     They are those of rank 1, 2, … r, … with r in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
-    which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
-    layout, seconds = (np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least"))
+    which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
+    layout, seconds = (np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least"))
     order = np.argsort(seconds, kind="stable")
     ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
     picked = order[ranks]
-    return _points(found, which[picked], layout[picked])
+    return _points(result, which[picked], layout[picked])
 
 
-def front(found: Found) -> dict[str, Any]:
+def front(result: Found) -> dict[str, Any]:
     """Layouts that no other beats in both time and memory, fastest first."""
-    rows = np.array(found.front(), np.int64).reshape(-1, 2)
-    return _points(found, rows[:, 0], rows[:, 1])
+    rows = np.array(result.front(), np.int64).reshape(-1, 2)
+    return _points(result, rows[:, 0], rows[:, 1])
 
 
-def _points(found: Found, which: Ints, layout: Ints) -> dict[str, Any]:
+def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
     """Time, memory and knobs of layouts of outcomes. A placement is left out: an estimate chooses the same one again."""
-    seconds, held = np.zeros(len(which)), np.zeros(len(which))
+    seconds, memory = np.zeros(len(which)), np.zeros(len(which))
     knobs: list[dict[str, Any]] = [{}] * len(which)
-    for number, outcome in enumerate(found.outcomes):
+    for number, outcome in enumerate(result.outcomes):
         rows = np.flatnonzero(which == number)
         if not len(rows):
             continue
-        mine, space = layout[rows], outcome.evaluation.space
-        at = np.searchsorted(outcome.fitting, mine)
-        seconds[rows], held[rows] = outcome.least[at], outcome.memory[at]
+        chosen, space = layout[rows], outcome.evaluation.space
+        at = np.searchsorted(outcome.fitting, chosen)
+        seconds[rows], memory[rows] = outcome.least[at], outcome.memory[at]
         filled = space.strategy == "summa"  # the number of panels belongs to the fill
-        plans = fastest_plans(outcome, mine) if filled else space.as_asked(space.layouts.take(mine))
-        for row, told in zip(rows, _knobs(plans, len(mine), filled), strict=True):
-            knobs[row] = told
-    return {"step_seconds": _short(seconds), "memory_bytes": _short(held), "plan": knobs}
+        plans = fastest_plans(outcome, chosen) if filled else space.as_asked(space.layouts.take(chosen))
+        for row, knobs_of_row in zip(rows, _knobs(plans, len(chosen), filled), strict=True):
+            knobs[row] = knobs_of_row
+    return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
 
 
 def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
@@ -58,15 +58,15 @@ def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
         for name, column in plans.numbers().items()
         if filled or not name.startswith("fast_")
     }
-    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(USUAL, name)}
+    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(DEFAULT_PLAN, name)}
     for name in [name for name in numbers if name.startswith("fast_")]:  # who is alone has no placement
         numbers[name] = [
             1 if alone == 1 else n for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
         ]
-    varied = {name: column for name, column in numbers.items() if any(one != 1 for one in column)}
+    varied = {name: column for name, column in numbers.items() if any(value != 1 for value in column)}
     return [{name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)]
 
 
-def _short(values: Any) -> list[float]:
+def _rounded(values: Any) -> list[float]:
     """Numbers in as many digits as a drawing shows."""
-    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
+    return [float(f"{value:.{SHOWN_DIGITS}g}") for value in values.tolist()]

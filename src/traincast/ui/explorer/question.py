@@ -58,7 +58,7 @@ class State:
         return asdict(self)
 
 
-FIELDS: Final = tuple(one.name for one in fields(State))
+FIELDS: Final = tuple(entry.name for entry in fields(State))
 
 
 def read_state(content: Mapping[str, Any]) -> State:
@@ -83,26 +83,26 @@ def read_address(query: Iterable[tuple[str, str]]) -> State:
     InputError
         If a key is neither, or stands twice.
     """
-    found: dict[str, Any] = {}
+    state_fields: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     locks: dict[str, Any] = {}
     problems = []
     for key, text in query:
         if key in PAGE_ONLY:
             continue
-        place = found if key in FIELDS else figures if "." in key else locks
-        if key in place:
+        target = state_fields if key in FIELDS else figures if "." in key else locks
+        if key in target:
             problems.append(f"{key}: stands twice in the address")
-        elif key in ("figures", "locks") or (place is locks and key not in LOCKS):
+        elif key in ("figures", "locks") or (target is locks and key not in LOCKS):
             problems.append(f"{key}: no key of an address; {close_to(key, (*FIELDS, *LOCKS))}")
         else:
-            place[key] = _written(key, text)
+            target[key] = _parsed_value(key, text)
     if problems:
         raise InputError("address", problems)
-    return read_state(found | {"figures": figures, "locks": locks})
+    return read_state(state_fields | {"figures": figures, "locks": locks})
 
 
-def _written(key: str, text: str) -> Any:
+def _parsed_value(key: str, text: str) -> Any:
     """A value of the address: a number or truth value where it reads as one; a model where it is an object."""
     if key == "model" and text.lstrip().startswith("{"):
         return parse_json(text)
@@ -154,13 +154,13 @@ class ExplorerCase:
     @property
     def normal(self) -> dict[str, Any]:
         """The state with what it leaves out."""
-        asked = self.question
+        question = self.question
         known = {
-            "global_batch": asked.gbs,
+            "global_batch": question.gbs,
             "seq": self.model.seq,
-            "framework": asked.framework.name,
-            "strategy": list(asked.framework.strategies),
-            "assumptions": asked.assumptions.name,
+            "framework": question.framework.name,
+            "strategy": list(question.framework.strategies),
+            "assumptions": question.assumptions.name,
             "figures": {path: _figure_at(self.system, path) for path in self.state.figures},
         }
         return self.state.to_dict() | known
@@ -187,16 +187,16 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     InputError
         With all that is wrong with it, as the command line would say it.
     """
-    mistakes = ErrorCollector("search")
-    model, system = mistakes.of(model_of, state), mistakes.of(system_of, state)
-    gbs = mistakes.of(_batch, state, model)
-    mistakes.of(_check_types, state)
-    mistakes.of(_tokens, state)
-    mistakes.of(check_given, price=state.price, restart_seconds=state.restart)
-    asked = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
-    question = search_request(mistakes, *asked, None, state.framework, state.locks, state.objective)
-    sure = mistakes.settled
-    return ExplorerCase(state, sure(model), sure(system), sure(question))
+    errors = ErrorCollector("search")
+    model, system = errors.of(model_of, state), errors.of(system_of, state)
+    gbs = errors.of(_batch, state, model)
+    errors.of(_check_types, state)
+    errors.of(_tokens, state)
+    errors.of(check_given, price=state.price, restart_seconds=state.restart)
+    arguments = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
+    question = search_request(errors, *arguments, None, state.framework, state.locks, state.objective)
+    require = errors.settled
+    return ExplorerCase(state, require(model), require(system), require(question))
 
 
 def model_of(state: State) -> Model:
@@ -264,8 +264,8 @@ def system_of(state: State) -> System:
         try:
             values[path] = known[path].model_validate({"value": _with_unit(raw, known[path])}).value
         except ValidationError as error:
-            told = error.errors()[0]
-            problems.append(f"{path} = {str(raw)[:60]!r}: {told.get('ctx', {}).get('error', told['msg'])}")
+            detail = error.errors()[0]
+            problems.append(f"{path} = {str(raw)[:60]!r}: {detail.get('ctx', {}).get('error', detail['msg'])}")
     if problems:
         raise InputError("figures", problems)
     return varied(system, values)
@@ -282,13 +282,13 @@ def entries(system: System) -> dict[str, type[Entry]]:
     outer = len(system.tiers) - 1
     parts: list[type[Part]] = [InnerTier, *[MiddleTier] * (outer - 1), OuterTier]
     sizes = [f"network.{i}.size" for i in range(outer)]
-    found = {}
+    kinds = {}
     for path in (*system.figures(), *sizes):
         *_, place, name = path.split(".")
         part = AcceleratorPart if path.startswith("accelerator.") else parts[int(place)]
         if path in COLUMNS and name in part.model_fields:
-            found[path] = _entry(part.model_fields[name].annotation)
-    return found
+            kinds[path] = _entry(part.model_fields[name].annotation)
+    return kinds
 
 
 def _entry(annotation: Any) -> type[Entry]:
@@ -309,8 +309,8 @@ def _tokens(state: State) -> int | None:
     """Tokens of the whole run, where they are given."""
     if state.tokens is None:
         return None
-    whole = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
-    return counted(f"{int(state.tokens) if whole else state.tokens}"[:40], "tokens", 1000)
+    is_count = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
+    return counted(f"{int(state.tokens) if is_count else state.tokens}"[:40], "tokens", 1000)
 
 
 def _check_types(state: State) -> None:
@@ -333,7 +333,7 @@ def _check_types(state: State) -> None:
 def lockable() -> list[dict[str, Any]]:
     """Every knob and choice that can be held at one value: its name, meaning, and what it may be."""
 
-    def told(name: str) -> dict[str, Any]:
+    def value_kind(name: str) -> dict[str, Any]:
         if name not in CHOICES:
             return {"kind": "number"}
         if name not in ALLOWED:
@@ -341,4 +341,4 @@ def lockable() -> list[dict[str, Any]]:
         joined = {"joined": True} if name in ("recompute", "offload") else {}
         return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
 
-    return [{"name": name, "meaning": COLUMNS[name].meaning, **told(name)} for name in LOCKS]
+    return [{"name": name, "meaning": COLUMNS[name].meaning, **value_kind(name)} for name in LOCKS]

@@ -11,8 +11,8 @@ from traincast.launch.export import FORMATS, export
 from traincast.step.estimate import estimate
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
-KNOBS: Final = {one.name: one.default for one in fields(Plan)}
-GIVEN: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
+KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
+STATE_ARGUMENTS: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
 
 
 def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
 def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
     """The plan as each framework is told it, and what it cannot be told."""
     est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
-    written = [(form, export(est, name)) for name, form in FORMATS.items()]
+    launches = [(form, export(est, name)) for name, form in FORMATS.items()]
     return [
-        {"name": form.name, "title": form.title, "text": one.text, "unsaid": list(one.not_expressed.values())}
-        for form, one in written
+        {"name": form.name, "title": form.title, "text": launch.text, "unsaid": list(launch.not_expressed.values())}
+        for form, launch in launches
     ]
 
 
@@ -58,23 +58,27 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
     if plan is None:
-        asked = {"gpus": state.gpus, "gbs": case.question.gbs} | _asked(case)
-        lines += [f"found = tc.search(model, system, {_arguments(asked)})"]
+        arguments = {"gpus": state.gpus, "gbs": case.question.gbs} | _search_arguments(case)
+        lines += [f"found = tc.search(model, system, {_arguments(arguments)})"]
         lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
     else:
-        given = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
-        lines += [f"plan = tc.Plan({_arguments(knobs_of(plan))})", f"est = tc.estimate(model, system, plan, {given})", "print(est)"]
+        settings = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
+        lines += [
+            f"plan = tc.Plan({_arguments(knobs_of(plan))})",
+            f"est = tc.estimate(model, system, plan, {settings})",
+            "print(est)",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _asked(case: ExplorerCase) -> dict[str, Any]:
+def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
     """Arguments of a search beyond its size."""
     state = case.state
     names = ("framework", "strategy", "assumptions")
-    told = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
+    arguments = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
     locks = {"locks": dict(state.locks)} if state.locks else {}
     objective = {} if state.objective == "time" else {"objective": state.objective}
-    return told | locks | objective | {"top": state.top}
+    return arguments | locks | objective | {"top": state.top}
 
 
 def _arguments(values: Mapping[str, Any]) -> str:
@@ -94,11 +98,16 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
         notes.append(f"not said by this command: {figures}; write them into a system file")
     words = ["traincast", "plan" if plan is None else "estimate", model, "--system", str(state.system)]
     if plan is None:
-        words += ["--gpus", str(state.gpus), *_flags({name: getattr(state, name) for name in GIVEN}), *_flags(state.locks)]
+        words += [
+            "--gpus",
+            str(state.gpus),
+            *_flags({name: getattr(state, name) for name in STATE_ARGUMENTS}),
+            *_flags(state.locks),
+        ]
         words += [*(["--objective", state.objective] if state.objective != "time" else []), "--top", str(state.top)]
     else:
-        given = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
-        words += [*_flags(given), *_flags(knobs_of(plan))]
+        arguments = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
+        words += [*_flags(arguments), *_flags(knobs_of(plan))]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
     return comments + shlex.join(words) + "\n"
 
@@ -117,6 +126,6 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
 
 def knobs_of(plan: Plan) -> dict[str, Any]:
     """The knobs and choices of a plan that differ from the default, the whole placement among them."""
-    told = {name: getattr(plan, name) for name in KNOBS}
-    alone = {name for name in KNOBS if name.startswith("fast_") and told[name.removeprefix("fast_")] == 1}
-    return {name: value for name, value in told.items() if value != KNOBS[name] and value is not None and name not in alone}
+    knobs = {name: getattr(plan, name) for name in KNOBS}
+    unplaced = {name for name in KNOBS if name.startswith("fast_") and knobs[name.removeprefix("fast_")] == 1}
+    return {name: value for name, value in knobs.items() if value != KNOBS[name] and value is not None and name not in unplaced}

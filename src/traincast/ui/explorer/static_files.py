@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
-TYPES: Final = {
+MEDIA_TYPES: Final = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
     ".map": "application/json",
@@ -18,8 +18,8 @@ TYPES: Final = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-COMPRESSED: Final = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
-LEAST: Final = 1024  # bytes from which compression pays
+COMPRESSED_TYPES: Final = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
+MIN_COMPRESSED_BYTES: Final = 1024  # bytes from which compression pays
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Body:
     @cached_property
     def compressed(self) -> bytes | None:
         """The content in gzip, where that pays."""
-        pays = len(self.content) >= LEAST and self.media_type.startswith(COMPRESSED)
+        pays = len(self.content) >= MIN_COMPRESSED_BYTES and self.media_type.startswith(COMPRESSED_TYPES)
         return gzip.compress(self.content, 6, mtime=0) if pays else None
 
 
@@ -48,16 +48,16 @@ def static_files() -> Mapping[str, Body]:
 
 def _under(folder: Traversable, prefix: str) -> list[tuple[str, Body]]:
     """Files of a folder and of those in it."""
-    found: list[tuple[str, Body]] = []
+    entries: list[tuple[str, Body]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir():
-            found += _under(entry, f"{prefix}{entry.name}/")
+            entries += _under(entry, f"{prefix}{entry.name}/")
         else:
-            found.append((f"{prefix}{entry.name}", Body(entry.read_bytes(), _type_of(entry.name))))
-    return found
+            entries.append((f"{prefix}{entry.name}", Body(entry.read_bytes(), _type_of(entry.name))))
+    return entries
 
 
 def _type_of(name: str) -> str:
     """Media type of a file by its ending."""
     ending = f".{name.rpartition('.')[2]}"
-    return TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")
+    return MEDIA_TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")

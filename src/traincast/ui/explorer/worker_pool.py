@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Final
 
-from traincast.ui.explorer.limits import SECONDS, WAITING
+from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
 from traincast.ui.explorer.worker import READY, failure, work
 
 Answered = tuple[int, bytes]
-Gone = Callable[[], Awaitable[bool]]
+HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # in which a process has imported what it needs
 KEPT: Final = 32 << 20  # bytes of answers that are kept, with their questions
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 
 
-async def here() -> bool:
+async def never_leaves() -> bool:
     """Who asks has not left."""
     return False
 
@@ -39,11 +39,11 @@ class Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe: Connection
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=work, args=(other,), daemon=True)
+        self._pipe, worker_end = context.Pipe()
+        self._process = context.Process(target=work, args=(worker_end,), daemon=True)
         self._process.start()
         self._ready = False
-        other.close()
+        worker_end.close()
 
     def ask(self, kind: str, text: str, seconds: float) -> Answered:
         """The answer; called in a thread, since it waits."""
@@ -79,7 +79,7 @@ class PoolJob:
     kind: str
     text: str
     answered: "asyncio.Future[Answered]"
-    gone: list[Gone] = field(default_factory=list)  # who asks, whether they have left
+    gone: list[HasLeft] = field(default_factory=list)  # who asks, whether they have left
 
     async def is_wanted(self) -> bool:
         """Whether anybody still waits."""
@@ -101,7 +101,7 @@ class Pool:
         Time limit of each, once it is worked on [s].
     """
 
-    def __init__(self, workers: int = WORKERS, waiting: int = WAITING, seconds: float = SECONDS):
+    def __init__(self, workers: int = WORKERS, waiting: int = MAX_WAITING, seconds: float = SECONDS):
         self.waiting, self.seconds = waiting, seconds
         self._all = tuple(Worker() for _ in range(workers))
         self._idle = list(self._all)
@@ -113,10 +113,10 @@ class Pool:
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
-        await asyncio.gather(*(asyncio.to_thread(one.ask, kind, text, START_SECONDS) for one in self._all))
+        await asyncio.gather(*(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all))
         await self.answer(kind, text)
 
-    async def answer(self, kind: str, text: str, gone: Gone = here) -> Answered:
+    async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> Answered:
         """Status and body: kept, under way already, or made now.
 
         Parameters
@@ -148,9 +148,13 @@ class Pool:
     def _begin(self) -> None:
         """Give waiting questions to idle workers, each rather to one that had the same question before."""
         for job in sorted(self._queue, key=lambda job: job.kind in SLOW):
-            able = [one for one in self._idle if job.kind not in SLOW or one is not self._all[0] or len(self._all) == 1]
+            able = [
+                idle_worker
+                for idle_worker in self._idle
+                if job.kind not in SLOW or idle_worker is not self._all[0] or len(self._all) == 1
+            ]
             if able:
-                worker = min(able, key=lambda one: (one.last != job.text, one is not self._all[0]))
+                worker = min(able, key=lambda idle_worker: (idle_worker.last != job.text, idle_worker is not self._all[0]))
                 self._idle.remove(worker)
                 self._queue.remove(job)
                 task = asyncio.create_task(self._work(worker, job))

@@ -38,8 +38,8 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-VALUES: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}  # what scales → its column
-TIMES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
+VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}  # what scales → its column
+TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 
 
@@ -59,30 +59,30 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     InputError
         If the value is another, the table has more than one batch or point on varied fields, or nothing fits.
     """
-    if value not in VALUES:
-        raise unknown("value", value, VALUES)
-    column = VALUES[value]
+    if value not in VALUE_COLUMNS:
+        raise unknown("value", value, VALUE_COLUMNS)
+    column = VALUE_COLUMNS[value]
     rows = best(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     systems = {name: split_name(name) for name in unique(rows, "system")}
     accelerators, domains = (list(dict.fromkeys(part)) for part in zip(*systems.values(), strict=True))
-    looks = {one: (COLOURS[i % len(COLOURS)]) for i, one in enumerate(accelerators)}
-    marks = {one: MARKERS[i % len(MARKERS)] for i, one in enumerate(domains)}
+    colours = {name: (COLOURS[i % len(COLOURS)]) for i, name in enumerate(accelerators)}
+    markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(domains)}
     dashes = dict(zip(unique(rows, "strategy"), DASHES, strict=False))
     models = unique(rows, "model")
     figure, axes = panels(len(models), height=3.5)
     for ax, model in zip(axes, models, strict=True):
-        here = rows.filter(pl.col("model") == model)
-        size, title = (in_unit(column, 1.0), model) if value == "training_days" else _normalised(here)
+        model_rows = rows.filter(pl.col("model") == model)
+        size, title = (in_unit(column, 1.0), model) if value == "training_days" else _normalisation(model_rows)
         for (system, (chip, domain)), strategy in product(systems.items(), dashes):
-            line = here.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
-            drawn = {"color": looks[chip], "marker": marks[domain], "linestyle": dashes[strategy]}
-            ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **drawn)
-        _scaling_axes(ax, unique(here, "gpus"))
+            line = model_rows.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
+            line_style = {"color": colours[chip], "marker": markers[domain], "linestyle": dashes[strategy]}
+            ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **line_style)
+        _scaling_axes(ax, unique(model_rows, "gpus"))
         ax.set_title(title)
         ax.set_ylabel(label(column) if value == "training_days" else f"{label(column, '')}, normalised")
-    _legend(figure, looks, marks, dashes)
+    _legend(figure, colours, markers, dashes)
     return figure
 
 
@@ -92,7 +92,7 @@ def split_name(system: str) -> tuple[str, str]:
     return (accelerator, domain) if accelerator else (system, "")
 
 
-def _normalised(rows: pl.DataFrame) -> tuple[float, str]:
+def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
     """One over the throughput of the first system on the fewest GPUs [s/token], and a title that says which run that is."""
     first = rows.filter(pl.col("system") == rows["system"][0])
     run = first.filter(pl.col("gpus") == first["gpus"].min()).sort("step_seconds").row(0, named=True)
@@ -109,17 +109,19 @@ def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
     ax.set_xlabel(label("gpus"))
 
 
-def _legend(figure: Figure, looks: dict[str, str], marks: dict[str, str], dashes: Mapping[str, Any]) -> None:
+def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]) -> None:
     """What colour, marker and line style stand for, in three groups below the panels."""
-    colours = [Line2D([], [], color=colour, label=name) for name, colour in looks.items()]
+    colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
     markers = [
-        Line2D([], [], color=BLACK, marker=mark, linestyle="", label=f"domain of {size}") for size, mark in marks.items() if size
+        Line2D([], [], color=BLACK, marker=mark, linestyle="", label=f"domain of {size}")
+        for size, mark in domain_markers.items()
+        if size
     ]
     lines = [Line2D([], [], color=BLACK, linestyle=dash, label=name) for name, dash in dashes.items()]
     rows = max(map(len, (colours, markers, lines)))
     blank = Line2D([], [], linestyle="", label=" ")
     groups = [group + [blank] * (rows - len(group)) for group in (colours, markers, lines) if group]
-    figure.legend(handles=[one for group in groups for one in group], ncols=len(groups), loc="outside lower center")
+    figure.legend(handles=[handle for group in groups for handle in group], ncols=len(groups), loc="outside lower center")
 
 
 @styled
@@ -146,10 +148,10 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     grid, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(0.28 * (len(knobs) + 4), 1.4, 2))
     for ax in (grid, middle, bottom):
         ax.tick_params(labelsize=7, width=0.6)
-    _configurations(grid, rows, knobs)
-    _memory(middle, rows, capacity)
-    spent = [name for name in TIMES if (rows[name].fill_null(0) > 0).any()]
-    _time_split(bottom, rows, spent)
+    _draw_configurations(grid, rows, knobs)
+    _draw_memory(middle, rows, capacity)
+    spent = [name for name in TIME_COLUMNS if (rows[name].fill_null(0) > 0).any()]
+    _draw_time_split(bottom, rows, spent)
     for place in np.flatnonzero(rows["step_seconds"].is_null()):
         for ax in (grid, middle, bottom):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
@@ -164,7 +166,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     return figure
 
 
-def _configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
+def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
     """Degrees, micro-batches and placement as a table, degrees shaded by their size."""
     counts = rows.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
     names = [*knobs, "mbs", MICROBATCHES, *(["panels"] if rows["strategy"][0] == "summa" else [])]
@@ -184,10 +186,10 @@ def _configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
     ax.spines[:].set_visible(False)
 
 
-def _memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
+def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     """Memory of the fullest rank against capacity."""
-    held = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
-    ax.bar(range(len(rows)), held, color=GREY, width=0.7)
+    memory = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
+    ax.bar(range(len(rows)), memory, color=GREY, width=0.7)
     ax.set_ylabel(f"Memory [{unit_of('memory_bytes')[0]}]")
     if capacity is None:
         try:
@@ -200,7 +202,7 @@ def _memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     ax.set_ylim(0, limit * 1.18)
 
 
-def _time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
+def _draw_time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
     """Shares of the step time, one on top of the other."""
     under = np.zeros(len(rows))
     for name in names:

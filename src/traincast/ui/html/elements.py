@@ -9,8 +9,8 @@ from typing import Final
 from traincast.core.quantities import Column
 from traincast.planner.misfit import label
 
-VOID: Final = frozenset({"meta", "br", "col", "hr"})
-LINK: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
+VOID_ELEMENTS: Final = frozenset({"meta", "br", "col", "hr"})
+LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
 
 
 class Html(str):
@@ -26,7 +26,7 @@ def markup(content: object) -> Html:
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
     """Pieces one after the other."""
-    return Html(escape(between).join(markup(one) for one in parts))
+    return Html(escape(between).join(markup(part) for part in parts))
 
 
 def element(name: str, /, *content: object, **attributes: object) -> Html:
@@ -41,25 +41,25 @@ def element(name: str, /, *content: object, **attributes: object) -> Html:
     **attributes
         Its attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
     """
-    told = "".join(
+    attributes_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Html(f"<{name}{told}>" if name in VOID else f"<{name}{told}>{joined(content)}</{name}>")
+    return Html(f"<{name}{attributes_text}>" if name in VOID_ELEMENTS else f"<{name}{attributes_text}>{joined(content)}</{name}>")
 
 
 def linked(text: str) -> Html:
     """Text whose addresses, and numbers of arXiv, are links."""
     parts, end = [], 0
-    for match in LINK.finditer(text):
+    for match in LINK_PATTERN.finditer(text):
         address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
         parts += [text[end : match.start()], element("a", match[0], href=address)]
         end = match.end()
     return joined((*parts, text[end:]))
 
 
-MOST: Final = 400  # rows of a table that are shown
+MAX_TABLE_ROWS: Final = 400  # rows of a table that are shown
 
 
 @dataclass(frozen=True)
@@ -105,16 +105,21 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]],
     words : collection of str
         Columns that hold words, not numbers; as the first always does.
     """
-    looks = ["words" if not i or name in words else None for i, name in enumerate(header)]
-    some = list(rows)
+    classes = ["words" if not i or name in words else None for i, name in enumerate(header)]
+    all_rows = list(rows)
     body = [
-        element("tr", *(element("td" if i else "th", cell, class_=look, scope=None if i else "row") for i, (cell, look) in cells))
-        for cells in (list(enumerate(zip(row, looks, strict=True))) for row in some[:MOST])
+        element(
+            "tr",
+            *(element("td" if i else "th", cell, class_=class_name, scope=None if i else "row") for i, (cell, class_name) in cells),
+        )
+        for cells in (list(enumerate(zip(row, classes, strict=True))) for row in all_rows[:MAX_TABLE_ROWS])
     ]
-    names = (element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True))
-    cut = f" (the first {MOST:,} of {len(some):,} rows)" if len(some) > MOST else ""
-    inside = element("table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body))
-    return element("div", inside, class_="wide", role="region", tabindex=0, aria_label=caption)
+    names = (element("th", name, scope="col", class_=class_name) for name, class_name in zip(header, classes, strict=True))
+    cut = f" (the first {MAX_TABLE_ROWS:,} of {len(all_rows):,} rows)" if len(all_rows) > MAX_TABLE_ROWS else ""
+    body_table = element(
+        "table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body)
+    )
+    return element("div", body_table, class_="wide", role="region", tabindex=0, aria_label=caption)
 
 
 def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:

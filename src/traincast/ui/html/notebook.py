@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-HOMES: Final = {
+RESULT_MODULES: Final = {
     "Advice": "traincast.analysis.advise",
     "Calibration": "traincast.accuracy.fit.calibrate",
     "Estimate": "traincast.step.estimate",
@@ -23,7 +23,7 @@ def register(formatter: Any) -> None:
     formatter : IPython.core.formatters.HTMLFormatter
         What makes HTML of a value.
     """
-    for name, module in HOMES.items():
+    for name, module in RESULT_MODULES.items():
         formatter.for_type_by_name(module, name, _card)
 
 

@@ -62,10 +62,10 @@ class Page:
     def _main(self, parts: tuple[Section, ...]) -> Iterator[Html]:
         """The answer, where to find what, and the sections."""
         yield element("div", self.answer, class_="answer" if self.fits else "answer short")
-        links = items(element("a", one.title, href=f"#{one.key}") for one in parts)
+        links = items(element("a", section.title, href=f"#{section.key}") for section in parts)
         yield element("nav", links, aria_label="Sections")
-        for one in parts:
-            yield element("section", element("h2", one.title), one.content, id=one.key)
+        for section in parts:
+            yield element("section", element("h2", section.title), section.content, id=section.key)
 
 
 def write(page: Page, path: Path, command: str | None = None) -> None:
@@ -93,20 +93,20 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
 def _provenance(command: str | None) -> Section:
     """What made the report, and how to repeat it."""
     today = _today()
-    told = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
+    facts = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
     if command is None:
-        return Section("provenance", "Provenance", told)
-    again = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
-    return Section("provenance", "Provenance", joined((told, again, listing(command))))
+        return Section("provenance", "Provenance", facts)
+    note = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
+    return Section("provenance", "Provenance", joined((facts, note, listing(command))))
 
 
 def _today() -> str:
     """The date of writing (UTC), or that of SOURCE_DATE_EPOCH, with which the same bytes are written on another day."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
     try:
-        return datetime.fromtimestamp(int(given), UTC).date().isoformat()
+        return datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
-        raise InputError("SOURCE_DATE_EPOCH", [f"{given!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
+        raise InputError("SOURCE_DATE_EPOCH", [f"{epoch!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
 
 
 def _footer() -> Html:

@@ -35,11 +35,11 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
         If the estimate is of columns of plans.
     """
     measures = metrics(est) if measures is None else measures
-    said = (
+    sentence = (
         paragraph(f"A step takes {step(est)}{whole_run(measures)}.") if est.fits else paragraph("The plan does not fit in memory.")
     )
-    more = Html() if est.fits else short(est, advice=True)
-    answer = joined((said, paragraph(code(est.plan)), more, summary(est, measures)))
+    shortfall = Html() if est.fits else short(est, advice=True)
+    answer = joined((sentence, paragraph(code(est.plan)), shortfall, summary(est, measures)))
     sections = (
         *of_a_plan(est, measures),
         Section("sensitivity", "What binds", gains(sensitivity(est))),
@@ -126,21 +126,21 @@ def knobs(est: Estimate) -> Html:
     named = [name for name in knobs_of([plan]) if cell(plan, name)]
     named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
     rows = ((name, str(summary[name]), COLUMNS[name].meaning) for name in named)
-    told = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
-    return joined((paragraph(code(plan)), told))
+    knobs_table = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
+    return joined((paragraph(code(plan)), knobs_table))
 
 
 def time_spent(est: Estimate) -> Html:
     """Time of a step by component."""
     from traincast.ui.figures import time_waterfall
 
-    most = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
+    largest = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
     alternative = (
-        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {most} is the largest"
+        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {largest} is the largest"
     )
     drawn = drawing("time-figure", time_waterfall(est), "The parts of a step, one after the other.", alternative)
-    told = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
-    return element("div", drawn, told, class_="beside")
+    table_of_times = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
+    return element("div", drawn, table_of_times, class_="beside")
 
 
 def memory_held(est: Estimate) -> Html:
@@ -153,32 +153,34 @@ def memory_held(est: Estimate) -> Html:
         if stages > 1
         else (memory_waterfall(est), "Memory of a rank, part on part; the dashed line is what an accelerator has.")
     )
-    held = gib(float(est.memory_bytes))
+    memory = gib(float(est.memory_bytes))
     drawn = drawing(
-        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {held} of {gib(capacity)}"
+        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {memory} of {gib(capacity)}"
     )
-    whole, told = whole_memory(est)
-    of_all = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
-    return element("div", drawn, of_all, class_="beside")
+    scale, capacity_text = whole_memory(est)
+    bars_of_memory = bars(f"Memory of the fullest rank, {capacity_text}", "memory", est.memory, gib, scale)
+    return element("div", drawn, bars_of_memory, class_="beside")
 
 
 def all_metrics(measures: Metrics) -> Html:
     """Metrics as tables, and what is missing for the others."""
-    shares = {name: some for name, some in (("MFU", measures.mfu), ("HFU", measures.hfu)) if some}
+    shares = {name: values for name, values in (("MFU", measures.mfu), ("HFU", measures.hfu)) if values}
     rows = (
-        (name, rate(float(flops), "FLOP/s"), *(f"{float(some[name]):.1%}" for some in shares.values()))
+        (name, rate(float(flops), "FLOP/s"), *(f"{float(values[name]):.1%}" for values in shares.values()))
         for name, flops in measures.flops_per_second_per_gpu.items()
     )
-    told = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
-    every = table("The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _whole(measures))
+    flops_table = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
+    job_table = table(
+        "The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _job_rows(measures)
+    )
     unknown = [f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()]
-    more = (element("h3", "Not known"), items(unknown)) if unknown else ()
-    return joined((element("div", told, every, class_="beside"), *more))
+    unknown_list = (element("h3", "Not known"), items(unknown)) if unknown else ()
+    return joined((element("div", flops_table, job_table, class_="beside"), *unknown_list))
 
 
-def _whole(measures: Metrics) -> Iterator[tuple[str, str]]:
+def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
     """Metrics of the job and of the whole run that are known."""
-    told: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
+    metrics_shown: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
         ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
         ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
         ("length", measures.days, days),
@@ -188,15 +190,15 @@ def _whole(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("emissions", measures.carbon_kg, lambda value: f"{value / 1000:,.0f} t CO2e"),
         ("a checkpoint", measures.checkpoint_bytes, gib),
         ("time to write it", measures.checkpoint_seconds, seconds),
-        ("time between two", measures.checkpoint_interval, _long),
-        ("mean time between failures", measures.mtbf_seconds, _long),
+        ("time between two", measures.checkpoint_interval, _long_duration),
+        ("mean time between failures", measures.mtbf_seconds, _long_duration),
         ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
         ("length with failures", measures.effective_days, days),
     )
-    return ((name, form(float(value))) for name, value, form in told if value is not None)
+    return ((name, form(float(value))) for name, value, form in metrics_shown if value is not None)
 
 
-def _long(value: float) -> str:
+def _long_duration(value: float) -> str:
     """A duration for people that may take days."""
     for size, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= 2 * size:
@@ -207,9 +209,9 @@ def _long(value: float) -> str:
 def gains(moved: Mapping[str, float]) -> Html:
     """What better hardware would gain."""
     rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
-    told = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
+    gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
     idle = [name for name, change in moved.items() if abs(change) <= FELT]
-    return joined((told, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
+    return joined((gains_table, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
 
 
 def operations(est: Estimate) -> Section:
@@ -235,8 +237,8 @@ def operations(est: Estimate) -> Section:
         for row in est.operations()
     )
     names = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
-    told = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
-    return Section("operations", "Operations of a layer", joined((drawn, told)))
+    operations_table = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
+    return Section("operations", "Operations of a layer", joined((drawn, operations_table)))
 
 
 def rests_on(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:

@@ -6,7 +6,7 @@ _NAMES = {"models": "a model", "systems": "a system", "accelerators": "an accele
 CATALOG = record(
     "without a name `models`, `systems`, `accelerators` and `software_stacks`; with one `name` and `figures`",
     {},
-    sometimes={kind: listed("names", text(one)) for kind, one in _NAMES.items()}
+    sometimes={kind: listed("names", text(kind_text)) for kind, kind_text in _NAMES.items()}
     | {
         "name": text("what is shown"),
         "figures": listed(

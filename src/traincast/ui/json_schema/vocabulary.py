@@ -62,32 +62,32 @@ def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schem
     } | ({"title": title} if title else {})
 
 
-def or_null(one: Schema) -> Schema:
+def or_null(part: Schema) -> Schema:
     """The same, or null where it is not known."""
-    if "title" in one or "enum" in one:
-        return {"anyOf": [one, {"type": "null"}], "description": one["description"]}
-    return one | {"type": [one["type"], "null"]}
+    if "title" in part or "enum" in part:
+        return {"anyOf": [part, {"type": "null"}], "description": part["description"]}
+    return part | {"type": [part["type"], "null"]}
 
 
 REPORT: Final = {"html": text("with `--html`: the report written")}
 
 
-def said(one: Schema, about: str) -> Schema:
+def said(part: Schema, about: str) -> Schema:
     """A record that has a title, in a place where there is more to say about it."""
-    return one | {"description": about}
+    return part | {"description": about}
 
 
-def document(one: Schema, name: str) -> Schema:
+def document(part: Schema, name: str) -> Schema:
     """A whole JSON Schema (draft 2020-12): records with a title stand once, under ``$defs``."""
     shared: dict[str, Schema] = {}
-    top = _referring({key: value for key, value in one.items() if key != "title"}, shared)
+    top = _referring({key: value for key, value in part.items() if key != "title"}, shared)
     return {"$schema": DIALECT, "title": name, **top} | ({"$defs": shared} if shared else {})
 
 
 def _referring(part: Any, shared: dict[str, Schema]) -> Any:
     """A part of a schema with references in place of records that have a title, which are gathered."""
     if isinstance(part, list):
-        return [_referring(one, shared) for one in part]
+        return [_referring(item, shared) for item in part]
     if not isinstance(part, dict):
         return part
     if isinstance(part.get("title"), str):
@@ -97,7 +97,7 @@ def _referring(part: Any, shared: dict[str, Schema]) -> Any:
     return {key: _referring(value, shared) for key, value in part.items()}
 
 
-def rows(one: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
+def rows(part: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
     """Every key below a part of a schema, as a path, with its own part; records with a title are not entered.
 
     Examples
@@ -105,7 +105,7 @@ def rows(one: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
     >>> [path for path, _ in rows(record("", {"plans": listed("", record("", {"tp": whole("")}))}))]
     ['plans', 'plans[].tp']
     """
-    for key, below in one.get("properties", {}).items():
+    for key, below in part.get("properties", {}).items():
         path = f"{at}{key}"
         yield path, below
         for inner, ending in ((below, ""), (below.get("items", {}), "[]"), (below.get("additionalProperties") or {}, ".*")):

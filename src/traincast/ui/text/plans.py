@@ -23,21 +23,21 @@ from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 
 WIDTH: Final = 80
-BAR: Final = 32  # characters of the longest bar
-ALWAYS: Final = ("tp", "pp", "dp", "mbs")
-RANKED: Final = (
+BAR_CHARACTERS: Final = 32  # characters of the longest bar
+ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
+RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
     *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
 )
-SHORT: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
-NARROW: Final = {  # components of memory as columns
+SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
+SHORT_COMPONENTS: Final = {  # components of memory as columns
     "gradients": "grads",
     "optimizer": "optim.",
     "activations": "activ.",
     "gathered": "gath.",
     "workspace": "work.",
 }
-USUAL: Final = Plan()
+DEFAULT_PLAN: Final = Plan()
 
 
 def console() -> Console:
@@ -47,28 +47,29 @@ def console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def print_found(found: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
+def print_found(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
     """The best plans, the winner in detail, and why the alternatives lose."""
-    share = found.feasible / max(found.candidates, 1)
-    out.print(f"search space: {found.framework.name}, {found.framework.about}")
-    out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
-    if found.best is not None:
-        out.print(ranking(found.plans, _price(found, measures)))
-        out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}", style="dim"))
-        if found.best[1].interval is not None:
+    share = result.feasible / max(result.candidates, 1)
+    out.print(f"search space: {result.framework.name}, {result.framework.about}")
+    out.print(f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
+    if result.best is not None:
+        out.print(ranking(result.plans, _gpu_hour_price(result, measures)))
+        listed = [plan for plan, _ in result.plans]
+        out.print(Text(fast_legend(listed, result.system.fast_domain), style="dim"))
+        if result.best[1].interval is not None:
             out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
         out.print()
-        if found.within_3_percent is not None:
-            first, any_of = map(likely, found.within_3_percent)
-            more = f", {any_of} for one of these {len(found.plans)}" if len(found.plans) > 1 else ""
+        if result.within_3_percent is not None:
+            first, any_of = map(likely, result.within_3_percent)
+            more = f", {any_of} for one of these {len(result.plans)}" if len(result.plans) > 1 else ""
             paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
             out.print()
-        print_breakdowns(found.best[1], out)
+        print_breakdowns(result.best[1], out)
         print_metrics(measures, out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
     out.print(heading("Rejected, by the first rule broken, or by memory where all rules are met"))
-    out.print(rejections(found.rejected))
+    out.print(rejections(result.rejected))
 
 
 def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
@@ -105,9 +106,9 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold")
 
 
-def _price(found: Found, measures: Metrics) -> float | None:
+def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
     """Price of a GPU for an hour [$] where plans are ranked by cost and it is known."""
-    if found.objective != "cost" or measures.cost is None or not measures.gpu_hours:
+    if result.objective != "cost" or measures.cost is None or not measures.gpu_hours:
         return None
     return float(measures.cost) / float(measures.gpu_hours)
 
@@ -124,30 +125,30 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
     for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
     for name in shown:
-        table.add_column(SHORT.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
+        table.add_column(SHORT_KNOBS.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
     table.add_column("fast", no_wrap=True)
     if price is not None:
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
         cells = (cell(plan, name) for name in shown)
-        told = (str(rank), *_figures(est), plan.strategy, *cells, fast(plan))
+        row_cells = (str(rank), *_time_and_memory(est), plan.strategy, *cells, fast(plan))
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
-        table.add_row(*told, *cost)
+        table.add_row(*row_cells, *cost)
     return table
 
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
     """Knobs and choices that any of some plans uses."""
-    return [name for name in RANKED if name in ALWAYS or any(cell(plan, name) for plan in plans)]
+    return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(cell(plan, name) for plan in plans)]
 
 
-def _figures(est: Estimate) -> tuple[str, ...]:
+def _time_and_memory(est: Estimate) -> tuple[str, ...]:
     """Time and memory of a plan, with its limits and the probability that it fits where errors are known."""
-    time, held = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
+    time, memory = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
     if est.interval is None or est.fits_probability is None:
-        return time, held
+        return time, memory
     high = float(est.interval[1])
-    return time, f"±{high / float(est.step_seconds) - 1:.0%}", held.removesuffix(" GiB"), likely(est.fits_probability)
+    return time, f"±{high / float(est.step_seconds) - 1:.0%}", memory.removesuffix(" GiB"), likely(est.fits_probability)
 
 
 def likely(share: Column) -> str:
@@ -159,11 +160,11 @@ def cell(plan: Plan, name: str) -> str:
     """A knob or choice of a plan; empty where it is as usual or has no part in the plan."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
     if name == "order":  # the axes that differ
-        value = "" if value == USUAL.order else value.removeprefix("tp-cp-")
+        value = "" if value == DEFAULT_PLAN.order else value.removeprefix("tp-cp-")
     if isinstance(value, bool):
-        value = "" if value == getattr(USUAL, name) else "on" if value else "off"
-    own = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
-    return str(value) if own.get(name, name in ALWAYS or value not in ("", getattr(USUAL, name))) else ""
+        value = "" if value == getattr(DEFAULT_PLAN, name) else "on" if value else "off"
+    in_strategy = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
+    return str(value) if in_strategy.get(name, name in ALWAYS_SHOWN or value not in ("", getattr(DEFAULT_PLAN, name))) else ""
 
 
 def fast(plan: Plan) -> str:
@@ -171,15 +172,22 @@ def fast(plan: Plan) -> str:
     return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
 
+def fast_legend(plans: Sequence[Plan], domain: int) -> str:
+    """Return the legend of the column `fast`: which fields it has for each strategy listed."""
+    fields = {plan.strategy: "·".join(STRATEGIES[plan.strategy].axes) for plan in plans}
+    groups = ", ".join(f"{axes} ({strategy})" for strategy, axes in fields.items())
+    return f"fast: members of {groups} groups in one domain of {domain}"
+
+
 def print_breakdowns(est: Estimate, out: Console) -> None:
     """Where the step's time and the rank's memory go."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
-    shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
-    title = f"Time of a step: {shown}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
-    whole_run = est.training_days
-    out.print(heading(title if whole_run is None else f"{title}, {days(whole_run)} in all"))
+    time_text = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
+    title = f"Time of a step: {time_text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+    training_days = est.training_days
+    out.print(heading(title if training_days is None else f"{title}, {days(training_days)} in all"))
     out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
     if est.outside:
         paragraphs([f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}."], out)
@@ -190,12 +198,12 @@ def print_memory(est: Estimate, out: Console) -> None:
     """Memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    sure = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
-    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
-    whole, told = whole_memory(est)
+    probability = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
+    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{probability}"))
+    scale, sentence = whole_memory(est)
     if not est.fits:
-        out.print(told)
-    out.print(bars(est.memory, gib, whole))
+        out.print(sentence)
+    out.print(bars(est.memory, gib, scale))
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:
@@ -209,14 +217,14 @@ def print_metrics(measures: Metrics, out: Console) -> None:
         lines.append(f"{flops['megatron']} per GPU (megatron); MFU {shares}")
         if any(float(value) > 1 for name, value in measures.mfu.items() if name != "6n"):
             lines.append("above 100%: the convention counts attention in full, of which a causal kernel skips the masked half")
-    whole = [
+    run_totals = [
         f"{float(measures.gpu_hours):,.3g} GPU-hours" if measures.gpu_hours is not None else "",
         f"${float(measures.cost):,.3g}" if measures.cost is not None else "",
         f"{float(measures.energy_kwh) / 1000:,.3g} MWh" if measures.energy_kwh is not None else "",
         f"{float(measures.carbon_kg) / 1000:,.3g} tCO2e" if measures.carbon_kg is not None else "",
     ]
-    if any(whole):
-        lines.append(f"the whole run: {', '.join(filter(None, whole))}, failures aside")
+    if any(run_totals):
+        lines.append(f"the whole run: {', '.join(filter(None, run_totals))}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
         often = seconds(float(measures.checkpoint_interval))
         whole_run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
@@ -229,22 +237,26 @@ def print_devices(est: Estimate, out: Console) -> None:
     """Memory of every stage of the pipeline by component; stages that are alike share a line."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
-    told = est.devices()
-    named = [name for name in told[0]["memory_by_component_bytes"] if any(one["memory_by_component_bytes"][name] for one in told)]
+    stages = est.devices()
+    named = [
+        name
+        for name in stages[0]["memory_by_component_bytes"]
+        if any(stage_row["memory_by_component_bytes"][name] for stage_row in stages)
+    ]
     table = table_of(gap=1)
     for name in ("stage", *named, "all"):
-        table.add_column(NARROW.get(name, name), justify="right", no_wrap=True)
-    for first, last in _alike([one["memory_by_component_bytes"] for one in told]):
-        memory = told[first]["memory_by_component_bytes"]
+        table.add_column(SHORT_COMPONENTS.get(name, name), justify="right", no_wrap=True)
+    for first, last in _equal_runs([stage_row["memory_by_component_bytes"] for stage_row in stages]):
+        memory = stages[first]["memory_by_component_bytes"]
         stage = str(first) if first == last else f"{first}-{last}"
-        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{told[first]['memory_bytes'] / GIB:.2f}")
+        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{stages[first]['memory_bytes'] / GIB:.2f}")
     capacity = float(est.system.accelerator.hbm_bytes)
     out.print(heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:.1f}"))
     out.print(table)
     print_memory(est, out)
 
 
-def _alike(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
+def _equal_runs(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
     """First and last of each run of equal rows."""
     first = 0
     for i in range(1, len(rows) + 1):
@@ -269,7 +281,7 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
         if not value:
             continue
         share = float(value) / whole
-        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))
+        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR_CHARACTERS), style="cyan"))
     return table
 
 
