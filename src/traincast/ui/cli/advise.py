@@ -1,4 +1,4 @@
-"""The command on what to make better about a plan and a model: `advise`."""
+"""The command that advises on a plan and a model: `advise`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Help as a page of a manual: plain text, options by what they are about, an example, exit codes and where to read on."""
+"""Help pages in the style of a manual: plain text, options by subject, an example, exit codes and references."""
 
 import re
 import textwrap
@@ -80,13 +80,13 @@ def arrange(app: App) -> None:
 
 
 def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:
-    """Names of what a command takes."""
+    """Return the names of a command's arguments; only the positional ones `by_position`."""
     code = command.default_command.__code__  # type: ignore[union-attr]
     return code.co_varnames[: code.co_posonlyargcount + (0 if by_position else code.co_kwonlyargcount)]
 
 
 def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
-    """Paragraphs at the end of a command's help."""
+    """Yield the paragraphs at the end of a command's help."""
     lines = [line for example in examples for line in broken(example)]
     yield "\n".join(("Example:", *lines))
     yield f"Exit codes:\n{INDENT}{EXIT_CODES}"
@@ -96,7 +96,7 @@ def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]
 
 
 def broken(command: str) -> list[str]:
-    """A command line as lines of at most 78 characters that can still be copied."""
+    """Return a command line as lines of at most 78 characters that can still be copied."""
     words = re.split(r" (?=--)", command)
     lines = [words[0]]
     for word in words[1:]:
@@ -108,13 +108,13 @@ def broken(command: str) -> list[str]:
 
 
 class Manual:
-    """Writes the parts of a help page where cyclopts asks for them."""
+    """A cyclopts help formatter that writes the parts of a manual page."""
 
     def __init__(self, app: App):
         self.app = app
 
     def render_usage(self, console: "Console", options: "ConsoleOptions", usage: Any) -> None:
-        """The synopsis, with what is given by position first."""
+        """Print the synopsis, positional arguments first."""
         words = _plain_text(usage).removeprefix("Usage: ").split()
         if "[OPTIONS]" in words:
             at = words.index("[OPTIONS]") + 1
@@ -123,13 +123,13 @@ class Manual:
         self._paragraph(console, "Usage: " + " ".join(VALUE_NAMES.get(word, word) for word in words), INDENT * 2)
 
     def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
-        """What a command does."""
+        """Print what a command does."""
         for paragraph in re.split(r"\n\s*\n", _plain_text(description)):
             console.print()
             self._paragraph(console, paragraph)
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        """A group of commands or of options."""
+        """Print a group of commands or of options."""
         from rich.text import Text
 
         if panel.entries:
@@ -147,24 +147,24 @@ class Manual:
                 console.print(start + line)
 
     def _paragraph(self, console: "Console", words: str, indent: str = "") -> None:
-        """A paragraph."""
+        """Print a paragraph, wrapped."""
         lines = textwrap.wrap(" ".join(words.split()), _width(console), subsequent_indent=indent, break_on_hyphens=False)
         console.print("\n".join(lines), markup=False, highlight=False)
 
 
 def _width(console: "Console") -> int:
-    """Width to write in."""
+    """Return the width to write in [characters]."""
     return min(console.width, MAX_PAGE_COLUMNS)
 
 
 def _plain_text(renderable: Any) -> str:
-    """Text of what cyclopts would have rich render."""
+    """Return the plain text of a rich renderable that cyclopts passes."""
     renderable = getattr(renderable, "primary_renderable", renderable)
     return str(getattr(renderable, "plain", renderable or "")).strip()
 
 
 def _label(entry: "HelpEntry") -> str:
-    """How an option is written, or a command called."""
+    """Return how an option is written, or a command called."""
     if entry.positional_label:
         return entry.positional_label
     names = ", ".join((*entry.shorts, *entry.names))
@@ -175,7 +175,7 @@ def _label(entry: "HelpEntry") -> str:
 
 
 def _entry_text(entry: "HelpEntry") -> str:
-    """What an entry means, with what it may be where that is not said anyway."""
+    """Return the description of an entry, with choices and default where the description lacks them."""
     about, choices = _plain_text(entry.description), entry.choices or ()
     known = set(re.findall(r"[\w-]+", about)) >= set(choices) or len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
     rest = [] if known else [", ".join(choices)]

@@ -146,7 +146,7 @@ def check(
 def _best(
     asked: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
 ) -> "Found":
-    """The best plans that a framework can run and be told."""
+    """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import space_of
     from traincast.planner.search import search_request
 

@@ -1,4 +1,4 @@
-"""The command on what moving data allows: `limits`."""
+"""The command on the limits of moving data: `limits`."""
 
 import re
 from pathlib import Path
@@ -86,7 +86,7 @@ def limits(
 
 
 def _layer_widths(text: str) -> tuple[int, int]:
-    """Two widths such as 16384x81920."""
+    """Read two widths such as 16384x81920."""
     match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     if match is None:
         raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
@@ -94,7 +94,7 @@ def _layer_widths(text: str) -> tuple[int, int]:
 
 
 def _gpu_counts(text: str) -> tuple[int, ...]:
-    """Numbers with commas."""
+    """Read numbers of GPUs separated by commas."""
     words = [word.strip() for word in text.split(",")]
     wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
     numbers = [int(word) for word in words if word.isdecimal()]

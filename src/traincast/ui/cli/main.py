@@ -59,12 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _os_error_text(error: OSError) -> str:
-    """What an operating system says of a file, if it names one."""
+    """Return the message of an operating-system error, with the file if it names one."""
     return str(error.strerror) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _tolerate_closed_or_narrow_output() -> None:
-    """Characters that its encoding lacks become question marks; a reader that has seen enough ends the program quietly."""
+    """Replace characters that standard output cannot encode by question marks, and end quietly when its reader closes the pipe."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

@@ -71,7 +71,7 @@ def measure(
 
 
 def _required_output(output: Path | None, others: dict[str, object]) -> Path:
-    """Where the machine is written; options of --step without it are refused."""
+    """Return the file that the machine is written to; raise if it is missing or options of --step are given."""
     wrong = [f"{name}: goes with --step" for name, value in others.items() if value is not None]
     if output is None:
         wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
@@ -91,7 +91,7 @@ def judge_steps(
     force: bool,
     json: bool,
 ) -> None:
-    """Train small GPTs under several plans, predict the same, and say how far predictions are off."""
+    """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
     from traincast.accuracy.measure.training.compare import (
         BUDGET,
         TrainingJob,
@@ -128,7 +128,7 @@ def judge_steps(
 
 
 def _machine_file(system: str | None) -> Path:
-    """The file of the machine, which can be read."""
+    """Return the machine's file once it can be read."""
     from traincast.catalog.load import load_system
 
     if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):

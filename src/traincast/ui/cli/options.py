@@ -1,4 +1,4 @@
-"""What is asked of a run: model, system, batch, and the knobs of a plan, as the commands share them."""
+"""Options that the commands share: model, system, batch, and the knobs of a plan."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -49,7 +49,7 @@ Assumed = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is trained, and what its figures are turned into."""
+    """Options of the training run and of its metrics."""
 
     seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
     global_batch: Annotated[
@@ -72,7 +72,7 @@ class RunOptions:
     def read(
         self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
     ) -> "tuple[Model | None, System | None, int | None]":
-        """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
+        """Return model, system and global batch [sequences]; errors are collected in `errors`.
 
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
@@ -88,13 +88,13 @@ class RunOptions:
         return model, system, errors.of(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
-        """Throughput, utilisation and cost."""
+        """Return throughput, utilisation and cost of an estimate."""
         from traincast.step.metrics import metrics
 
         return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
 
     def _load(self) -> float | list[float]:
-        """Load of the experts: a factor, or tokens of every expert."""
+        """Return the load of the experts: a factor, or tokens of every expert."""
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
@@ -102,11 +102,11 @@ class RunOptions:
         return load if len(load) > 1 else load[0]
 
     def _tokens(self) -> int | None:
-        """Tokens of the whole run, where they are given."""
+        """Return the tokens of the whole run, if given."""
         return None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
-        """The global batch [sequences]: that asked for, the model's own, or the usual one."""
+        """Return the global batch [sequences]: requested, the model's own, or the usual one."""
         from traincast.step.arguments import check_gbs, usual_batch
 
         batch = self._requested_batch(model)
@@ -115,11 +115,11 @@ class RunOptions:
         return check_gbs(batch, model)
 
     def leaves_batch(self, model: "Model") -> bool:
-        """Whether neither the command line nor the model says what the global batch is."""
+        """Return whether neither the command line nor the model sets the global batch."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
 
     def _requested_batch(self, model: "Model | None") -> int | None:
-        """The global batch [sequences], where one is given."""
+        """Return the global batch on the command line [sequences], or None."""
         if self.tokens_per_batch is None:
             return self.global_batch
         if self.global_batch is not None:
@@ -136,7 +136,7 @@ class RunOptions:
 
 
 def _locks() -> Any:
-    """A class whose fields are the knobs and choices a search can be held to, all left out."""
+    """Make a dataclass of the knobs and choices that a search can lock, each None by default."""
     kinds = get_type_hints(Plan)
     locked = [knob for knob in fields(Plan) if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()]
     return make_dataclass(
@@ -164,7 +164,7 @@ def estimated(
     usual: int | None = None,
     errors: ErrorCollector | None = None,
 ) -> "Estimate":
-    """The estimate of a plan, once everything asked is found usable; `errors` are those found before."""
+    """Return the estimate of a plan once all input is valid; `errors` holds those collected before."""
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
@@ -189,14 +189,14 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 
 def _misfit_text(est: "Estimate") -> str:
-    """How much a plan is short of, and what would make it fit."""
+    """Return how much memory a plan is short of, and what would make it fit."""
     from traincast.planner.misfit import short_of
 
     return f"the plan does not fit: {short_of(est, advice=True)}"
 
 
 def case_of(est: "Estimate | Found") -> dict[str, Any]:
-    """What was asked, for machines."""
+    """Return what was asked, as JSON."""
     gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
     return {
         "model": est.model.name,

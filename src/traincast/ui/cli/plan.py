@@ -207,7 +207,7 @@ _PARETO_KEYS = ("strategy", "plan", "step_seconds", "memory_bytes")
 
 
 def _search_dict(result: "Found", asked: RunOptions) -> dict[str, Any]:
-    """A search for machines."""
+    """Return a search as JSON."""
 
     def answer_dict(est: "Estimate") -> Mapping[str, Any]:
         return est.summary() | {"metrics": vars(asked.metrics(est))}

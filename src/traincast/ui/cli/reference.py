@@ -1,4 +1,4 @@
-"""Commands on what is known, and on the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
+"""Commands on the catalogue, the published results and the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -49,7 +49,7 @@ def scaling(
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:
-    """Whole numbers with commas."""
+    """Read whole numbers separated by commas."""
     try:
         return [int(word) for word in text.split(",")]
     except ValueError:
@@ -57,7 +57,7 @@ def _whole_numbers(name: str, text: str) -> list[int]:
 
 
 def _efficiency_curve(text: str) -> dict[int, float]:
-    """A curve such as 64=0.9,512=0.8."""
+    """Read an efficiency curve such as 64=0.9,512=0.8."""
     try:
         pairs = [word.split("=") for word in text.split(",")]
         return {int(n): float(share) for n, share in pairs}

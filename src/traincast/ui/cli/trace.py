@@ -1,4 +1,4 @@
-"""The command on the step of a plan as it runs: `trace`."""
+"""The command that simulates a step: `trace`."""
 
 import re
 from pathlib import Path
@@ -80,7 +80,7 @@ def trace(
 
 
 def _numbers(name: str, text: str | None) -> tuple[int, ...]:
-    """Whole numbers and ranges of them with commas, such as 0,1,6-7."""
+    """Read whole numbers and ranges separated by commas, such as 0,1,6-7."""
     numbers: list[int] = []
     for word in [] if text is None else text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in words: every mistake that can be seen in it."""
+"""Messages on every mistake in a command line."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ KIND_NAMES = {int: "a whole number", float: "a number"}
 
 
 def mistakes_of(error: CycloptsError) -> list[str]:
-    """Mistakes of a command line, one by one."""
+    """Return a message for each mistake in a command line."""
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
             return [f"{word!r}: unknown command{_suggestion(word, app)}"]
@@ -43,19 +43,19 @@ def mistakes_of(error: CycloptsError) -> list[str]:
 
 
 def _option_names(error: CycloptsError) -> list[str]:
-    """Options of the command that was typed."""
+    """Return the options of the command that was typed."""
     arguments = app[error.command_chain[0]].assemble_argument_collection() if error.command_chain else ()
     return [name for argument in arguments for name in argument.names if name.startswith("--")]
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
-    """What a misspelt word may stand for."""
+    """Return a suggestion for a misspelt word, or nothing."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def _unknown_options(error: CycloptsError) -> Iterator[str]:
-    """Options that are not known."""
+    """Yield a message for each unknown option."""
     known = _option_names(error)
     for word in error.unused_tokens or ():
         option = word.partition("=")[0]
@@ -64,7 +64,7 @@ def _unknown_options(error: CycloptsError) -> Iterator[str]:
 
 
 def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
-    """What a command needs and was not given."""
+    """Yield a message for each required argument that is missing."""
     if error.argument is not None and error.argument.is_positional_only():
         yield f"{error.argument.name}: missing"
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
@@ -75,7 +75,7 @@ def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
 
 
 def _allowed_values(error: CoercionError) -> str:
-    """What a value may be."""
+    """Return which values an argument may have."""
     choices = error.argument.get_choices() if error.argument is not None else None
     if choices:
         return f"must be one of {', '.join(choices)}"

@@ -1,4 +1,4 @@
-"""Predictions against measurements, and calibrations, for people."""
+"""Terminal tables of predictions against measurements, and of calibrations."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "reg
 
 
 def print_validation(report: "Report", out: Console) -> None:
-    """Errors of predictions by source and in all, and why rows were skipped."""
+    """Print the errors of predictions by source and in total, and why rows were skipped."""
     predicted = [prediction for prediction in report.predictions if prediction.skipped is None]
     title = f"{len(predicted):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
     out.print(Text(title, style="bold"))
@@ -52,7 +52,7 @@ def print_validation(report: "Report", out: Console) -> None:
 
 
 def summary_cells(summary: "ErrorSummary") -> list[str]:
-    """A summary's cells: errors of the step time, of ranking, of memory."""
+    """Return the cells of a summary: errors of step time, of ranking and of memory."""
     figures = (
         (summary.mape, ".1%"),
         (summary.median, ".1%"),
@@ -65,7 +65,7 @@ def summary_cells(summary: "ErrorSummary") -> list[str]:
 
 
 def meaning(report: "Report") -> list[str]:
-    """What stands in the table of errors."""
+    """Return sentences that explain the table of errors."""
     lines = [
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
         "slower the one ranked first really is (regret), and the best of the three ranked first."
@@ -85,7 +85,7 @@ def meaning(report: "Report") -> list[str]:
 
 
 def _print_meaning(report: "Report", out: Console) -> None:
-    """What stands in the table, and why rows were skipped."""
+    """Print what the table of errors means, and why rows were skipped."""
     out.print()
     paragraphs(meaning(report), out)
     skipped = [prediction for prediction in report.predictions if prediction.skipped is not None]
@@ -98,7 +98,7 @@ def _print_meaning(report: "Report", out: Console) -> None:
 
 
 def accuracy_figure(report: "Report") -> "Figure":
-    """Predicted against measured step times, beside what the errors go with.
+    """Draw predicted against measured step times, beside the parts of the step that errors go with.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def accuracy_figure(report: "Report") -> "Figure":
 
 
 def print_calibration(calibration: "Calibration", output: Path, out: Console) -> None:
-    """Constants before and after, errors, and what the data do not determine."""
+    """Print constants before and after, errors, and what the data do not determine."""
     out.print(Text(f"{calibration.system}, calibrated to {calibration.measured.counts()}: {output}", style="bold"))
     any_determined = bool(calibration.fitted.solution.determined.any())
     if any_determined:
@@ -149,7 +149,7 @@ def print_calibration(calibration: "Calibration", output: Path, out: Console) ->
 
 
 def _constants(calibration: "Calibration") -> Table:
-    """What the data determine."""
+    """Return a table of the constants that the data determine."""
     table = table_of(gap=2)
     for name in ("constant", "before", "after", "90% interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
@@ -159,7 +159,7 @@ def _constants(calibration: "Calibration") -> Table:
 
 
 def constants(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]:
-    """Constants that the data determine: name, before, after, interval."""
+    """Yield name, value before, value after and interval of each constant that the data determine."""
     fitted = calibration.fitted
     rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)
     for parameter, value, ends, determined in rows:
@@ -174,10 +174,10 @@ def constants(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]
 
 
 def _constant_name(parameter: "Parameter") -> str:
-    """A constant for people: its path in a system file, or the field of a software stack."""
+    """Return the path of a constant in a system file, or its field of a software stack."""
     return f"{parameter.field} of {parameter.of[0]}" if parameter.home == "stack" else parameter.path
 
 
 def _constant_text(value: float, unit: str) -> str:
-    """A constant for people."""
+    """Return the value of a constant with its unit, if it has one."""
     return quantity(value, unit) if unit else f"{value:.3g}"

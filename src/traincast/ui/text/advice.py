@@ -1,4 +1,4 @@
-"""Advice on a plan and a model, for people."""
+"""Terminal tables of advice on a plan and a model."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ MIN_MULTIPLE: Final = 8  # multiple that 16-bit products need
 
 
 def print_advice(advice: Advice, out: Console) -> None:
-    """All of it, one part after the other."""
+    """Print memory, bytes per parameter, throughput, dimensions, batches, network and rules of thumb."""
     out.print(Text(f"Plan: {advice.est.plan}", style="bold"))
     print_memory(advice.est, out)
     print_kept(advice.est, out)
@@ -31,7 +31,7 @@ def print_advice(advice: Advice, out: Console) -> None:
 
 
 def print_kept(est: Estimate, out: Console) -> None:
-    """Bytes per parameter, before anything is sharded."""
+    """Print the bytes per parameter before sharding."""
     kept, n = kept_by(est), est.model.parameters
     parts = {"weights": kept.weights, "master copy": kept.master, "gradients": kept.gradients, "moments": kept.moments}
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts.items() if value)
@@ -42,14 +42,14 @@ def print_kept(est: Estimate, out: Console) -> None:
 
 
 def _columns(table: Table, *names: str, left: tuple[int, ...] = (0,)) -> Table:
-    """A table with its columns; all but some are of numbers."""
+    """Add columns to a table: left-aligned where their index is in `left`, right-aligned otherwise."""
     for i, name in enumerate(names):
         table.add_column(name, justify="left" if i in left else "right", no_wrap=i not in left or i == 0)
     return table
 
 
 def _print_throughput(advice: Advice, out: Console) -> None:
-    """FLOP/s and utilisation by convention."""
+    """Print FLOP/s and utilisation by convention."""
     predicted = advice.step_seconds is None
     time = float(advice.est.step_seconds) if advice.step_seconds is None else advice.step_seconds
     out.print(heading(f"A step of {seconds(time)} ({'predicted' if predicted else 'measured'}), one GPU"))
@@ -66,7 +66,7 @@ def _print_throughput(advice: Advice, out: Console) -> None:
 
 
 def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Estimate, out: Console) -> None:
-    """Sizes of the model, better ones, and products that waste tiles and waves."""
+    """Print sizes of the model, better sizes, and matrix products that waste tiles and waves."""
     out.print(heading(f"Dimensions (good: multiples of {COARSE}, at least of {MIN_MULTIPLE}, on a rank too)"))
     table = _columns(table_of(gap=1), "", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "", left=(0, 8))
     for dimension in sizes:
@@ -97,7 +97,7 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
 
 
 def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
-    """Micro-batches and accumulation."""
+    """Print alternatives for micro-batch and gradient accumulation."""
     out.print(heading("Micro-batch and accumulation"))
     table = _columns(table_of(), "mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
     table.columns[0].justify = "right"
@@ -125,7 +125,7 @@ def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
 
 
 def _print_network(network: Network, est: Estimate, out: Console) -> None:
-    """Bandwidth between nodes."""
+    """Print the bandwidth between nodes, and how much the plan needs."""
     node = est.system.fast_domain
     out.print(heading(f"Network between nodes of {node}"))
     if est.plan.gpus <= node:
@@ -144,12 +144,12 @@ def _print_network(network: Network, est: Estimate, out: Console) -> None:
 
 
 def _bits(bandwidth: float) -> str:
-    """A bandwidth as networks are sold."""
+    """Return a bandwidth in bits per second, the unit of network specifications."""
     return rate(float(f"{bandwidth * 8:.3g}"), "b/s")
 
 
 def _print_rules(advice: Advice, out: Console) -> None:
-    """Rules of thumb beside the estimator's figures."""
+    """Print rules of thumb beside the estimated figures."""
     out.print(heading("Rules of thumb, and this plan"))
     table = _columns(table_of(), "", "rule", "here", "source", left=(0, 1, 2, 3))
     for rule in advice.rules:

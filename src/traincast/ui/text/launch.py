@@ -1,4 +1,4 @@
-"""A launch that was checked, for people."""
+"""Terminal tables of a checked launch."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -16,7 +16,7 @@ MAX_SETTINGS_LISTED: Final = 8  # settings that are listed
 
 
 def print_checked(checked: Checked, out: Console) -> None:
-    """All of it, one part after the other."""
+    """Print what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
     header(est, out)
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
@@ -33,14 +33,14 @@ def print_checked(checked: Checked, out: Console) -> None:
 
 
 def _print_names(title: str, names: Sequence[str], out: Console, limit: int = MAX_SETTINGS_LISTED) -> None:
-    """Settings that have something in common, the first of them by name."""
+    """Print the first `limit` settings under a title, and how many more there are."""
     if names:
         more = f" and {len(names) - limit} more" if len(names) > limit else ""
         paragraphs([f"{title}: {', '.join(names[:limit])}{more}"], out)
 
 
 def _print_best(checked: Checked, out: Console) -> None:
-    """How far the best plan is, and what it sets."""
+    """Print how far the launch is from the best plan, and the settings of that plan that differ."""
     best, gap = checked.found.best, checked.gap
     out.print(heading(f"The best plan that {checked.reading.form.title} can run on these GPUs"))
     if best is None or gap is None:
@@ -55,7 +55,7 @@ def _print_best(checked: Checked, out: Console) -> None:
 
 
 def _print_changes(checked: Checked, out: Console) -> None:
-    """Changes of one thing that help, and the best of several."""
+    """Print the changes of one setting that help, and the best combination of two or three."""
     out.print(heading("What to change"))
     if not checked.changes and checked.together is None:
         out.print("no change of one, two or three settings is faster and fits" if checked.est.fits else "no change makes it fit")
@@ -72,12 +72,12 @@ def _print_changes(checked: Checked, out: Console) -> None:
 
 
 def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
-    """Settings that differ, one a line."""
+    """Return the settings that differ, a line each."""
     return [_setting_line(setting) for setting in checked.spelled(tuple(settings))]
 
 
 def _setting_line(setting: dict[str, Any]) -> str:
-    """A setting that differs: set anew, added or dropped."""
+    """Return a setting that is changed, added or dropped as text."""
     name, old, new = setting["setting"], setting["from"], setting["to"]
     if new is None:
         return f"without {name}{'' if old == 'on' else f' {old}'}"
@@ -85,7 +85,7 @@ def _setting_line(setting: dict[str, Any]) -> str:
 
 
 def nearest(checked: Checked) -> str:
-    """What to say of a launch that does not fit: by how much, and the nearest change that makes it fit."""
+    """Return by how much a launch does not fit, and the smallest change that makes it fit."""
     short = f"{checked.reading.path}: the launch does not fit: {short_of(checked.est)}"
     change: Tried | None = checked.changes[0] if checked.changes else checked.together
     if change is None:

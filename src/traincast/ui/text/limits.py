@@ -1,4 +1,4 @@
-"""Limits of moving data, for people."""
+"""Terminal tables of the limits of moving data."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ SHARES: Final = ("FLOP", "memory", "network")
 
 
 def print_limits(limits: Limits, out: Console) -> None:
-    """The best shardings, runs of a fixed length, and where utilisation falls."""
+    """Print the best shardings, training runs of a fixed length, and where utilisation falls."""
     device = limits.device
     out.print(Text(f"Limits of moving data: {device.name}", style="bold"))
     peaks = (rate(float(device.flops8) / 2, "FLOP/s"), rate(float(device.memory_bandwidth), "B/s"))
@@ -34,7 +34,7 @@ def print_limits(limits: Limits, out: Console) -> None:
 
 
 def _clusters(limits: Limits) -> Table:
-    """The best sharding on each number of accelerators."""
+    """Return a table of the best sharding on each number of accelerators."""
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
     table, clusters = _table(names), limits.clusters
     columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp, clusters.seconds, clusters.utilisation)
@@ -49,7 +49,7 @@ def _clusters(limits: Limits) -> Table:
 
 
 def _training(limits: Limits) -> Table:
-    """Runs by training compute, one a decade, as far as they finish in time."""
+    """Return a table of training runs, one row a decade of compute, as far as they finish in time."""
     names = ("FLOP", "parameters", "batch", "GPUs", "utilisation", *SHARES)
     table, runs = _table(names), limits.training
     columns = (runs.flops, runs.parameters, runs.tokens, runs.gpus, runs.utilisation)
@@ -63,7 +63,7 @@ def _training(limits: Limits) -> Table:
 
 
 def _table(names: tuple[str, ...]) -> Table:
-    """A table of numbers."""
+    """Return an empty table with a column of numbers for each name."""
     table = table_of(gap=1)
     for name in names:
         table.add_column(name, justify=RIGHT, no_wrap=True)
@@ -71,7 +71,7 @@ def _table(names: tuple[str, ...]) -> Table:
 
 
 def sentences(limits: Limits) -> list[str]:
-    """Where utilisation falls."""
+    """Return sentences on where utilisation falls, and on what is left out."""
     largest = limits.largest
     lines = [f"The largest utilisation there can be is {largest:.0%}."]
     for share, at, verb in ((HALVES, limits.halves, "halves"), (COLLAPSES, limits.collapses, "collapses")):

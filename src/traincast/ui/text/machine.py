@@ -1,4 +1,4 @@
-"""A measured machine for people."""
+"""Terminal tables of a measured machine."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ MAX_PROBLEMS_LISTED = 8  # problems that are told one by one
 
 
 def print_measured(machine: "MeasuredMachine", out: Console) -> None:
-    """The machine, its figures, and how well they tell what was timed."""
+    """Print the machine, its figures, and the prediction errors on its own benchmarks."""
     about = machine.about
     out.print(Text(str(machine.document["title"]), style="bold"))
     where = f"torch {about['torch']}, {many(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
@@ -37,7 +37,7 @@ def print_measured(machine: "MeasuredMachine", out: Console) -> None:
 
 
 def _figures(machine: "MeasuredMachine", out: Console) -> None:
-    """What was measured, figure by figure."""
+    """Print every measured figure with its interval."""
     out.print(heading("Figures"))
     table = table_of(gap=2)
     for name in ("figure", "value", "low", "high"):
@@ -59,14 +59,14 @@ def _figures(machine: "MeasuredMachine", out: Console) -> None:
 
 
 def _cell(name: str, value: object) -> str:
-    """A figure as a file has it; durations of software, which has no units, as such."""
+    """Return a figure as the system file spells it; durations of software, bare numbers there, get a unit."""
     if value is None:
         return ""
     return seconds(float(str(value))) if name.endswith("_seconds") else str(value)
 
 
 def _errors(machine: "MeasuredMachine", out: Console) -> None:
-    """How well the file tells its own tables."""
+    """Print the prediction errors of the machine file on its own benchmarks."""
     out.print(heading("How well the file tells its own tables"))
     table = table_of(gap=2)
     for name in ("what", "rows", "MAPE", "bias", "worst"):

@@ -1,4 +1,4 @@
-"""Results for people: tables and bars that read well at 80 columns and in a pipe."""
+"""Terminal tables and bars of plans, estimates and searches, readable at 80 columns and in a pipe."""
 
 import shutil
 import sys
@@ -41,14 +41,14 @@ DEFAULT_PLAN: Final = Plan()
 
 
 def console() -> Console:
-    """A console on standard output: as wide as the terminal, never under 80 columns (a table is not cut), and 80 in a pipe."""
+    """Return a console on standard output: as wide as the terminal, at least 80 columns so that tables are not cut, 80 in a pipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = max(WIDTH, shutil.get_terminal_size().columns) if terminal else WIDTH
     return Console(width=width, highlight=False)
 
 
 def print_found(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
-    """The best plans, the winner in detail, and why the alternatives lose."""
+    """Print the best plans, the fastest in detail, and why the alternatives lose."""
     share = result.feasible / max(result.candidates, 1)
     out.print(f"search space: {result.framework.name}, {result.framework.about}")
     out.print(f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
@@ -73,20 +73,20 @@ def print_found(result: Found, explanation: Explanation, elapsed: float, measure
 
 
 def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
-    """What is being answered, and what is to be known about it."""
+    """Print the title of an answer and the remarks on it."""
     out.print(Text(title(est), style="bold"))
     for line in remarks(est, usual_batch, timed):
         out.print(line)
 
 
 def title(est: Found | Estimate) -> str:
-    """What is being answered."""
+    """Return model, parameters, number of GPUs and system in a line."""
     gpus = est.gpus if isinstance(est, Found) else int(est.plan.gpus)
     return f"{est.model.title} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
 
 
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
-    """The batch, and whether it was taken because none is known; what is assumed, and what times are of where there are any."""
+    """Return remarks on the batch, the assumptions and the calibration; `usual_batch` if the model has no batch of its own."""
     model = est.model
     batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
@@ -102,19 +102,19 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
 
 
 def heading(text: str) -> Text:
-    """Title of a part."""
+    """Return the title of a section, in bold, after an empty line."""
     return Text(f"\n{text}", style="bold")
 
 
 def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
-    """Price of a GPU for an hour [$] where plans are ranked by cost and it is known."""
+    """Return the price of a GPU hour [$] where plans are ranked by cost and it is known."""
     if result.objective != "cost" or measures.cost is None or not measures.gpu_hours:
         return None
     return float(measures.cost) / float(measures.gpu_hours)
 
 
 def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
-    """The best plans, one a row, with the knobs and choices that any of them uses.
+    """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
 
     `90%` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
     domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
@@ -138,12 +138,12 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
 
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
-    """Knobs and choices that any of some plans uses."""
+    """Return the knobs and choices that any of the plans uses."""
     return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(cell(plan, name) for plan in plans)]
 
 
 def _time_and_memory(est: Estimate) -> tuple[str, ...]:
-    """Time and memory of a plan, with its limits and the probability that it fits where errors are known."""
+    """Return time and memory of a plan, with interval and probability that it fits where errors are known."""
     time, memory = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
     if est.interval is None or est.fits_probability is None:
         return time, memory
@@ -152,12 +152,12 @@ def _time_and_memory(est: Estimate) -> tuple[str, ...]:
 
 
 def likely(share: Column) -> str:
-    """A probability for people; never certain."""
+    """Return a probability as text, never 0% or 100%."""
     return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
 def cell(plan: Plan, name: str) -> str:
-    """A knob or choice of a plan; empty where it is as usual or has no part in the plan."""
+    """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
     if name == "order":  # the axes that differ
         value = "" if value == DEFAULT_PLAN.order else value.removeprefix("tp-cp-")
@@ -168,7 +168,7 @@ def cell(plan: Plan, name: str) -> str:
 
 
 def fast(plan: Plan) -> str:
-    """Members in one fast domain."""
+    """Return how many members of the group of each axis share a fast domain."""
     return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
 
@@ -180,7 +180,7 @@ def fast_legend(plans: Sequence[Plan], domain: int) -> str:
 
 
 def print_breakdowns(est: Estimate, out: Console) -> None:
-    """Where the step's time and the rank's memory go."""
+    """Print step time and memory by component."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
@@ -195,7 +195,7 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
 
 
 def print_memory(est: Estimate, out: Console) -> None:
-    """Memory of the fullest rank by component."""
+    """Print the memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
     probability = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
@@ -207,7 +207,7 @@ def print_memory(est: Estimate, out: Console) -> None:
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:
-    """Throughput, utilisation by convention, and what the run takes."""
+    """Print throughput, utilisation by convention, and totals of the whole run."""
     lines = []
     flops = {name: rate(float(value), "FLOP/s") for name, value in measures.flops_per_second_per_gpu.items()}
     if measures.mfu is None:
@@ -234,7 +234,7 @@ def print_metrics(measures: Metrics, out: Console) -> None:
 
 
 def print_devices(est: Estimate, out: Console) -> None:
-    """Memory of every stage of the pipeline by component; stages that are alike share a line."""
+    """Print the memory of every pipeline stage by component; equal stages share a line."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     stages = est.devices()
@@ -257,7 +257,7 @@ def print_devices(est: Estimate, out: Console) -> None:
 
 
 def _equal_runs(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of equal rows."""
+    """Yield the first and last index of each run of equal rows."""
     first = 0
     for i in range(1, len(rows) + 1):
         if i == len(rows) or rows[i] != rows[first]:
@@ -266,12 +266,12 @@ def _equal_runs(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int
 
 
 def days(number: Column) -> str:
-    """A number of days, in whole days where there are many."""
+    """Return a number of days as text, rounded to whole days from 100 on."""
     return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
 def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:
-    """Parts of a whole, each with its share as a bar."""
+    """Return a table of parts of a total, each with its share as a bar."""
     table = table_of(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -286,7 +286,7 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
 
 
 def rejections(rejected: Mapping[str, int]) -> Table:
-    """Candidates rejected, by reason."""
+    """Return a table of rejected candidates by reason."""
     table = table_of(show_header=False)
     table.add_column(justify="right")
     table.add_column()
@@ -296,7 +296,7 @@ def rejections(rejected: Mapping[str, int]) -> Table:
 
 
 def print_operations(est: Estimate, out: Console) -> None:
-    """Every operation of a layer: FLOPs, bytes and seconds of one micro-batch."""
+    """Print FLOPs, bytes and seconds of every operation of a layer for one micro-batch."""
     table = table_of(gap=1)
     for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
@@ -312,7 +312,7 @@ def print_operations(est: Estimate, out: Console) -> None:
 
 
 def print_reproduction(result: Reproduction, out: Console) -> None:
-    """How far the published searches are met, and what the errata change."""
+    """Print how well the published searches are reproduced, and what the errata change."""
     out.print(Text("arXiv 2410.00273 recomputed", style="bold"))
     rate = result.evaluated / result.seconds / 1e6
     out.print(
@@ -348,7 +348,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
 
 
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
-    """Figures of a catalogue entry: path, value with unit, source."""
+    """Print the figures of a catalogue entry: path, value with unit, source."""
     out.print(Text(title, style="bold"))
     table = table_of()
     for name in ("figure", "value", "source"):
@@ -359,13 +359,13 @@ def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console
 
 
 def print_names(title: str, names: Iterable[str], out: Console) -> None:
-    """A list of names."""
+    """Print a list of names under a title."""
     out.print(heading(title))
     paragraphs([", ".join(names)], out)
 
 
 def paragraphs(lines: Iterable[str], out: Console) -> None:
-    """Sentences wrapped to the width, each further line indented a little deeper than its first."""
+    """Print sentences wrapped to the width, further lines indented slightly deeper than the first."""
     for line in "\n".join(lines).splitlines():
         indent = len(line) - len(line.lstrip())
         wrapped = textwrap.wrap(line.strip(), out.width - indent, subsequent_indent="  ", break_on_hyphens=False)
@@ -373,5 +373,5 @@ def paragraphs(lines: Iterable[str], out: Console) -> None:
 
 
 def table_of(show_header: bool = True, gap: int = 2) -> Table:
-    """A table without lines."""
+    """Return an empty table without borders."""
     return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))

@@ -1,4 +1,4 @@
-"""The scaling of ZeRO data parallelism for people."""
+"""Terminal tables of ZeRO scaling."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def print_scaling(request: "ScalingRequest", stages: "list[Scaling]", out: Console) -> None:
-    """Iterations of every stage on every number of GPUs, and which network is enough."""
+    """Print the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
     model, system = request.model, request.system
     out.print(Text(f"{model.title} ({rate(request.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
     batch = f"{many(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
@@ -33,7 +33,7 @@ def print_scaling(request: "ScalingRequest", stages: "list[Scaling]", out: Conso
 
 
 def _table(request: "ScalingRequest", stages: "list[Scaling]") -> Table:
-    """One row for every stage and number of GPUs."""
+    """Return a table with a row for every stage and number of GPUs."""
     table = table_of(gap=1)
     asks = request.target is not None and request.efficiency is None
     names = ("ZeRO", "GPUs", "iteration", "comm", "share", "network", "efficiency", "memory")
@@ -52,14 +52,14 @@ def _table(request: "ScalingRequest", stages: "list[Scaling]") -> Table:
 
 
 def _enough(bandwidth: float | None) -> str:
-    """A bandwidth that is enough."""
+    """Return a sufficient bandwidth as text."""
     if bandwidth is None:
         return "none"
     return rate(bandwidth, "B/s") if bandwidth else "any"
 
 
 def _target(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
-    """What is enough for the target, in words."""
+    """Return sentences on the network that is enough for the target efficiency."""
     first = many(request.gpus[0], "GPU")
     lines = []
     if request.efficiency is None:

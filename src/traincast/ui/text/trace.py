@@ -1,4 +1,4 @@
-"""The step of a plan as it runs, for people."""
+"""Terminal tables of a simulated step."""
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +11,7 @@ from traincast.ui.text.plans import heading, paragraphs, table_of
 
 
 def print_trace(trace: Trace, out: Console) -> None:
-    """What the step is spent on, as simulated and as estimated, and what every stage does."""
+    """Print the step by component, simulated and estimated, and the passes and waits of every stage."""
     out.print(Text(f"Plan: {trace.estimate.plan}", style="bold"))
     out.print(heading(f"A step as it runs: {seconds(trace.simulated_seconds)}; the estimate: {seconds(trace.step_seconds)}"))
     out.print(_component_table(trace))
@@ -21,7 +21,7 @@ def print_trace(trace: Trace, out: Console) -> None:
 
 
 def _component_table(trace: Trace) -> Table:
-    """Seconds by component."""
+    """Return a table of seconds by component."""
     table = table_of()
     for i, name in enumerate(("", "trace", "estimate", "closed form less simulation")):
         table.add_column(name, justify="right" if i else "left", no_wrap=True)
@@ -38,12 +38,12 @@ def _component_table(trace: Trace) -> Table:
 
 
 def _difference_text(value: float, trace: Trace) -> str:
-    """A difference; what is rounding is none."""
+    """Return a difference of times with its sign; rounding errors count as 0 s."""
     return f"{'+' if value > 0 else '-'}{seconds(abs(value))}" if abs(value) > 1e-9 * trace.step_seconds else "0 s"
 
 
 def _stage_table(trace: Trace) -> Table:
-    """What every stage does in the pipeline; in flight is what it holds of activations, in micro-batches of the whole stage."""
+    """Return a table of the passes, waits and micro-batches in flight (of the whole stage) of every pipeline stage."""
     table = table_of()
     for name in ("stage", "first pass", "passes", "for stages", "for transfers", "in flight"):
         table.add_column(name, justify="right", no_wrap=True)

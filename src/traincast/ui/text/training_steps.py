@@ -1,4 +1,4 @@
-"""Measured training steps against their predictions, for people."""
+"""Terminal tables of measured training steps against their predictions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ MACHINE_TITLES: Final = {"before": "as measured", "fitted": "calibrated: fitted"
 
 
 def print_judgement(judgement: "Judgement", out: Console) -> None:
-    """Every row, errors by shape, and errors in all before and after calibration."""
+    """Print every step, errors by shape, and total errors before and after calibration."""
     out.print(Text(f"{len(judgement.rows)} training steps measured: {judgement.rows[0]['source']}", style="bold"))
     out.print(_row_table(judgement))
     out.print(_error_table("shape", [(summary.source, summary) for summary in judgement.before.summaries]))
@@ -37,7 +37,7 @@ def print_judgement(judgement: "Judgement", out: Console) -> None:
 
 
 def _row_table(judgement: "Judgement") -> Table:
-    """Every row with its prediction, and that of the calibrated machine."""
+    """Return a table of steps with their predictions before and after calibration."""
     after = judgement.calibrated
     table = table_of(gap=1)
     for name in ("step", "measured", "spread", "predicted", "error", *(["calibrated", "error", ""] if after else [])):
@@ -50,14 +50,14 @@ def _row_table(judgement: "Judgement") -> Table:
 
 
 def _prediction_cells(prediction: "Prediction") -> tuple[str, str]:
-    """A prediction and its error."""
+    """Return the cells of a prediction: its step time, or why it was skipped, and its error."""
     if prediction.predicted_step_seconds is None:
         return prediction.skipped or "", ""
     return quantity(prediction.predicted_step_seconds, "s"), f"{prediction.error:+.1%}"
 
 
 def _error_table(first: str, groups: "Sequence[tuple[str, ErrorSummary]]") -> Table:
-    """Errors of groups of rows."""
+    """Return a table of the errors of groups of steps."""
     table = table_of(gap=1)
     for name in (first, *COLUMNS[1:]):
         table.add_column(name, justify="left" if name == first else "right", no_wrap=True)
