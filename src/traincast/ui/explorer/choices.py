@@ -1,4 +1,4 @@
-"""What there is to choose from: models, systems and their figures, frameworks, knobs."""
+"""The choices that the page offers: models, systems and their figures, frameworks, knobs."""
 
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ MIN_SHARE: Final = 0.05
 
 
 def catalog() -> dict[str, Any]:
-    """Everything a search can be asked, by name."""
+    """Return everything that can be chosen for a search, by name."""
     presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
     components = {
         kind: [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
@@ -57,7 +57,7 @@ def catalog() -> dict[str, Any]:
 
 
 def model_info(model: Model) -> dict[str, Any]:
-    """What a model is, in a few figures."""
+    """Return the key figures of a model."""
     shape = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")}
     return {
         "name": model.name,
@@ -73,7 +73,7 @@ def model_info(model: Model) -> dict[str, Any]:
 
 
 def model_told(state: State) -> dict[str, Any]:
-    """What the model of a state is.
+    """Return the key figures of a state's model.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def model_told(state: State) -> dict[str, Any]:
 
 
 def system_info(name: Any) -> dict[str, Any]:
-    """A system and every figure of it that can be changed: its value, its unit, and how far a slider goes.
+    """Return a system and every figure that can be changed: its value, unit and slider range.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def system_info(name: Any) -> dict[str, Any]:
 
 
 def brief(system: System) -> dict[str, Any]:
-    """What a system is, in a few figures."""
+    """Return the key figures of a system."""
     return {
         "name": system.name,
         "accelerator": system.accelerator.name,
@@ -111,7 +111,7 @@ def brief(system: System) -> dict[str, Any]:
 
 
 def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
-    """One figure with the reach of its slider."""
+    """Return one figure with its slider range."""
     sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
     value = float(sizes.get(path) or system.figures()[path])
     if issubclass(entry, Share):

@@ -1,4 +1,4 @@
-"""How much one request may ask for, and how many may wait: what makes the server safe to share."""
+"""Limits of requests and of the queue, which make the server safe to share."""
 
 from typing import Final
 

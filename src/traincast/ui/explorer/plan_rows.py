@@ -1,4 +1,4 @@
-"""Estimates of plans as the page reads them: one plan, or many at once, which costs little more than one."""
+"""Estimates of plans as the page reads them, for one plan or for many at once (which costs little more than one)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,14 +18,14 @@ SUMMARY_FIELDS = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per
 
 
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
-    """An estimate of one plan with its metrics, its label, and the knobs that make it."""
+    """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
     plan = est.plan if isinstance(est.plan, Plan) else est.plan.row(0)
     row = est.summary() | _label_and_knobs(plan) | {"metrics": vars(case.metrics(est))}
     return row if est.fits else row | {"short_of": short_of(est, advice=True)}
 
 
 def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """The same of many placed plans that fit, in their order; those that differ in numbers only are estimated together."""
+    """Return rows of placed plans that fit, in their order; plans with equal choices are estimated together."""
     rows: dict[int, dict[str, Any]] = {}
     for group in _groups_by_choices(plans):
         plans_in_group = _plan_columns([plans[i] for i in group])
@@ -50,17 +50,17 @@ def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
 
 
 def _label_and_knobs(plan: Plan) -> dict[str, Any]:
-    """A plan for people and for the next request."""
+    """Return the label of a plan, and its knobs for the next request."""
     return {"label": str(plan), "knobs": knobs_of(plan)}
 
 
 def _every_knob(plan: Plan) -> dict[str, Any]:
-    """Every knob and choice of a placed plan."""
+    """Return every knob and choice of a placed plan."""
     return {name: getattr(plan, name) for name in (*KNOBS, *CHOICES)}
 
 
 def _groups_by_choices(plans: Sequence[Plan]) -> Iterable[list[int]]:
-    """Places of plans with the same choices."""
+    """Return the indices of plans, grouped by equal choices."""
     groups: dict[tuple[Any, ...], list[int]] = {}
     for i, plan in enumerate(plans):
         groups.setdefault(tuple(plan.choices().values()), []).append(i)
@@ -68,12 +68,12 @@ def _groups_by_choices(plans: Sequence[Plan]) -> Iterable[list[int]]:
 
 
 def _plan_columns(plans: Sequence[Plan]) -> Plans:
-    """Plans with the same choices as columns."""
+    """Return plans with equal choices as columns."""
     return Plans(**{knob: np.array([float(getattr(plan, knob)) for plan in plans]) for knob in KNOBS} | plans[0].choices())
 
 
 def _row_of_columns(value: Any, row: int) -> Any:
-    """One row of what holds columns."""
+    """Return one row of a value that holds columns."""
     if isinstance(value, Mapping):
         return {key: _row_of_columns(item, row) for key, item in value.items()}
     return value[row].item() if getattr(value, "ndim", 0) else value

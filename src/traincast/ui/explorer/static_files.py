@@ -1,4 +1,4 @@
-"""The page's own files, read once: each with its type, an entity tag, and its compressed form."""
+"""The page's static files, read once, each with media type, entity tag and compressed form."""
 
 import gzip
 import hashlib
@@ -24,7 +24,7 @@ MIN_COMPRESSED_BYTES: Final = 1024  # bytes from which compression pays
 
 @dataclass(frozen=True)
 class Body:
-    """What is sent, with its type."""
+    """A response body with its media type."""
 
     content: bytes
     media_type: str

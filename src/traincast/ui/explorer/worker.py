@@ -1,4 +1,4 @@
-"""A worker process: requests in, answers out, each a status and bytes of JSON. It can be ended at any time."""
+"""Worker process: receives requests, sends status and JSON bytes. It can be killed at any time."""
 
 import gc
 import json
@@ -35,7 +35,7 @@ def work(pipe: Connection) -> None:
 
 
 def respond(kind: str, text: str) -> tuple[int, bytes]:
-    """Status and body of the answer to one request.
+    """Return status and body of the answer to one request.
 
     Parameters
     ----------
@@ -59,12 +59,12 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
 
 
 def failure(message: str, problems: Any = None) -> bytes:
-    """The body of an answer that is none."""
+    """Return the body of an error response."""
     return encoded({"error": {"message": message, "problems": list(problems or [message])}})
 
 
 def encoded(value: Any) -> bytes:
-    """JSON; numbers that are not finite become null."""
+    """Return JSON in which numbers that are not finite are null."""
     try:
         return JSON.encode(value).encode()
     except ValueError:
@@ -72,7 +72,7 @@ def encoded(value: Any) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for what is no finite number."""
+    """Return the value with null in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -81,7 +81,7 @@ def _finite(value: Any) -> Any:
 
 
 def _bound_memory() -> None:
-    """Keep a search that is too large from taking the machine's memory."""
+    """Limit the address space, so that a search that is too large does not take the machine's memory."""
     try:
         import resource
     except ImportError:  # a system without limits

@@ -1,4 +1,4 @@
-"""Figures of predictions against measurements: parity, and what the errors go with."""
+"""Figures of predictions against measurements: parity plot, and parts of the step that errors go with."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
@@ -22,7 +22,7 @@ Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows,
 
 @styled
 def accuracy(measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str) -> Figure:
-    """Predicted against measured step times, beside what the errors of each source go with.
+    """Draw predicted against measured step times, beside the parts of the step that each source's errors go with.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def accuracy(measured: Floats, predicted: Floats, families: Sequence[str], moe: 
 
 
 def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools) -> None:
-    """The left panel."""
+    """Draw the left panel: predicted against measured."""
     axis_limits = np.array([min(measured.min(), predicted.min()) / 1.5, max(measured.max(), predicted.max()) * 1.5])
     ax.fill_between(
         axis_limits, axis_limits * (1 - PARITY_BAND), axis_limits * (1 + PARITY_BAND), color=GREY, alpha=0.25, linewidth=0
@@ -80,7 +80,7 @@ def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Sequen
 
 
 def _draw_budgets(ax: Axes, budgets: Budgets) -> list[Patch]:
-    """The right panel: bars of causes to both sides, and a line for what none explains; keys of the causes."""
+    """Draw the right panel: bars of causes to both sides, a line for the unexplained error. Returns the legend of the causes."""
     places = np.arange(len(budgets))[::-1]
     largest = {name: max(abs(budget[2].get(name, 0.0)) for budget in budgets) for name in (budgets[0][2] if budgets else ())}
     shown = [name for name, largest_size in largest.items() if largest_size > MIN_CAUSE_DRAWN]

@@ -48,7 +48,7 @@ def contour(
     value: str = "training_days",
     marks: Sequence[System] = (),
 ) -> Figure:
-    """A result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
+    """Draw contours of a result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def contour(
 
 
 def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
-    """The value of the fastest plan at each pair of fields."""
+    """Return the value of the fastest plan at each pair of fields."""
     fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique([x, y], keep="first", maintain_order=True)
     xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
     ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
@@ -109,7 +109,7 @@ def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
 
 
 def _contour_levels(values: Floats) -> Floats:
-    """Round levels from below the least value to above the largest; none where there is no value."""
+    """Return round levels from below the least value to above the largest; none where there is no value."""
     known = values[np.isfinite(values)]
     if not len(known):
         return known
@@ -124,7 +124,7 @@ def _contour_levels(values: Floats) -> Floats:
 
 
 def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
-    """Filled contours and labelled isolines of one number of GPUs; what is left empty does not fit."""
+    """Draw filled contours and labelled isolines for one number of GPUs; empty areas are marked as not fitting."""
     xs, ys, z = grid
     ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
     log_axes(ax, "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]))
@@ -161,7 +161,7 @@ def _label_isolines(ax: Axes, lines: ContourSet) -> None:
 
 
 def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
-    """Machines by name, where they lie in the panel."""
+    """Mark the machines that lie in the panel, by name."""
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
     for system in systems:
         figures = system.figures()
@@ -176,7 +176,7 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
 
 
 def _add_opposite_axes(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
-    """Axes for the fields that vary together with x and y."""
+    """Add axes for the fields that vary together with x and y."""
     for path, other, side in ((x, y, "top"), (y, x, "right")):
         pair = _field_varying_with(rows, path, other)
         if pair is None or (side == "right" and not last):
@@ -191,7 +191,7 @@ def _add_opposite_axes(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool)
 
 
 def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
-    """A field that rises with another at every point: its name, and the values of both as shown."""
+    """Return a field that rises with another at every point: its name, and the values of both in the units shown."""
     fields = [name for name in rows.columns if COLUMNS[name].kind == "figure" and name not in (path, other)]
     for name in fields:
         pairs = rows.select(path, name).unique().sort(path)

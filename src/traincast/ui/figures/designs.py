@@ -1,4 +1,4 @@
-"""The design space by hand: plans that differ in their pipeline stages, each with all its placements."""
+"""Figures of hand-made plans that differ in their pipeline stages, each with all its placements."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ def design_space(
     stages: Sequence[int] = STAGES_TRIED,
     assumptions: str | Assumptions | None = None,
 ) -> Figure:
-    """Step time of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
+    """Draw step times of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ def design_space(
 
 
 def _memory_shown(est: Estimate) -> float:
-    """Memory as shown: the same for every placement."""
+    """Return the memory in the unit shown; it is the same for every placement."""
     return float(np.max(in_unit("memory_bytes", np.asarray(est.memory_bytes))))
 
 
 def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
-    """Times of all placements of a plan in one place, the best one named."""
+    """Draw the times of all placements of a plan above each other, the best one labelled."""
     seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
     fits = bool(np.all(est.fits))
     ax.plot([place] * 2, [seconds.min(), seconds.max()], color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
@@ -104,7 +104,7 @@ def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
 def _estimates_of_placements(
     model: Model, system: System, gpus: int, gbs: int, base: Plan, stages: Sequence[int], assumptions: str | Assumptions | None
 ) -> Iterator[Estimate]:
-    """Estimates of each plan that meets the rules, columns over its placements."""
+    """Yield an estimate for each plan that meets the rules, with columns over its placements."""
     for pp in stages:
         dp, rest = divmod(gpus, base.tp * base.tp2 * base.cp * pp)
         if rest or not dp:

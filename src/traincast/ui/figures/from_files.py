@@ -95,7 +95,7 @@ def draw_study(
 
 
 def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
-    """The rows of one value."""
+    """Return the rows with one value of a column."""
     known = frame[name].unique(maintain_order=True).to_list()
     if value not in known:
         raise InputError(str(path), [f"{name} = {value!r}: must be one of {', '.join(map(str, known))}"])
@@ -103,7 +103,7 @@ def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> 
 
 
 def _first_field(path: Path, results: Results, axis: int) -> str:
-    """The first field of a study's axis."""
+    """Return the first field of a study's axis."""
     axes = results.metadata["study"]["vary"]
     if axis >= len(axes):
         raise InputError(str(path), [f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"])

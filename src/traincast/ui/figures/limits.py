@@ -1,4 +1,4 @@
-"""Utilisation that moving data allows: against the size of a cluster, and against training compute."""
+"""Figures of the limits of moving data: utilisation against cluster size and against training compute."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -18,7 +18,7 @@ BINDING_STYLES: Final = {"FLOP": (BLUE, "o"), "memory": (SKY, "^"), "network": (
 
 @styled
 def utilisation_by_cluster(limits: Limits) -> Figure:
-    """Utilisation with the best sharding of a layer against the number of accelerators, and what binds.
+    """Draw utilisation with the best sharding of a layer against the number of accelerators, and what binds.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def utilisation_by_cluster(limits: Limits) -> Figure:
 
 @styled
 def utilisation_by_compute(limits: Limits) -> Figure:
-    """Utilisation against the training compute of runs of a fixed length, what binds, and where it halves and collapses.
+    """Draw utilisation against the training compute of runs of a fixed length, what binds, and where it halves and collapses.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def utilisation_by_compute(limits: Limits) -> Figure:
 
 
 def _draw_utilisation(ax: Axes, limits: Limits, x: Floats, utilisation: Floats, binds: Sequence[str | None]) -> None:
-    """Utilisation, with a marker for what binds at each point."""
+    """Draw utilisation, with a marker for what binds at each point."""
     ax.plot(x, utilisation, color=BLACK, linewidth=0.8)
     for name, (colour, marker) in BINDING_STYLES.items():
         selected = np.array([resource == name for resource in binds])
@@ -72,7 +72,7 @@ def _draw_utilisation(ax: Axes, limits: Limits, x: Floats, utilisation: Floats, 
 
 
 def _legend(figure: Figure) -> None:
-    """What markers and the dotted line stand for."""
+    """Draw the legend of markers and dotted line."""
     marks = [
         Line2D([], [], color=colour, marker=marker, linestyle="", label=name) for name, (colour, marker) in BINDING_STYLES.items()
     ]

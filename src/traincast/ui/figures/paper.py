@@ -30,7 +30,7 @@ CONTOUR_GPUS, DESIGN_GPUS = 8192, 16384  # GPUs of studies 4 and 5, and of study
 
 
 def paper_studies() -> dict[str, Study]:
-    """Studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is no search.
+    """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search.
 
     Returns
     -------
@@ -50,14 +50,14 @@ def paper_studies() -> dict[str, Study]:
 
 
 def through(paths: tuple[str, ...], points: int) -> Axis:
-    """Fields that vary together from each generation of accelerators to the next, `points` on a leg, its ends included."""
+    """Return fields that vary together between generations of accelerators, `points` on each leg, its ends included."""
     figures = [load_system(name).figures() for name in GENERATIONS]
     legs = {path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)] for path in paths}
     return {path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()}
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
-    """Every figure of the paper's five studies.
+    """Yield every figure of the paper's five studies.
 
     Yields
     ------

@@ -46,7 +46,7 @@ TORNADO_BARS: Final[tuple[tuple[float, str, dict[str, Any]], ...]] = (  # where 
 
 @styled
 def roofline(est: Estimate) -> Figure:
-    """Operations of a layer under the roofs of the accelerator; the longest are named, area is time.
+    """Draw the operations of a layer under the roofline; the longest are named, area is time.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def roofline(est: Estimate) -> Figure:
 
 
 def _draw_roofs(ax: Axes, chip: Any, intensity: Floats, achieved: Floats) -> None:
-    """Peaks of the matrix and vector units and the slope of memory, over the operations' range."""
+    """Draw the peaks of the matrix and vector units and the slope of memory bandwidth."""
     matrix, vector, bandwidth = chip.matrix_flops, chip.vector_flops, chip.hbm_bandwidth
     low, high = min(intensity.min() / 2, vector / bandwidth / 4), max(intensity.max() * 3, matrix / bandwidth * 4)
     look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL}
@@ -109,7 +109,7 @@ def _draw_roofs(ax: Axes, chip: Any, intensity: Floats, achieved: Floats) -> Non
 
 @styled
 def pareto(result: Found) -> Figure:
-    """Time against memory of everything that fits, with the front and the winner.
+    """Draw time against memory of all layouts that fit, with the Pareto front and the fastest plan.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def pareto(result: Found) -> Figure:
 
 @styled
 def tornado(result: Found, least: float = FELT) -> Figure:
-    """Change of step time when each hardware figure is 10 % less or more, the plan as it is and the plan re-optimised.
+    """Draw the change of step time when each hardware figure is 10 % less or more, plan fixed and plan re-optimised.
 
     Parameters
     ----------
@@ -185,14 +185,14 @@ def tornado(result: Found, least: float = FELT) -> Figure:
 
 
 def _draw_bars(ax: Axes, places: Floats, change: Floats, **look: Any) -> None:
-    """Bars of a tornado; infinite ones are said to be what they are."""
+    """Draw bars of a tornado; infinite ones are labelled as not fitting."""
     ax.barh(places, np.where(np.isinf(change), 0, change), 0.38, edgecolor="white", linewidth=0, **look)
     for place in places[np.isinf(change)]:
         ax.text(0, place, " does not fit", fontsize=SMALL, va="center", color=look["color"])
 
 
 def _changed_seconds(result: Found, paths: list[str]) -> Floats:
-    """Step time with each figure changed, shape (plan fixed or re-optimised, figure, less or more) [s]; infinite: does not fit."""
+    """Return step times with each figure changed, shape (plan fixed or re-optimised, figure, less or more) [s]; inf: does not fit."""
     figures = result.system.figures()
     columns = {path: np.full(2 * len(paths), float(figures[path])) for path in paths}
     for i, path in enumerate(paths):
@@ -205,13 +205,13 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
 
 
 def _best_seconds(result: Found, machines: System, outcome: StrategyResult) -> Floats:
-    """Step time of the best plan of a batch on each machine [s], infinite where nothing fits."""
+    """Return the least step time of a strategy's plans on each machine [s], infinite where nothing fits."""
     evaluation = evaluate(space_of(outcome, result.gpus), result.model, machines, result.gbs, result.assumptions)
     return np.array([evaluation.outcomes(machine)[0].least.min(initial=np.inf) for machine in range(machines.machines())])
 
 
 def _figure_title(system: System, path: str) -> str:
-    """A hardware figure in words, with the tier of network it is of."""
+    """Return the name of a hardware figure, with its network tier if it has one."""
     part, _, number = path.rpartition(".")[0].partition(".")
     name = label(path, "")
     if part != "network":

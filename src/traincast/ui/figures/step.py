@@ -1,4 +1,4 @@
-"""Figures of one plan's step: what its time goes to, and what its memory holds, part on part."""
+"""Figures of one plan's step: components of time and of memory."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -34,7 +34,7 @@ MIN_SHARE_DRAWN: Final = 5e-4  # share of a step that is drawn
 
 @styled
 def memory_waterfall(est: Estimate) -> Figure:
-    """Memory of the fullest rank, component on component, against capacity.
+    """Draw the memory of the fullest rank as a waterfall of components, against capacity.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def memory_waterfall(est: Estimate) -> Figure:
 
 @styled
 def stage_memory(est: Estimate) -> Figure:
-    """Memory of every stage of the pipeline by component, against capacity.
+    """Draw the memory of every pipeline stage by component, against capacity.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def stage_memory(est: Estimate) -> Figure:
 
 @styled
 def time_waterfall(est: Estimate) -> Figure:
-    """Time of a step, part after part.
+    """Draw the time of a step as a waterfall of components.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ _TEXT_STYLE: Final[dict[str, Any]] = {"va": "center", "fontsize": SMALL}
 
 
 def _with_offsets(parts: dict[str, float]) -> Iterator[tuple[str, float, float]]:
-    """Name and size of parts, and the sum of those before."""
+    """Yield name and size of each part, and the sum of the parts before it."""
     before = 0.0
     for name, size in parts.items():
         yield name, size, before
@@ -144,19 +144,19 @@ def _with_offsets(parts: dict[str, float]) -> Iterator[tuple[str, float, float]]
 
 
 def _bar_style(name: str) -> dict[str, Any]:
-    """Colour and hatch of a component."""
+    """Return colour and hatch of a component."""
     colour, hatch = COMPONENTS[name]
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
 def _write_size(ax: Axes, place: float, top: float, size: float) -> None:
-    """A bar's size above it."""
+    """Write a bar's size above it."""
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
 
 
 def _draw_capacity(ax: Axes, est: Estimate) -> None:
-    """A line for what the accelerator has, in all that the axis shows."""
+    """Draw a line at the accelerator's memory capacity, and fit the axis to it."""
     capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(in_unit("memory_bytes", est.memory_bytes))
     unit = unit_of("memory_bytes")[0]

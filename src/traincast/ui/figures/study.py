@@ -45,7 +45,7 @@ MICROBATCHES: Final = "micro-batches"
 
 @styled
 def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
-    """Length of training, or throughput of one GPU, against the number of GPUs (arXiv 2410.00273, study 1).
+    """Draw length of training, or throughput of one GPU, against the number of GPUs (arXiv 2410.00273, study 1).
 
     Parameters
     ----------
@@ -87,13 +87,13 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
 
 
 def split_name(system: str) -> tuple[str, str]:
-    """Accelerator and fast domain by a system's name: ``"a100-nvs4"`` is an A100 in domains of 4."""
+    """Return accelerator and fast domain of a system's name: ``"a100-nvs4"`` is an A100 in domains of 4."""
     accelerator, _, domain = system.rpartition("-nvs")
     return (accelerator, domain) if accelerator else (system, "")
 
 
 def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
-    """One over the throughput of the first system on the fewest GPUs [s/token], and a title that says which run that is."""
+    """Return one over the throughput of the first system on the fewest GPUs [s/token], and a title that names that run."""
     first = rows.filter(pl.col("system") == rows["system"][0])
     run = first.filter(pl.col("gpus") == first["gpus"].min()).sort("step_seconds").row(0, named=True)
     title = f"{run['model']} (1 = {run['system']}, {run['strategy']}, {run['gpus']} GPUs)"
@@ -101,7 +101,7 @@ def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
 
 
 def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
-    """Logarithmic axes of a scaling panel, ticks at the numbers of GPUs."""
+    """Set logarithmic axes of a scaling panel, with ticks at the numbers of GPUs."""
     log_axes(ax)
     shown = sorted(sizes)[:: -(len(sizes) // -8)]
     plain_ticks(ax.xaxis, shown, shown)
@@ -110,7 +110,7 @@ def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
 
 
 def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]) -> None:
-    """What colour, marker and line style stand for, in three groups below the panels."""
+    """Draw the legend of colours, markers and line styles in three groups below the panels."""
     colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
     markers = [
         Line2D([], [], color=BLACK, marker=mark, linestyle="", label=f"domain of {size}")
@@ -126,7 +126,7 @@ def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[s
 
 @styled
 def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
-    """The optimal plan on each number of GPUs, its memory, and what its time goes to (arXiv 2410.00273, study 2).
+    """Draw the optimal plan on each number of GPUs, its memory, and its time by component (arXiv 2410.00273, study 2).
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
 
 
 def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
-    """Degrees, micro-batches and placement as a table, degrees shaded by their size."""
+    """Draw degrees, micro-batches and placement as a table, degrees shaded by their size."""
     counts = rows.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
     names = [*knobs, "mbs", MICROBATCHES, *(["panels"] if rows["strategy"][0] == "summa" else [])]
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
@@ -187,7 +187,7 @@ def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None
 
 
 def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
-    """Memory of the fullest rank against capacity."""
+    """Draw the memory of the fullest rank against capacity."""
     memory = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
     ax.bar(range(len(rows)), memory, color=GREY, width=0.7)
     ax.set_ylabel(f"Memory [{unit_of('memory_bytes')[0]}]")
@@ -203,7 +203,7 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
 
 
 def _draw_time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
-    """Shares of the step time, one on top of the other."""
+    """Draw the shares of the step time as stacked bars."""
     under = np.zeros(len(rows))
     for name in names:
         share = 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy()

@@ -1,4 +1,4 @@
-"""What all figures share: palette, labels with units, rows of a study's table, and files."""
+"""Shared parts of all figures: palette, labels with units, rows of a study's table, and files."""
 
 import re
 import warnings
@@ -73,7 +73,7 @@ SHOWN_UNITS: Final = {
 
 @contextmanager
 def _style() -> Iterator[None]:
-    """The style of all figures; characters that the font lacks are the reader's to show."""
+    """Apply the style of all figures, without warnings on characters that the font lacks (viewers substitute them)."""
     with context(STYLE, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font")
         yield
@@ -91,7 +91,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def panels(count: int, width: float | None = None, height: float = PANEL_HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side."""
+    """Return a figure with panels side by side."""
     figure = Figure((width or (COLUMN if count == 1 else PAGE * max(count, 2) / 2), height), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False, **options)[0].tolist()
     for ax in axes:
@@ -121,37 +121,37 @@ def save(figure: Figure, path: str | Path) -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """A figure as SVG, transparent; the same figure gives the same text."""
+    """Return a figure as transparent SVG; the same figure gives the same text."""
     with StringIO() as text, _style():
         figure.savefig(text, format="svg", metadata=ENDINGS[".svg"], transparent=True)
         return text.getvalue()
 
 
 def unit_of(name: str) -> tuple[str, float]:
-    """Unit a quantity of the column table is shown in, and the size of that unit in SI."""
+    """Return the unit in which a quantity of the column table is shown, and the size of that unit in SI."""
     unit = COLUMNS[name].unit
     return ("µs", 1e-6) if name.endswith("latency") else SHOWN_UNITS.get(unit, (unit, 1.0))
 
 
 def label(name: str, unit: str | None = None) -> str:
-    """Axis label of a quantity of the column table: ``"Memory capacity [GiB]"``; `unit` where it is drawn in another."""
+    """Return the axis label of a quantity of the column table: ``"Memory capacity [GiB]"``; `unit` replaces the usual unit."""
     unit = unit_of(name)[0] if unit is None else unit
     meaning = re.split(r"[,(:]", COLUMNS[name].meaning)[0].strip()
     return f"{meaning[0].upper()}{meaning[1:]}" + (f" [{unit}]" if unit else "")
 
 
 def in_unit(name: str, values: Any) -> Any:
-    """Values in the unit they are shown in."""
+    """Return values in the unit they are shown in."""
     return values / unit_of(name)[1]
 
 
 def unique(frame: pl.DataFrame, name: str) -> list[Any]:
-    """Values of a column in the order in which they come."""
+    """Return the values of a column in order of appearance."""
     return frame[name].unique(maintain_order=True).to_list()
 
 
 def best(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
-    """The best plan of every point.
+    """Return the best plan of every point.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def best(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
 
 
 def round_ticks(low: float, high: float) -> list[float]:
-    """Round numbers within limits, for a logarithmic axis."""
+    """Return round numbers within limits, for a logarithmic axis."""
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     within = decades[(decades >= low * (1 - 1e-9)) & (decades <= high * (1 + 1e-9))]
     ticks: list[float] = []
@@ -187,7 +187,7 @@ def round_ticks(low: float, high: float) -> list[float]:
 
 
 def log_axes(ax: Axes, names: str = "xy") -> None:
-    """Logarithmic axes over all that is drawn, with plain numbers."""
+    """Set logarithmic axes over all that is drawn, with plain numbers."""
     for name in names:
         axis = ax.xaxis if name == "x" else ax.yaxis
         (ax.set_xscale if name == "x" else ax.set_yscale)("log")
@@ -201,14 +201,14 @@ def log_axes(ax: Axes, names: str = "xy") -> None:
 
 
 def plain_ticks(axis: Axis, places: Sequence[float], values: Sequence[float]) -> None:
-    """Ticks with plain numbers, of as many digits as tell them apart, and nothing between them."""
+    """Set ticks with plain numbers, of as many digits as distinguish them, and no minor ticks."""
     digits = next((n for n in range(6, 16) if len({power(value, n) for value in values}) == len(values)), 15)
     axis.set_ticks(places, [power(value, digits) for value in values])
     axis.set_minor_locator(NullLocator())
 
 
 def power(value: float, digits: int = 6) -> str:
-    """A number as it is written beside an axis: ``"16,384"``, ``"0.5"``, ``"3×10²⁴"``."""
+    """Return a number as an axis shows it: ``"16,384"``, ``"0.5"``, ``"3×10²⁴"``."""
     mantissa, _, exponent = f"{value:.{digits}g}".partition("e")
     if not exponent:
         return f"{value:,.{digits}g}"
@@ -247,6 +247,6 @@ def spread(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]
 
 
 def between(line: Any) -> Any:
-    """Points all along a line through points."""
+    """Return points all along a polyline."""
     share = np.linspace(0, 1, 200)[:, None]
     return np.concatenate([a + share * (b - a) for a, b in pairwise(line)])

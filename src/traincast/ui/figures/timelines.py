@@ -1,4 +1,4 @@
-"""A training step as it runs: a row for each device of the pipeline."""
+"""Timelines of a training step: a row for each device of the pipeline."""
 
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
@@ -38,13 +38,13 @@ class Window(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Its length [s]."""
+        """Length of the window [s]."""
         return self.end - self.start
 
 
 @styled
 def timeline(trace: Trace) -> Figure:
-    """The step as it runs: passes by kind, with the numbers of their micro-batches, waits, and what follows the pipeline.
+    """Draw the simulated step: passes by kind with micro-batch numbers, waits, and what follows the pipeline.
 
     Where the whole step leaves no room for numbers, its beginning and the end of its pipeline are drawn larger below.
 
@@ -75,7 +75,7 @@ def timeline(trace: Trace) -> Figure:
 
 
 def _windows(trace: Trace) -> list[Window]:
-    """The whole step, and where that has no room for numbers, its beginning and the end of its pipeline."""
+    """Return the whole step and, where that has no room for numbers, its beginning and the end of its pipeline."""
     end = max(trace.begin) + max(trace.step_seconds, trace.simulated_seconds)
     shortest = min(filter(None, trace.passes.seconds("F")), default=end)
     room = 0.97 * AXES_WIDTH / (DIGIT_WIDTH * len(str(trace.microbatches - 1))) * shortest
@@ -86,7 +86,7 @@ def _windows(trace: Trace) -> list[Window]:
 
 
 def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
-    """One part of the step."""
+    """Draw one part of the step."""
     looks: dict[tuple[Any, str], list[tuple[int, float, float]]] = {}
     for device, passes in enumerate(trace.by_device):
         chunks = sorted({step_pass.chunk for step_pass in passes})
@@ -111,7 +111,7 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
 
 
 def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float, float]], edged: bool) -> None:
-    """Bars of one look; an image where they stand too close for edges."""
+    """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
     corners = [[(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans]
     look: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, f
 
 
 def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any) -> None:
-    """The number of a pass's micro-batch, where it has room."""
+    """Write the number of a pass's micro-batch where it has room."""
     width = (min(step_pass.end, window.end) - max(step_pass.start, window.start)) / window.seconds * AXES_WIDTH
     if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
         light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
@@ -139,22 +139,22 @@ def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any
 
 
 def _lightened(colour: str, share: float) -> tuple[float, ...]:
-    """A colour mixed with white."""
+    """Return a colour mixed with white."""
     return tuple(1 - (1 - part) * (1 - MAX_WHITE_SHARE * share) for part in to_rgb(colour))
 
 
 def _colour_and_hatch(component: str) -> tuple[Any, str]:
-    """Colour and hatch of what follows the pipeline."""
+    """Return colour and hatch of what follows the pipeline."""
     return COMPONENTS[component] if component else ("white", "////")
 
 
 def _edge_colour(colour: Any) -> str:
-    """Colour of edges and hatches."""
+    """Return the colour of edges and hatches."""
     return GREY if colour == "white" else "white"
 
 
 def _legend(trace: Trace) -> list[Patch]:
-    """What is drawn."""
+    """Return the legend of the kinds of passes and waits that are drawn."""
     drawn = {step_pass.kind for step_pass in trace.timeline.passes}
     kinds = [Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in drawn]
     waited = {wait.component for waits in trace.waits for wait in waits}

@@ -1,4 +1,4 @@
-"""The report on predictions of measured runs: how far they are off, by source, and what was skipped."""
+"""HTML report on predictions of measured runs: errors by source, and what was skipped."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ MAX_RUNS_LISTED: Final = 20  # runs that are told one by one
 
 
 def page(report: Report, source: str = "the bundled table of published runs") -> Page:
-    """The report on predictions of measured runs.
+    """Return the report on predictions of measured runs.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
 
 
 def _summary(report: Report) -> Iterator[tuple[str, object, object]]:
-    """The figures that matter most."""
+    """Yield the key figures."""
     for total in report.totals:
         if total.mape is not None and total.bias is not None:
             yield f"Error of {KIND_TITLES[total.source]}", f"{total.mape:.1%}", f"mean of {total.n:,} runs, bias {total.bias:+.1%}"
@@ -54,7 +54,7 @@ def _summary(report: Report) -> Iterator[tuple[str, object, object]]:
 
 
 def _sections(report: Report, source: str) -> Iterator[Section]:
-    """All that stands below the answer."""
+    """Yield the sections below the answer."""
     yield Section("question", "The question", _question_section(report, source))
     yield Section("accuracy", "How far predictions are off", joined((_parity_figure(report), _error_section(report))))
     yield Section("farthest", "The runs that are met worst", farthest(report))
@@ -64,7 +64,7 @@ def _sections(report: Report, source: str) -> Iterator[Section]:
 
 
 def _question_section(report: Report, source: str) -> Html:
-    """What was asked, and what the runs are of."""
+    """Return the origin of the runs, and how they are predicted."""
     subjects = report.subjects.values()
     stacks = Counter(subject.stack for subject in subjects)
     rows: list[tuple[str, object]] = [
@@ -80,7 +80,7 @@ def _question_section(report: Report, source: str) -> Html:
 
 
 def _parity_figure(report: Report) -> Html:
-    """Predicted against measured, and what errors go with; nothing where no time was measured."""
+    """Return the parity plot and the causes of errors; empty where no time was measured."""
     if all(math.isnan(prediction.error) for prediction in report.predictions):
         return Html()
     caption = (
@@ -92,19 +92,19 @@ def _parity_figure(report: Report) -> Html:
 
 
 def _error_section(report: Report) -> Html:
-    """Errors by source and in all."""
+    """Return errors by source and in total, with their explanation."""
     return joined((error_table(report), *map(paragraph, meaning(report))))
 
 
 def error_table(report: Report) -> Html:
-    """Errors by source and in all, as a table."""
+    """Return a table of errors by source and in total."""
     rows = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
     rows += [(f"all {KIND_TITLES[summary.source]}", *summary_cells(summary)) for summary in report.totals]
     return table("Errors of predictions by source", COLUMNS, rows)
 
 
 def farthest(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
-    """The runs with the largest errors of the step time."""
+    """Return a table of the runs with the largest errors of the step time."""
     timed = [prediction for prediction in report.predictions if not math.isnan(prediction.error)]
     farthest_runs = sorted(timed, key=lambda prediction: -abs(prediction.error))[:limit]
     names = ("run", "measured", "predicted", "90% interval", "error", "memory measured", "predicted")
@@ -112,7 +112,7 @@ def farthest(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
 
 
 def _run_cells(prediction: Prediction) -> tuple[str, ...]:
-    """A run's cells."""
+    """Return the cells of a run."""
     interval = (
         "" if prediction.low is None or prediction.high is None else f"{seconds(prediction.low)} to {seconds(prediction.high)}"
     )
@@ -130,7 +130,7 @@ def _run_cells(prediction: Prediction) -> tuple[str, ...]:
 
 
 def _coverage_section(report: Report) -> Html:
-    """Whether intervals hold."""
+    """Return how many measured times lie in their intervals."""
     if report.coverage is None:
         return paragraph("No interval is known for these assumptions.")
     return items(
@@ -143,7 +143,7 @@ def _coverage_section(report: Report) -> Html:
 
 
 def _skipped_section(report: Report) -> Html:
-    """Rows that cannot be predicted, by reason."""
+    """Return a table of skipped rows by reason."""
     counts = reasons(report.predictions)
     if not counts:
         return paragraph("Nothing was skipped.")
@@ -153,7 +153,7 @@ def _skipped_section(report: Report) -> Html:
 
 
 def _assumptions_section(report: Report) -> Html:
-    """Every assumption, of the usual software where each run has its own."""
+    """Return every assumption; those of the usual software stack where each run has its own."""
     assumed = resolve(report.assumptions)
     note = "Each run is predicted with its own software stack; these are the values of the usual one (traincast catalog shows all)."
     return joined((*([paragraph(note)] if assumed.name == CALIBRATED.name else []), assumptions(assumed)))

@@ -1,4 +1,4 @@
-"""HTML from the inside out: whatever is not markup yet is escaped where it enters an element."""
+"""HTML elements; text is escaped where it enters an element."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,23 +14,23 @@ LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'(
 
 
 class Html(str):
-    """Markup, which is not escaped again."""
+    """A string of markup, which is not escaped again."""
 
     __slots__ = ()
 
 
 def markup(content: object) -> Html:
-    """Content as markup: text is escaped, markup is what it is."""
+    """Return content as markup: text is escaped, markup is left as it is."""
     return content if isinstance(content, Html) else Html(escape(str(content)))
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Pieces one after the other."""
+    """Join pieces of content, escaping text."""
     return Html(escape(between).join(markup(part) for part in parts))
 
 
 def element(name: str, /, *content: object, **attributes: object) -> Html:
-    """An element.
+    """Return an element.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def element(name: str, /, *content: object, **attributes: object) -> Html:
 
 
 def linked(text: str) -> Html:
-    """Text whose addresses, and numbers of arXiv, are links."""
+    """Return text with links in place of web addresses and arXiv numbers."""
     parts, end = [], 0
     for match in LINK_PATTERN.finditer(text):
         address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
@@ -64,7 +64,7 @@ MAX_TABLE_ROWS: Final = 400  # rows of a table that are shown
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
+    """A section of a page.
 
     Parameters
     ----------
@@ -82,17 +82,17 @@ class Section:
 
 
 def paragraph(*content: object, class_: str | None = None) -> Html:
-    """A paragraph."""
+    """Return a paragraph."""
     return element("p", *content, class_=class_)
 
 
 def items(lines: Iterable[object]) -> Html:
-    """A list."""
+    """Return a bulleted list."""
     return element("ul", *(element("li", line) for line in lines))
 
 
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()) -> Html:
-    """A table; the first cell of a row is its heading.
+    """Return a table; the first cell of a row is its heading.
 
     Parameters
     ----------
@@ -123,19 +123,19 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]],
 
 
 def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:
-    """Parts of a whole as a table, each with its share, also as a bar."""
+    """Return a table of parts of a total, each with its share as number and bar."""
     shares = {name: float(value) / whole for name, value in parts.items() if value}
     rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
     return table(caption, ("part", what, "share", ""), rows, words=("",))
 
 
 def _bar(share: float) -> Html:
-    """A share as the length of a bar."""
+    """Return a bar as long as a share."""
     return element("span", class_="bar", style=f"width:{100 * min(share, 1):.2f}%")
 
 
 def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
-    """The figures that matter: what, how much, and a remark each."""
+    """Return tiles of key figures: name, value and remark of each."""
     return element(
         "dl",
         *(
@@ -147,15 +147,15 @@ def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
-    """Names and what they stand for."""
+    """Return a list of names and values."""
     return element("dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs")
 
 
 def code(text: object) -> Html:
-    """Something to type, or a plan as it is typed."""
+    """Return code: something to type, or a plan as it is typed."""
     return element("code", markup(text))
 
 
 def listing(text: str) -> Html:
-    """Lines to copy."""
+    """Return lines to copy."""
     return element("pre", code(text), tabindex=0)

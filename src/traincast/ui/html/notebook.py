@@ -1,4 +1,4 @@
-"""Cards of results in notebooks: what IPython is told when traincast is imported in one."""
+"""Registration of notebook cards with IPython when traincast is imported in a notebook."""
 
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ def register(formatter: Any) -> None:
 
 
 def register_in_notebook() -> None:
-    """Do so in the IPython that runs, if one does."""
+    """Register the cards with the running IPython, if any."""
     from IPython import get_ipython
 
     shell = get_ipython()
@@ -37,7 +37,7 @@ def register_in_notebook() -> None:
 
 
 def _card(result: object) -> str | None:
-    """The card of a result; None where the text is shown."""
+    """Return the card of a result; None where its text is shown instead."""
     from traincast.ui.html.notebook_cards import card
 
     return card(result)

@@ -1,4 +1,4 @@
-"""Cards: results as notebooks show them, compact and in the notebook's own colours."""
+"""Cards: compact HTML of results in notebooks, in the notebook's colours."""
 
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -26,7 +26,7 @@ MAX_CARD_ROWS: Final = 10  # of a long table
 
 
 def card(result: object) -> str | None:
-    """A result as a card; None where it has none."""
+    """Return a result as a card, or None for a result that has none."""
     make = next((CARDS[kind.__name__] for kind in type(result).__mro__ if kind.__name__ in CARDS), None)
     content = None if make is None else make(result)
     if content is None:
@@ -36,7 +36,7 @@ def card(result: object) -> str | None:
 
 
 def _estimate(est: "Estimate") -> Html | None:
-    """Time and memory of one plan; nothing for columns of plans."""
+    """Return time and memory of one plan; None for columns of plans."""
     from traincast.ui.html.plan_report import step
     from traincast.ui.text.plans import title
 
@@ -53,7 +53,7 @@ def _estimate(est: "Estimate") -> Html | None:
 
 
 def _found(result: "Found") -> Html:
-    """The best plans of a search."""
+    """Return the best plans of a search."""
     from traincast.ui.html.search_report import ranking
     from traincast.ui.text.plans import title
 
@@ -64,7 +64,7 @@ def _found(result: "Found") -> Html:
 
 
 def _results(results: "Results") -> Html:
-    """The first points of a study."""
+    """Return the first points of a study."""
     from traincast.ui.html.study_report import first_points
 
     study = results.metadata["study"]
@@ -73,7 +73,7 @@ def _results(results: "Results") -> Html:
 
 
 def _report(report: "Report") -> Html:
-    """Errors of predictions by source, and the runs that are met worst."""
+    """Return errors of predictions by source, and the runs with the largest errors."""
     from traincast.ui.html.accuracy_report import error_table, farthest
 
     predicted = sum(prediction.skipped is None for prediction in report.predictions)
@@ -82,14 +82,14 @@ def _report(report: "Report") -> Html:
 
 
 def _metrics(measures: "Metrics") -> Html | None:
-    """Metrics of one plan; nothing for columns of plans."""
+    """Return the metrics of one plan; None for columns of plans."""
     from traincast.ui.html.plan_report import all_metrics
 
     return None if np.ndim(measures.tokens_per_second) else all_metrics(measures)
 
 
 def _limits(limits: "Limits") -> Html:
-    """The best sharding on each number of accelerators, and where utilisation falls."""
+    """Return the best sharding on each number of accelerators, and where utilisation falls."""
     from traincast.ui.text.limits import SHARES, sentences
 
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
@@ -107,7 +107,7 @@ def _limits(limits: "Limits") -> Html:
 
 
 def _scaling(stage: "Scaling") -> Html:
-    """A stage of ZeRO on every number of GPUs."""
+    """Return a table of a ZeRO stage on every number of GPUs."""
     names = ("GPUs", "iteration", "communication", "share", "efficiency", "memory")
     rows = (
         (
@@ -120,7 +120,7 @@ def _scaling(stage: "Scaling") -> Html:
 
 
 def _advice(advice: "Advice") -> Html:
-    """Utilisation, batches and rules of thumb."""
+    """Return utilisation, batches and rules of thumb."""
     utilisation_rows = (
         (
             utilisation.convention,
@@ -152,7 +152,7 @@ def _advice(advice: "Advice") -> Html:
 
 
 def _calibration(calibration: "Calibration") -> Html:
-    """Constants that measurements determine, and what is left of the errors."""
+    """Return the constants that measurements determine, and the errors before and after."""
     from traincast.ui.text.accuracy import constants
 
     head = element("strong", f"{calibration.system}, calibrated to {calibration.measured.counts()}")
@@ -167,17 +167,17 @@ def _calibration(calibration: "Calibration") -> Html:
 
 
 def _count_text(value: float) -> str:
-    """A count."""
+    """Return a count as text."""
     return f"{value:,.0f}"
 
 
 def _share_text(value: float | None) -> str:
-    """A share, where it is known."""
+    """Return a share as text, empty where it is not known."""
     return "" if value is None else percent(value)
 
 
 def _yes_or_no(value: bool) -> str:
-    """Yes or no."""
+    """Return yes or no."""
     return "yes" if value else "no"
 
 

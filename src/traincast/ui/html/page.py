@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: no other file, no script, no host."""
+"""Reports as self-contained pages: one HTML file without scripts and external resources."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from traincast.ui.html.elements import Html, Section, element, items, joined, li
 
 @dataclass(frozen=True)
 class Page:
-    """What a report says.
+    """The content of a report.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Page:
     fits: bool = True
 
     def document(self, command: str | None = None) -> str:
-        """The page as HTML; `command` repeats it."""
+        """Return the page as HTML; `command` is the command line that repeats it."""
         parts = (*self.sections, _provenance(command))
         head = element(
             "head",
@@ -56,11 +56,11 @@ class Page:
         return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
     def _header(self) -> Html:
-        """What is answered."""
+        """Return the header: kind, title and remarks."""
         return element("header", paragraph(self.kind, class_="kind"), element("h1", self.title), items(self.remarks))
 
     def _main(self, parts: tuple[Section, ...]) -> Iterator[Html]:
-        """The answer, where to find what, and the sections."""
+        """Yield the answer, the links to the sections, and the sections."""
         yield element("div", self.answer, class_="answer" if self.fits else "answer short")
         links = items(element("a", section.title, href=f"#{section.key}") for section in parts)
         yield element("nav", links, aria_label="Sections")
@@ -91,7 +91,7 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
 
 
 def _provenance(command: str | None) -> Section:
-    """What made the report, and how to repeat it."""
+    """Return the section on version, date and the command that repeats the report."""
     today = _today()
     facts = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
     if command is None:
@@ -101,7 +101,7 @@ def _provenance(command: str | None) -> Section:
 
 
 def _today() -> str:
-    """The date of writing (UTC), or that of SOURCE_DATE_EPOCH, with which the same bytes are written on another day."""
+    """Return today's date (UTC), or that of SOURCE_DATE_EPOCH, which makes reports reproducible."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
     try:
         return datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
@@ -110,5 +110,5 @@ def _today() -> str:
 
 
 def _footer() -> Html:
-    """Whose page it is."""
+    """Return the footer."""
     return element("footer", f"traincast {__version__}: forecasts of training steps, from counts, measured rates and a search.")

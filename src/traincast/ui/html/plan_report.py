@@ -1,4 +1,4 @@
-"""The report on one plan, and what every report on plans shares: time, memory, cost, and how sure it all is."""
+"""HTML report on one plan, and the sections that all reports on plans share: time, memory, cost and uncertainty."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -18,7 +18,7 @@ from traincast.ui.text.plans import cell, days, knobs_of, likely, remarks, title
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
-    """The report on one plan.
+    """Return the report on one plan.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
 
 
 def _plan(est: Estimate) -> Plan:
-    """The plan of an estimate of one."""
+    """Return the plan of an estimate; raise for columns of plans."""
     if not isinstance(est.plan, Plan):
         raise InputError("report", ["the estimate is of columns of plans: give one plan"])
     return est.plan
 
 
 def step(est: Estimate) -> str:
-    """Time of a step, and where measured times lie where that is known."""
+    """Return the step time, with its 90% interval where it is known."""
     time = float(est.step_seconds)
     if est.interval is None:
         return seconds(time)
@@ -65,29 +65,29 @@ def step(est: Estimate) -> str:
 
 
 def whole_run(measures: Metrics) -> str:
-    """What the whole run takes, where that is known, as the rest of a sentence."""
+    """Return length and cost of the whole run, where known, as the end of a sentence."""
     if measures.days is None:
         return ""
     return f", the whole run {days(measures.days)}" + ("" if measures.cost is None else f" and {money(float(measures.cost))}")
 
 
 def money(value: float) -> str:
-    """A sum of money [$] for people: ``"$11.4 M"``."""
+    """Return a sum of money [$] as text: ``"$11.4 M"``."""
     return f"${rate(value, '')}".strip()
 
 
 def short(est: Estimate, advice: bool = False) -> Html:
-    """By how much a plan misses memory, and what would make it fit."""
+    """Return how much memory a plan is short of, and what would make it fit."""
     return items(line.strip() for line in short_of(est, advice).splitlines())
 
 
 def summary(est: Estimate, measures: Metrics) -> Html:
-    """The figures that matter most."""
+    """Return the key figures as tiles."""
     return tiles(_summary(est, measures))
 
 
 def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, object]]:
-    """What, how much, and a remark."""
+    """Yield name, value and remark of each key figure."""
     off = "" if est.interval is None else f"90%: {' to '.join(seconds(float(end)) for end in est.interval)}"
     yield "Time of a step", seconds(float(est.step_seconds)), off
     every = f"{float(measures.tokens_per_second):,.0f} token/s in all"
@@ -111,7 +111,7 @@ def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, ob
 
 
 def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
-    """What the plan is, and where its time and memory go."""
+    """Return the sections on a plan's knobs, time, memory and metrics."""
     return (
         Section("plan", "The plan", knobs(est)),
         Section("time", "Where the time goes", time_spent(est)),
@@ -121,7 +121,7 @@ def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
 
 
 def knobs(est: Estimate) -> Html:
-    """Every knob of the plan that is not as usual."""
+    """Return a table of every knob that differs from its default."""
     plan, summary = _plan(est), est.summary()["plan"]
     named = [name for name in knobs_of([plan]) if cell(plan, name)]
     named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
@@ -131,7 +131,7 @@ def knobs(est: Estimate) -> Html:
 
 
 def time_spent(est: Estimate) -> Html:
-    """Time of a step by component."""
+    """Return the step time by component."""
     from traincast.ui.figures import time_waterfall
 
     largest = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
@@ -144,7 +144,7 @@ def time_spent(est: Estimate) -> Html:
 
 
 def memory_held(est: Estimate) -> Html:
-    """Memory by component: of the fullest rank, and of every stage."""
+    """Return the memory by component, of the fullest rank and of every stage."""
     from traincast.ui.figures import memory_waterfall, stage_memory
 
     capacity, stages = float(est.system.accelerator.hbm_bytes), int(est.plan.pp)
@@ -163,7 +163,7 @@ def memory_held(est: Estimate) -> Html:
 
 
 def all_metrics(measures: Metrics) -> Html:
-    """Metrics as tables, and what is missing for the others."""
+    """Return metrics as tables, and which input is missing for the others."""
     shares = {name: values for name, values in (("MFU", measures.mfu), ("HFU", measures.hfu)) if values}
     rows = (
         (name, rate(float(flops), "FLOP/s"), *(f"{float(values[name]):.1%}" for values in shares.values()))
@@ -179,7 +179,7 @@ def all_metrics(measures: Metrics) -> Html:
 
 
 def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
-    """Metrics of the job and of the whole run that are known."""
+    """Return the known metrics of the job and of the whole run."""
     metrics_shown: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
         ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
         ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
@@ -199,7 +199,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
 
 
 def _long_duration(value: float) -> str:
-    """A duration for people that may take days."""
+    """Return a duration as text, in days, hours or minutes where it is long."""
     for size, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= 2 * size:
             return f"{value / size:.3g} {name}"
@@ -207,7 +207,7 @@ def _long_duration(value: float) -> str:
 
 
 def gains(moved: Mapping[str, float]) -> Html:
-    """What better hardware would gain."""
+    """Return what better hardware would gain."""
     rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
     gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
     idle = [name for name, change in moved.items() if abs(change) <= FELT]
@@ -215,7 +215,7 @@ def gains(moved: Mapping[str, float]) -> Html:
 
 
 def operations(est: Estimate) -> Section:
-    """Every operation of a layer."""
+    """Return the section on every operation of a layer."""
     from traincast.ui.figures import roofline
 
     alternative = (
@@ -242,12 +242,12 @@ def operations(est: Estimate) -> Section:
 
 
 def rests_on(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
-    """How sure the answer is, and all it rests on."""
+    """Return the sections on uncertainty, model, machine and assumptions."""
     return (Section("uncertainty", "How sure this is", sureness(est, *more)), *foundations(est.model, est.system, est.assumptions))
 
 
 def sureness(est: Estimate, *more: str) -> Html:
-    """Intervals, and what lies outside of measured runs."""
+    """Return intervals, and in which respects the plan lies outside of measured runs."""
     if est.interval is None:
         idealised = (
             "The step time is that of an idealised machine, a bound for comparing plans and machines: no interval is known for it."

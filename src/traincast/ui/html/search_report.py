@@ -1,4 +1,4 @@
-"""The report on a search: the best plan, why the others lose, and what was rejected."""
+"""HTML report on a search: the best plan, why the others lose, and what was rejected."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -23,7 +23,7 @@ PARETO_MEMORY_STEP: Final = 0.9  # steps of memory in which the front is told
 def page(
     result: Found, explanation: Explanation | None = None, measures: Metrics | None = None, remarks_: list[str] | None = None
 ) -> Page:
-    """The report on a search.
+    """Return the report on a search.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def page(
 
 
 def _sections(result: Found, explanation: Explanation, est: Estimate, measures: Metrics) -> Iterator[Section]:
-    """All that stands below the answer."""
+    """Yield the sections below the answer."""
     yield _question_section(result)
     yield Section("plans", "The best plans", joined((ranking(result.plans), _pareto_section(result))))
     yield from of_a_plan(est, measures)
@@ -77,7 +77,7 @@ def _sections(result: Found, explanation: Explanation, est: Estimate, measures: 
 
 
 def _sections_without_fit(result: Found, explanation: Explanation) -> Iterator[Section]:
-    """What stands below the answer that nothing fits."""
+    """Yield the sections of a search in which nothing fits."""
     yield _question_section(result)
     if explanation.miss is not None:
         yield Section("memory", "Memory of the nearest miss", memory_held(explanation.miss[1]))
@@ -91,7 +91,7 @@ def _sections_without_fit(result: Found, explanation: Explanation) -> Iterator[S
 
 
 def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
-    """The answer that nothing fits, and the nearest miss."""
+    """Return the answer that nothing fits, with the nearest miss."""
     if explanation.miss is None:
         return joined(
             (
@@ -109,7 +109,7 @@ def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
 
 
 def _question_section(result: Found) -> Section:
-    """What was asked."""
+    """Return the section on what was searched."""
     chip, model, domain = result.system.accelerator, result.model, result.system.fast_domain
     job = f"{many(result.gpus, 'GPU')} of {result.system.name}"
     best = {"time": "the least time of a step", "memory": "the least memory"}
@@ -128,7 +128,7 @@ def _question_section(result: Found) -> Section:
 
 
 def ranking(plans: list[Answer]) -> Html:
-    """The best plans, one a row."""
+    """Return a table of the best plans, one a row."""
     shown, sure = knobs_of([plan for plan, _ in plans]), plans[0][1].interval is not None
     header = ("#", "step", *(("90%",) if sure else ()), "memory", *(("fits",) if sure else ()), "strategy", *shown, "fast")
     rows = [
@@ -140,7 +140,7 @@ def ranking(plans: list[Answer]) -> Html:
 
 
 def _time_and_memory(est: Estimate) -> Iterator[str]:
-    """Time and memory of a plan, and how sure they are."""
+    """Yield time and memory of a plan, with interval and probability where errors are known."""
     yield seconds(float(est.step_seconds))
     if est.interval is not None:
         yield f"±{float(est.interval[1]) / float(est.step_seconds) - 1:.0%}"
@@ -150,7 +150,7 @@ def _time_and_memory(est: Estimate) -> Iterator[str]:
 
 
 def _pareto_section(result: Found) -> Html:
-    """Time against memory."""
+    """Return the figure and the table of the Pareto front of time and memory."""
     from traincast.ui.figures import pareto
 
     alternative = (
@@ -170,7 +170,7 @@ def _pareto_section(result: Found) -> Html:
 
 
 def _why_section(explanation: Explanation) -> Html:
-    """The best plan of each tensor-parallel degree against the best of all."""
+    """Return a table of the best plan of each tensor-parallel degree against the best of all."""
     best = explanation.plans[0]
 
     def row(degree: int, answer: Answer | None, least: float) -> tuple[object, ...]:
@@ -202,7 +202,7 @@ def _why_section(explanation: Explanation) -> Html:
 
 
 def _sensitivity_section(result: Found, explanation: Explanation) -> Html:
-    """What better and worse hardware would change."""
+    """Return what better and worse hardware would change."""
     from traincast.ui.figures import tornado
 
     most = min(explanation.sensitivity, key=lambda name: explanation.sensitivity[name])
@@ -214,7 +214,7 @@ def _sensitivity_section(result: Found, explanation: Explanation) -> Html:
 
 
 def _rejected_table(result: Found) -> Html:
-    """Candidates rejected, by reason."""
+    """Return a table of rejected candidates by reason."""
     rows = ((reason, f"{count:,}") for reason, count in result.rejected.items() if count)
     return table(
         "Candidates rejected, by the first rule broken, or by memory where all rules are met", ("reason", "candidates"), rows
@@ -222,7 +222,7 @@ def _rejected_table(result: Found) -> Html:
 
 
 def _misses_section(explanation: Explanation) -> Html:
-    """What memory excludes that would be faster."""
+    """Return the faster plans that memory excludes."""
     misses = {
         "Nearest to fitting that would be faster": explanation.faster,
         "Fastest if memory were unlimited": explanation.unlimited,

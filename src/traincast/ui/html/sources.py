@@ -1,4 +1,4 @@
-"""What an answer rests on: every assumption and every figure of the model and the machine, with where it comes from."""
+"""Sections on the basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md
 
 
 def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Section, ...]:
-    """The sections on what an answer rests on."""
+    """Return the sections on model, machine and assumptions."""
     return (
         Section("model", f"The model: {model.title}", figures_of(model)),
         Section("machine", f"The machine: {system.name}", figures_of(system)),
@@ -32,7 +32,7 @@ def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Sec
 
 
 def figures_of(subject: Model | System) -> Html:
-    """Figures of a model or a machine, each with its source."""
+    """Return the figures of a model or a machine, each with its source."""
     if isinstance(subject, Model):
         return _figure_table(subject, subject.sources, "Figures of the model")
     tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(subject.tiers))
@@ -42,7 +42,7 @@ def figures_of(subject: Model | System) -> Html:
 
 
 def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
-    """Every assumption, on a system where one is given: its value, what it means and where it comes from."""
+    """Return a table of every assumption (as it applies to a system, if given): value, meaning and source."""
     applied = assumed if system is None else on(system, assumed)
     meanings, origins = _meanings(), _origins(applied, system)
     rows = (
@@ -61,13 +61,13 @@ def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
 
 
 def _figure_table(of: Model | System, sources: Mapping[str, str], caption: str) -> Html:
-    """Figures by their paths."""
+    """Return a table of figures by their paths."""
     rows = ((path, _figure_text(of, path), linked(source)) for path, source in sources.items())
     return table(caption, ("figure", "value", "source"), rows, ("source",))
 
 
 def _figure_text(of: Model | System, path: str) -> str:
-    """A figure with its unit; empty where the path leads nowhere."""
+    """Return a figure with its unit; empty where the path leads nowhere."""
     if path == "training_tokens" and isinstance(of, Model) and of.training_sequences is not None:
         return quantity(of.training_sequences * of.seq, "token")
     value: Any = of
@@ -78,7 +78,7 @@ def _figure_text(of: Model | System, path: str) -> str:
 
 
 def _value_text(value: object) -> str:
-    """A value for people."""
+    """Return a value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -87,14 +87,14 @@ def _value_text(value: object) -> str:
 
 
 def _meanings() -> dict[str, str]:
-    """What each assumption means, as its class says it."""
+    """Return the meaning of each assumption, read from the class docstring."""
     docstring = cleandoc(Assumptions.__doc__ or "")
     parts = re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring.partition("----------\n")[2], re.MULTILINE)
     return {name: " ".join(meaning.replace("`", "").split()) for names, meaning in parts for name in names.split(", ")}
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
-    """Where each assumption that has its preset's, its stack's or the machine's own value comes from."""
+    """Return the source of each assumption whose value is that of the preset, the software stack or the system."""
     stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
     known: dict[str, tuple[object, str]] = {field.name: (getattr(base, field.name), source) for field in fields(Assumptions)}
@@ -114,7 +114,7 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Values of a software stack and of those it is based on, with their sources; its own last."""
+    """Yield the values of a software stack and its base stacks, with their sources; its own come last."""
     file = stack_file(name)
     if file.based_on:
         yield from _stack_values(file.based_on)

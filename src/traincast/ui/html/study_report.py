@@ -1,4 +1,4 @@
-"""The report on a study: the best plan at every point, and how it moves over the sweep."""
+"""HTML report on a study: the best plan at every point, and how it changes over the sweep."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -28,7 +28,7 @@ TABLE_KNOBS: Final = ("tp", "tp2", "cp", "pp", "vp", "dp", "mbs", "panels")
 
 
 def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
-    """The report on a study.
+    """Return the report on a study.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
 
 
 def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
-    """The best of all points in a sentence."""
+    """Return a sentence on the fastest of all points."""
     best = fitting.sort("step_seconds").row(0, named=True)
     where = f"{best['model']} on {many(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
     fit = f"Of {many(len(rows), 'point')} {len(fitting):,} have a plan that fits"
@@ -64,7 +64,7 @@ def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
 
 
 def _summary(rows: pl.DataFrame, fitting: pl.DataFrame) -> Iterator[tuple[str, object, object]]:
-    """The figures that matter most."""
+    """Yield the key figures."""
     yield "Points", f"{len(rows):,}", f"{len(rows) - len(fitting):,} where nothing fits"
     best = fitting.sort("step_seconds").row(0, named=True)
     yield "The fastest step", seconds(best["step_seconds"]), f"{best['gpus']:,} GPUs of {best['system']}"
@@ -76,7 +76,7 @@ def _summary(rows: pl.DataFrame, fitting: pl.DataFrame) -> Iterator[tuple[str, o
 
 
 def _question_section(study: Mapping[str, Any], rows: pl.DataFrame) -> Section:
-    """What was swept."""
+    """Return the section on what was swept."""
     pairs_shown: list[tuple[str, object]] = [
         ("Models", ", ".join(study["models"])),
         ("Systems", ", ".join(study["systems"])),
@@ -95,14 +95,14 @@ def _question_section(study: Mapping[str, Any], rows: pl.DataFrame) -> Section:
 
 
 def _figure_sections(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[Section]:
-    """What can be drawn of this table, a section each."""
+    """Yield a section for each figure that can be drawn of the table."""
     for key, title, figure, caption in _figure_descriptions(rows, study):
         alternative = f"{caption} The table of points holds the numbers."
         yield Section(key, title, drawing(f"{key}-figure", figure, caption, alternative))
 
 
 def _figure_descriptions(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str, str, "Figure", str]]:
-    """Key, title, figure and caption."""
+    """Yield key, title, figure and caption of each figure."""
     from traincast.ui.figures import contour, optima, strong_scaling
 
     fitting = rows.drop_nulls("step_seconds")
@@ -128,18 +128,18 @@ def _figure_descriptions(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterat
 
 
 def _fastest_series(rows: pl.DataFrame, fitting: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the model, system and strategy of the fastest point."""
+    """Return the rows of the model, system and strategy of the fastest point."""
     best = fitting.sort("step_seconds").row(0, named=True)
     return rows.filter(*(pl.col(name) == best[name] for name in ("model", "system", "strategy")))
 
 
 def _capacity(rows: pl.DataFrame) -> float | None:
-    """Memory of the accelerator where the study varied it to one value [byte]."""
+    """Return the memory of the accelerator that the study sets [byte], or None."""
     return float(rows["accelerator.hbm_bytes"][0]) if "accelerator.hbm_bytes" in rows.columns else None
 
 
 def _points_section(rows: pl.DataFrame, study: Mapping[str, Any]) -> Section:
-    """The best plan at every point; of long tables the best point on each number of GPUs."""
+    """Return the best plan at every point; of long tables the best point on each number of GPUs."""
     caption = "Each point with its best plan"
     if len(rows) > MAX_TABLE_ROWS:
         caption = f"The fastest of {len(rows):,} points on each number of GPUs; the study's table holds all"
@@ -150,7 +150,7 @@ def _points_section(rows: pl.DataFrame, study: Mapping[str, Any]) -> Section:
 
 
 def first_points(results: Results, limit: int) -> Html:
-    """The first points of a study."""
+    """Return the first points of a study."""
     rows = results.frame.filter(pl.col("rank") == 1)
     caption = (
         "Each point with its best plan"
@@ -161,7 +161,7 @@ def first_points(results: Results, limit: int) -> Html:
 
 
 def point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> Html:
-    """Points, each with its best plan."""
+    """Return a table of points, each with its best plan."""
     varied, named = list(chain.from_iterable(study["vary"])), _identifying_columns(rows)
     knobs = [name for name in TABLE_KNOBS if name in rows.columns and (rows[name] > 1).any()]
     header = ("GPUs", *named, *map(_column_title, varied), "step", "memory", "whole run", *knobs, "fast", "candidates", "fit")
@@ -180,22 +180,22 @@ def point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> H
 
 
 def _identifying_columns(rows: pl.DataFrame) -> list[str]:
-    """What has several values in a table."""
+    """Return the identifying columns with more than one value."""
     return [name for name in IDENTIFYING_COLUMNS if rows[name].n_unique() > 1]
 
 
 def _column_title(path: str) -> str:
-    """A varied field in few words."""
+    """Return a short title of a varied field."""
     return path.rpartition(".")[2] if path.startswith(("accelerator.", "model.", "plan.")) else path
 
 
 def _value_text(path: str, value: float) -> str:
-    """A value of a varied field."""
+    """Return a value of a varied field with its unit."""
     return quantity(value, COLUMNS[path].unit)
 
 
 def _foundation_sections(results: Results, given: tuple[Model | System, ...]) -> Iterator[Section]:
-    """How sure the study is, and what it rests on."""
+    """Yield the sections on uncertainty, figures, assumptions and inputs."""
     yield Section("uncertainty", "How sure this is", _interval_section(results))
     for number, source in enumerate(given):
         kind = "model" if isinstance(source, Model) else "machine"
@@ -211,7 +211,7 @@ def _foundation_sections(results: Results, given: tuple[Model | System, ...]) ->
 
 
 def _interval_section(results: Results) -> Html:
-    """Intervals of the best plans."""
+    """Return sentences on the intervals of the best plans."""
     frame = results.frame.filter(pl.col("rank") == 1)
     if "step_seconds_high" not in frame.columns:
         return paragraph("No interval is known for these assumptions.")
@@ -227,5 +227,5 @@ def _interval_section(results: Results) -> Html:
 
 
 def _percent(share: Any) -> str:
-    """A share for a sentence."""
+    """Return a share as whole percent."""
     return f"{float(share):.0%}"

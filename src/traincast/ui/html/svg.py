@@ -1,4 +1,4 @@
-"""Figures inside a page: matplotlib's SVG without what refers outside it, in the page's colours and font."""
+"""Figures inside a page: matplotlib's SVG without external references, in the page's colours and font."""
 
 import re
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def require_figures() -> None:
 
 
 def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html:
-    """A figure of a page.
+    """Return a figure of a page.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html
 
 
 def _width(root: ElementTree.Element) -> str:
-    """Its natural width, from which a narrow page shrinks it."""
+    """Return the style of a figure's natural width; narrower pages shrink it."""
     return f"width:{PIXELS_PER_POINT * float(root.get('width', '0pt').removesuffix('pt')):.0f}px"
 
 
 def _element(node: ElementTree.Element, names: Mapping[str, str]) -> Html:
-    """An element and all inside it, under names that are unique in the page."""
+    """Return an SVG element and its children, with ids that are unique in the page."""
     tag = node.tag.rpartition("}")[2]
     inside = [part for part in (_element(child, names) for child in node) if part]
     if tag in DROPPED_TAGS or (tag in GROUP_TAGS and not inside):
@@ -77,7 +77,7 @@ def _element(node: ElementTree.Element, names: Mapping[str, str]) -> Html:
 
 
 def _value(value: str, names: Mapping[str, str]) -> str:
-    """An attribute's value in the page."""
+    """Return an attribute's value with the page's ids, colours and fonts."""
     value = REFERENCE_PATTERN.sub(lambda match: f"{match[1]}{names.get(match[2], match[2])}{match[3]}", value)
     value = LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", value)
     value = COLOUR_PATTERN.sub(lambda match: PAGE_COLOURS.get(match[0], match[0]), value)

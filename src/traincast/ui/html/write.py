@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _page_of(result: object) -> "Callable[[Any], Page] | None":
-    """What makes the report of a result; None where there is none."""
+    """Return the function that makes the report of a result, or None."""
     kinds = {kind.__name__ for kind in type(result).__mro__}
     if "Found" in kinds:
         from traincast.ui.html.search_report import page as found_page

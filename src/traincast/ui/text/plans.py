@@ -41,7 +41,7 @@ DEFAULT_PLAN: Final = Plan()
 
 
 def console() -> Console:
-    """Return a console on standard output: as wide as the terminal, at least 80 columns so that tables are not cut, 80 in a pipe."""
+    """Return a console on standard output: as wide as the terminal, at least 80 columns so that no table is cut; 80 in a pipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = max(WIDTH, shutil.get_terminal_size().columns) if terminal else WIDTH
     return Console(width=width, highlight=False)
