@@ -27,7 +27,7 @@ def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
-QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # what options are about, as help pages tell it
+QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # option groups of the help pages
 KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(

@@ -50,8 +50,8 @@ MAX_PAGE_COLUMNS, OPTION_COLUMNS, COMMAND_COLUMNS, INDENT = (
     14,
     "  ",
 )  # columns of a page, of names of options, and of commands
-VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # how a value is called
-MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # choices of so many characters are named in its place
+VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # names of values by type
+MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name
 ROOT_EPILOGUE: Final = f"""Example:
 {INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 
-MAX_PLANS_TRIED = 10  # plans of a search, of which the best is written that can be said in full
+MAX_PLANS_TRIED = 10  # best plans of a search; the first that the format can express is written
 
 
 @app.command

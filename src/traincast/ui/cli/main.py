@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(str(error), error.exit_code, error)
     except OSError as error:
         if error.filename is None:
-            sys.stdout = None  # what is left unwritten stays so
+            sys.stdout = None  # else the interpreter tries to flush it again at exit
         fail(f"cannot write: {_os_error_text(error)}", 2, error)
     except KeyboardInterrupt:
         fail("interrupted", 130)

@@ -59,7 +59,7 @@ def measure(
         measured = measure_machine(
             machine, budget=BUDGET if budget is None else budget, ranks=ranks, threads=threads, force=force, told=report_progress
         )
-    if measured is None:  # a rank that has measured for the first
+    if measured is None:  # not the first rank, which alone reports
         return
     if json:
         print_json(measured.to_dict())
@@ -112,7 +112,7 @@ def judge_steps(
     errors.tell()
     with progress("training steps") as report_progress:
         rows = measured_steps(job, report_progress)
-    if not job.first:  # a rank that has trained for the first
+    if not job.first:  # not the first rank, which alone reports
         return
     write_rows(table, of_system(rows, file, table.parent))
     partial_of(table).unlink(missing_ok=True)

@@ -142,7 +142,7 @@ def completion(
     Example: traincast completion bash > traincast.bash
     """
     script = app.generate_completion(shell=shell)
-    if shell == "bash":  # files where no name is known
+    if shell == "bash":  # complete file names where no name matches
         script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
     if json:
         print_json({"shell": shell, "script": script})

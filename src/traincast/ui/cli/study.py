@@ -69,7 +69,7 @@ def study(
             written = executors.run_to(definition, output, force, shard_read, executor, workers, report_progress)
     except KeyboardInterrupt:
         message = "interrupted; finished chunks are kept: the same command goes on from there"
-        if dask:  # whose own way out could wait for ever
+        if dask:  # its normal shutdown could wait forever
             tell_failure(message, 130)
             if sys.stdout is not None:
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""What the page draws: every request a state (and perhaps a plan) in, a mapping for JSON out."""
+"""Answers to the page's requests: from a state (and perhaps a plan) to a mapping for JSON."""
 
 import json
 import time
@@ -22,7 +22,7 @@ SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPU
 
 
 def search(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The best plans, the design space and what was rejected."""
+    """Return the best plans, the design space and the rejected candidates."""
     begin = time.perf_counter()
     case, result = _search_result(_canonical_text(content))
     plans = result.ranked
@@ -44,7 +44,7 @@ def search(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Why the best plan is the best, and how sure that is."""
+    """Return why the best plan is the best, and with what probability."""
     case, result = _search_result(_canonical_text(content))
     explanation = result.explain()
     probabilities = result.within_3_percent or (None, None)
@@ -61,14 +61,14 @@ def explain(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan(content: Mapping[str, Any]) -> dict[str, Any]:
-    """One plan in detail."""
+    """Return one plan in detail."""
     case, knobs = _case_and_plan(content)
     est = _estimate(case, knobs)
     return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
 def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The best plan on several numbers of GPUs at the same global batch (strong scaling)."""
+    """Return the best plan on each of several numbers of GPUs at the same global batch (strong scaling)."""
     state, (sizes,) = _split_request(content, "sizes")
     case = check_state(state)
     gpu_counts = _sizes(case) if sizes is None else _given_sizes(sizes)
@@ -81,7 +81,7 @@ def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
-    """When each device of one plan's pipeline does what."""
+    """Return the timeline of each device of one plan's pipeline."""
     case, knobs = _case_and_plan(content)
     passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
     if passes > MOST_PASSES:
@@ -90,7 +90,7 @@ def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copy(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The search, or one plan, as text to paste elsewhere."""
+    """Return the search, or one plan, as text to copy."""
     if content.get("plan") is None:
         state, _ = _split_request(content, "plan")
         return copies(check_state(state), None)
@@ -98,17 +98,17 @@ def copy(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is."""
+    """Return the key figures of a model."""
     return model_told(read_state(content))
 
 
 def system(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A system with every figure that can be changed."""
+    """Return a system with every figure that can be changed."""
     return system_info(read_state(content).system)
 
 
 def table(content: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The best plans as rows of numbers and words."""
+    """Return the best plans as flat rows."""
     _, result = _search_result(_canonical_text(content))
     return result.table()
 
@@ -128,31 +128,31 @@ ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
 
 
 def _estimate(case: ExplorerCase, plan: Plan) -> Estimate:
-    """The estimate of one plan."""
+    """Return the estimate of one plan."""
     return estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
 
 
 def _canonical_text(content: Mapping[str, Any]) -> str:
-    """A state as the one text that stands for it."""
+    """Return a state as canonical JSON, used as cache key."""
     return json.dumps(content, sort_keys=True)
 
 
 @lru_cache(maxsize=2)
 def _search_result(text: str) -> tuple[ExplorerCase, Found]:
-    """What was found for a state; the last few are kept, since explanations follow searches."""
+    """Return the case and the search result of a state; the last are cached, since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
     (result,) = case.question.answer()
     return case, result
 
 
 def _split_request(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:
-    """The state, and what a request gives besides."""
+    """Split a request into its state and the named other fields."""
     state = {name: value for name, value in content.items() if name not in names}
     return read_state(state), [content.get(name) for name in names]
 
 
 def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
-    """A checked state on the GPUs of a plan, and the plan."""
+    """Return the checked state on the GPUs of the requested plan, and that plan."""
     state, (knobs,) = _split_request(content, "plan")
     if wrong := not_a("plan", knobs, "an object of knobs and choices", Mapping):
         raise InputError("plan", wrong)
@@ -169,7 +169,7 @@ def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
 
 
 def _sizes(case: ExplorerCase) -> tuple[int, ...]:
-    """Powers of two around the GPUs of a state, and these."""
+    """Return the GPUs of a state and powers of two times and fractions of them."""
     gpus, limit = case.question.gpus[0], case.system.gpus or 1 << 17
     around = {gpus * 2**i for i in range(SIZES_EACH_WAY + 1)} | {
         gpus // 2**i for i in range(SIZES_EACH_WAY + 1) if gpus % 2**i == 0
@@ -178,14 +178,14 @@ def _sizes(case: ExplorerCase) -> tuple[int, ...]:
 
 
 def _given_sizes(sizes: Any) -> tuple[int, ...]:
-    """Numbers of GPUs asked for, ascending."""
+    """Return the requested numbers of GPUs, ascending."""
     if not isinstance(sizes, list) or not 0 < len(sizes) <= MOST_SIZES or not all(map(is_whole, sizes)):
         raise InputError("sizes", [f"{str(sizes)[:60]}: must be a list of 1 to {MOST_SIZES} whole numbers of at least 1"])
     return tuple(sorted(set(sizes)))
 
 
 def _scaling_row(case: ExplorerCase, result: Found) -> dict[str, Any]:
-    """The best plan on one number of GPUs; nulls where nothing fits."""
+    """Return the best plan on one number of GPUs; nulls where nothing fits."""
     names = ("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes", "tokens_per_second_per_gpu", "training_days")
     best: Answer | None = result.best
     known = {} if best is None else best[1].summary() | {"label": str(best[0]), "knobs": knobs_of(best[0])}

@@ -1,4 +1,4 @@
-"""What the network sees: the page, its files, and the questions it asks, as an ASGI application."""
+"""The explorer as an ASGI application: the page, its files, and the API that the page calls."""
 
 import asyncio
 import csv
@@ -21,11 +21,11 @@ from traincast.ui.explorer.static_files import Body, static_files
 from traincast.ui.explorer.worker import encoded, failure
 from traincast.ui.explorer.worker_pool import Answered, Busy, Pool
 
-ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # by POST, each with a state
+ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # POST endpoints, each with a state
 FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
 FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 RETRY_SECONDS: Final = 1
-LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")  # who asks from this machine
+LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")  # addresses of clients on this machine
 JSON: Final = "application/json"
 DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 
@@ -33,7 +33,7 @@ DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 def application(
     pool_of: Callable[[], Pool] = Pool, host: str = "127.0.0.1", files: Callable[[], Mapping[str, Body]] = static_files
 ) -> Starlette:
-    """The application.
+    """Return the application.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def application(
 
 
 async def page(request: Request) -> Response:
-    """The page, with the first answer for its address where that is quickly made."""
+    """Return the page, with the first answer for its address where that is quick."""
     index = request.app.state.files.get("index.html")
     if index is None:
         raise HTTPException(404, "the page is not part of this installation")
@@ -79,7 +79,7 @@ async def page(request: Request) -> Response:
 
 
 async def _first_content(request: Request) -> bytes:
-    """What the page shows before it asks anything: the state of its address, what there is to choose from, and the answer."""
+    """Return what the page shows before its first request: state of the address, choices, and the answer."""
     pool: Pool = request.app.state.pool
     catalog = (await pool.answer("catalog", "{}"))[1]
     parts: dict[str, bytes] = {"state": b"null", "model": b"null", "system": b"null", "answer": b"null", "error": b"null"}
@@ -102,7 +102,7 @@ async def _first_content(request: Request) -> bytes:
 
 
 async def _answer_in_time(answer: Awaitable[Answered]) -> Answered | None:
-    """An answer, unless it takes long."""
+    """Return an answer, or None if it takes long."""
     try:
         return await asyncio.wait_for(answer, FIRST_ANSWER_SECONDS)
     except (TimeoutError, Busy):
@@ -110,12 +110,12 @@ async def _answer_in_time(answer: Awaitable[Answered]) -> Answered | None:
 
 
 def _error_of(body: bytes) -> bytes:
-    """The error of the body of a refusal."""
+    """Return the error object in the body of an error response."""
     return encoded(json.loads(body)["error"])
 
 
 async def static(request: Request) -> Response:
-    """A file of the page."""
+    """Return a file of the page."""
     file = request.app.state.files.get(request.path_params["path"])
     if file is None:
         raise HTTPException(404)
@@ -123,7 +123,7 @@ async def static(request: Request) -> Response:
 
 
 async def table(request: Request) -> Response:
-    """The best plans of the address's state as CSV."""
+    """Return the best plans for the address's state as CSV."""
     state = read_address(request.query_params.multi_items())
     status, body = await request.app.state.pool.answer("table", _canonical_text(state.to_dict()))
     if status != 200:
@@ -138,7 +138,7 @@ async def table(request: Request) -> Response:
 
 
 def _get_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that tells what is known, by name."""
+    """Return an endpoint for catalogue data by name."""
 
     async def endpoint(request: Request) -> Response:
         query = request.query_params
@@ -149,7 +149,7 @@ def _get_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _post_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers a state."""
+    """Return an endpoint that answers a state."""
 
     async def endpoint(request: Request) -> Response:
         content = await _json_content(request)
@@ -161,7 +161,7 @@ def _post_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _json_content(request: Request) -> Mapping[str, Any]:
-    """The JSON object of a request."""
+    """Return the JSON object of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Content-Type must be {JSON}")
     try:
@@ -174,12 +174,12 @@ async def _json_content(request: Request) -> Mapping[str, Any]:
 
 
 def _canonical_text(content: Mapping[str, Any]) -> str:
-    """A request as the one text that stands for it."""
+    """Return a request as canonical JSON."""
     return json.dumps(content, sort_keys=True)
 
 
 def _json_response(request: Request, status: int, body: bytes) -> Response:
-    """An answer in JSON."""
+    """Return a JSON response."""
     if status != 200:
         retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
         return Response(body, status, retry, JSON)
@@ -187,7 +187,7 @@ def _json_response(request: Request, status: int, body: bytes) -> Response:
 
 
 def _response(request: Request, body: Body) -> Response:
-    """A body, compressed where it goes over a network; only its tag where the browser has it already."""
+    """Return a response: compressed for remote clients, empty where the browser has the content already."""
     headers = {"ETag": body.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if body.etag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
@@ -199,22 +199,22 @@ def _response(request: Request, body: Body) -> Response:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """A request that is none of this server's."""
+    """Return the response to a request that the server does not serve."""
     status, detail = getattr(error, "status_code", 400), getattr(error, "detail", "")
     return Response(failure(f"{detail}"), status, getattr(error, "headers", None), JSON)
 
 
 async def _unusable(request: Request, error: Exception) -> Response:
-    """Input that cannot be used."""
+    """Return the response to invalid input."""
     return Response(failure(str(error), getattr(error, "problems", None)), 422, None, JSON)
 
 
 async def _busy(request: Request, error: Exception) -> Response:
-    """Too many requests wait."""
+    """Return the response while too many requests wait."""
     body = failure(f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s")
     return Response(body, 503, {"Retry-After": str(RETRY_SECONDS)}, JSON)
 
 
 async def _client_gone(request: Request, error: Exception) -> Response:
-    """The client left while it was sending."""
+    """Return the response to a client that disconnected while sending."""
     return Response(failure("the request was not sent to its end"), 400, None, JSON)

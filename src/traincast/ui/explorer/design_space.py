@@ -1,4 +1,4 @@
-"""The design space as points: a sample of what fits, and the Pareto front in full."""
+"""The design space as points: a sample of the layouts that fit, and the full Pareto front."""
 
 from typing import Any, Final
 
@@ -11,13 +11,13 @@ from traincast.planner.search import Found
 from traincast.ui.explorer.limits import MOST_POINTS
 
 DEFAULT_PLAN: Final = Plan()
-SHOWN_DIGITS: Final = 5  # of what is only drawn
+SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
 def sample(result: Found) -> dict[str, Any]:
-    """Layouts that fit, each with its least time: at most a thousand, dense where they are fast and ever sparser behind.
+    """Return a sample of the layouts that fit, each with its least time: at most a thousand, denser where they are fast.
 
-    They are those of rank 1, 2, … r, … with r in geometric steps, so that the cloud keeps its shape while a slider moves.
+    It takes ranks 1, 2, … r, … by time in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
     which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
     layout, seconds = (np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least"))
@@ -28,13 +28,13 @@ def sample(result: Found) -> dict[str, Any]:
 
 
 def front(result: Found) -> dict[str, Any]:
-    """Layouts that no other beats in both time and memory, fastest first."""
+    """Return the Pareto front of time and memory, fastest first."""
     rows = np.array(result.front(), np.int64).reshape(-1, 2)
     return _points(result, rows[:, 0], rows[:, 1])
 
 
 def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
-    """Time, memory and knobs of layouts of outcomes. A placement is left out: an estimate chooses the same one again."""
+    """Return time, memory and knobs of layouts. Placements are left out: an estimate chooses the same ones again."""
     seconds, memory = np.zeros(len(which)), np.zeros(len(which))
     knobs: list[dict[str, Any]] = [{}] * len(which)
     for number, outcome in enumerate(result.outcomes):
@@ -44,7 +44,7 @@ def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
         chosen, space = layout[rows], outcome.evaluation.space
         at = np.searchsorted(outcome.fitting, chosen)
         seconds[rows], memory[rows] = outcome.least[at], outcome.memory[at]
-        filled = space.strategy == "summa"  # the number of panels belongs to the fill
+        filled = space.strategy == "summa"  # the number of panels belongs to the placement
         plans = fastest_plans(outcome, chosen) if filled else space.as_asked(space.layouts.take(chosen))
         for row, knobs_of_row in zip(rows, _knobs(plans, len(chosen), filled), strict=True):
             knobs[row] = knobs_of_row
@@ -52,14 +52,14 @@ def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
 
 
 def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
-    """Knobs and choices of columns of plans, row by row, as far as they differ from the default."""
+    """Return the knobs and choices of each row of plans that differ from the default."""
     numbers = {
         name: np.broadcast_to(column, rows).astype(np.int64).tolist()
         for name, column in plans.numbers().items()
         if filled or not name.startswith("fast_")
     }
     choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(DEFAULT_PLAN, name)}
-    for name in [name for name in numbers if name.startswith("fast_")]:  # who is alone has no placement
+    for name in [name for name in numbers if name.startswith("fast_")]:  # a group of one rank has no placement
         numbers[name] = [
             1 if alone == 1 else n for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
         ]
@@ -68,5 +68,5 @@ def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
 
 
 def _rounded(values: Any) -> list[float]:
-    """Numbers in as many digits as a drawing shows."""
+    """Return numbers rounded to the digits that a drawing shows."""
     return [float(f"{value:.{SHOWN_DIGITS}g}") for value in values.tolist()]

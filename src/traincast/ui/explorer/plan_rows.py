@@ -36,7 +36,7 @@ def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
             "memory_by_component_bytes": est.memory,
             "metrics": vars(case.metrics(est)),
         }
-        sizes = _row_of_columns(est.case.sizes, 0)  # of one model on so many GPUs: the same for all
+        sizes = _row_of_columns(est.case.sizes, 0)  # they depend on model and GPUs only: the same for all rows
         outside_measured = {"outside_measured": outside(replace(est.case, sizes=sizes))} if est.interval else {}
         for row, i in enumerate(group):
             rows[i] = {

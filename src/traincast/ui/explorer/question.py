@@ -1,4 +1,4 @@
-"""What the page asks: a state as JSON or in the address, checked into a model, a machine and a search."""
+"""Requests of the page: a state, as JSON or in the address, checked into a model, a machine and a search."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
-LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be held at one value
-PAGE_ONLY: Final = ("pin", "view")  # keys of the address that are the page's own
+LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be locked to one value
+PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
 
 
 @dataclass(frozen=True)
 class State:
-    """What is asked; every field as it came, None where it is left to the model, the framework or the assumptions."""
+    """The state of the page; fields as received, None where model, framework or assumptions decide."""
 
     model: Any = "llama-3-70b"
     system: Any = "dgx-h100"
@@ -54,7 +54,7 @@ class State:
     restart: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as JSON."""
+        """Return the state as JSON."""
         return asdict(self)
 
 
@@ -62,7 +62,7 @@ FIELDS: Final = tuple(entry.name for entry in fields(State))
 
 
 def read_state(content: Mapping[str, Any]) -> State:
-    """A state from JSON; fields left out or null have their default.
+    """Return a state from JSON; fields left out or null have their default.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def read_state(content: Mapping[str, Any]) -> State:
 
 
 def read_address(query: Iterable[tuple[str, str]]) -> State:
-    """A state from the query of an address: fields, locks and paths of figures by name, one level deep.
+    """Return a state from the query of an address: fields, locks and paths of figures by name, one level deep.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def read_address(query: Iterable[tuple[str, str]]) -> State:
 
 
 def _parsed_value(key: str, text: str) -> Any:
-    """A value of the address: a number or truth value where it reads as one; a model where it is an object."""
+    """Return a value of the address: a number or boolean where it reads as one; a model where it is an object."""
     if key == "model" and text.lstrip().startswith("{"):
         return parse_json(text)
     if text in ("true", "false"):
@@ -117,7 +117,7 @@ def _parsed_value(key: str, text: str) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The content of JSON text, which holds no repeated key and no number that is none.
+    """Return the content of JSON text; repeated keys, NaN and infinity are refused.
 
     Raises
     ------
@@ -138,13 +138,13 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=refuse, object_pairs_hook=distinct)
     except RecursionError:
         raise InputError("JSON", ["is nested too deeply"]) from None
-    except ValueError as error:  # what is malformed, and text that is no UTF-8
+    except ValueError as error:  # malformed JSON, or text that is not UTF-8
         raise InputError("JSON", [f"malformed: {error}"]) from None
 
 
 @dataclass(frozen=True)
 class ExplorerCase:
-    """A state found usable: its model, its machine, and what is searched."""
+    """A valid state with its model, its machine and its search request."""
 
     state: State
     model: Model
@@ -153,7 +153,7 @@ class ExplorerCase:
 
     @property
     def normal(self) -> dict[str, Any]:
-        """The state with what it leaves out."""
+        """The state with defaults filled in."""
         question = self.question
         known = {
             "global_batch": question.gbs,
@@ -166,7 +166,7 @@ class ExplorerCase:
         return self.state.to_dict() | known
 
     def metrics(self, est: "Estimate") -> "Metrics":
-        """Throughput, utilisation and cost of an estimate."""
+        """Return throughput, utilisation and cost of an estimate."""
         from traincast.step.metrics import metrics
 
         state = self.state
@@ -174,13 +174,13 @@ class ExplorerCase:
 
 
 def _figure_at(system: System, path: str) -> float:
-    """A figure of a machine by its path, sizes of tiers included."""
+    """Return a figure of a machine by its path, including sizes of tiers."""
     size = next((tier.size for i, tier in enumerate(system.tiers) if path == f"network.{i}.size"), None)
     return float(system.figures()[path] if size is None else size)
 
 
 def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerCase:
-    """A state as a question, on its own number of GPUs or on several.
+    """Return a state as a search request, on its own number of GPUs or on several.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
 
 
 def model_of(state: State) -> Model:
-    """The model of a state: one of the catalogue, or one that was pasted.
+    """Return the model of a state: one of the catalogue, or a pasted one.
 
     Raises
     ------
@@ -221,12 +221,12 @@ def model_of(state: State) -> Model:
 
 @lru_cache(maxsize=64)
 def _catalogue_model(name: str, seq: int | None) -> Model:
-    """A model of the catalogue, read once."""
+    """Read a model of the catalogue, once."""
     return known_model(name, seq=seq)
 
 
 def catalogue_system(name: Any) -> System:
-    """A system of the catalogue, read once.
+    """Return a system of the catalogue, read once.
 
     Raises
     ------
@@ -240,12 +240,12 @@ def catalogue_system(name: Any) -> System:
 
 @lru_cache(maxsize=64)
 def _catalogue_system(name: str) -> System:
-    """A system of the catalogue, read once."""
+    """Read a system of the catalogue, once."""
     return known_system(name)
 
 
 def system_of(state: State) -> System:
-    """The system of a state, with the figures given in the place of the catalogue's.
+    """Return the system of a state, with the given figures in place of the catalogue's.
 
     Raises
     ------
@@ -272,13 +272,13 @@ def system_of(state: State) -> System:
 
 
 def _with_unit(raw: Any, entry: type[Entry]) -> Any:
-    """A bare number as text in SI, where a file has to write the unit."""
+    """Return a bare number as text in SI, where a file has to spell the unit."""
     number = issubclass(entry, Quantity) and isinstance(raw, int | float) and not isinstance(raw, bool)
     return f"{float(raw)!r} {entry.unit}" if number and abs(raw) < 1e300 else raw
 
 
 def entries(system: System) -> dict[str, type[Entry]]:
-    """What each figure of a machine may be, by its path."""
+    """Return the schema type of each figure of a machine by its path."""
     outer = len(system.tiers) - 1
     parts: list[type[Part]] = [InnerTier, *[MiddleTier] * (outer - 1), OuterTier]
     sizes = [f"network.{i}.size" for i in range(outer)]
@@ -292,13 +292,13 @@ def entries(system: System) -> dict[str, type[Entry]]:
 
 
 def _entry(annotation: Any) -> type[Entry]:
-    """The kind of figure an annotation names, itself or beside None."""
+    """Return the schema type that an annotation names, alone or in a union with None."""
     kinds = getattr(annotation, "__args__", (annotation,))
     return cast(type[Entry], kinds[0])
 
 
 def _batch(state: State, model: Model | None) -> int:
-    """The global batch [sequences]: that asked for, the model's own, or one of 4M tokens."""
+    """Return the global batch [sequences]: requested, the model's own, or one of 4M tokens."""
     batch = state.global_batch
     if batch is None and model is not None and model.global_batch is None:
         batch = usual_batch(model.seq)
@@ -306,7 +306,7 @@ def _batch(state: State, model: Model | None) -> int:
 
 
 def _tokens(state: State) -> int | None:
-    """Tokens of the whole run, where they are given."""
+    """Return the tokens of the whole run, if given."""
     if state.tokens is None:
         return None
     is_count = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
@@ -331,7 +331,7 @@ def _check_types(state: State) -> None:
 
 
 def lockable() -> list[dict[str, Any]]:
-    """Every knob and choice that can be held at one value: its name, meaning, and what it may be."""
+    """Return every knob and choice that can be locked: its name, meaning, and allowed values."""
 
     def value_kind(name: str) -> dict[str, Any]:
         if name not in CHOICES:

@@ -1,4 +1,4 @@
-"""The explorer on a socket."""
+"""The explorer's server socket and server loop."""
 
 import socket
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BACKLOG: Final = 512  # connections that the system may hold for us
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a socket that listens.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> No
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers."""
+    """A uvicorn server that calls back once it accepts requests."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""A search or a plan as text to paste elsewhere: Python, the command line, the flags of a framework."""
+"""A search or a plan as text to copy: Python, command line, framework flags."""
 
 import json
 import shlex
@@ -16,7 +16,7 @@ STATE_ARGUMENTS: Final = ("seq", "global_batch", "framework", "strategy", "assum
 
 
 def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
-    """The texts.
+    """Return a search or a plan as texts to copy.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
 
 
 def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
-    """The plan as each framework is told it, and what it cannot be told."""
+    """Return the plan as the flags of each framework, and what these cannot express."""
     est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
     launches = [(form, export(est, name)) for name, form in FORMATS.items()]
     return [
@@ -44,7 +44,7 @@ def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _python(case: ExplorerCase, plan: Plan | None) -> str:
-    """A script that asks the same."""
+    """Return a Python script for the same search or plan."""
     state, lines = case.state, ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
@@ -72,7 +72,7 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
 
 
 def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
-    """Arguments of a search beyond its size."""
+    """Return the arguments of a search other than GPUs and batch."""
     state = case.state
     names = ("framework", "strategy", "assumptions")
     arguments = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
@@ -82,12 +82,12 @@ def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
 
 
 def _arguments(values: Mapping[str, Any]) -> str:
-    """Arguments by name."""
+    """Return keyword arguments as source text."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _command(case: ExplorerCase, plan: Plan | None) -> str:
-    """The command that asks the same, and what it cannot be told."""
+    """Return the command line for the same search or plan, with comments on what it cannot express."""
     state, notes = case.state, []
     model = str(state.model)
     if not isinstance(state.model, str):
@@ -113,7 +113,7 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:
-    """Values as options of the command line; those that are None are left out."""
+    """Return values as command-line options; None is left out."""
     words = []
     for name, value in values.items():
         option = f"--{name.replace('_', '-')}"
@@ -125,7 +125,7 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
 
 
 def knobs_of(plan: Plan) -> dict[str, Any]:
-    """The knobs and choices of a plan that differ from the default, the whole placement among them."""
+    """Return the knobs and choices of a plan that differ from the default, including the full placement."""
     knobs = {name: getattr(plan, name) for name in KNOBS}
     unplaced = {name for name in KNOBS if name.startswith("fast_") and knobs[name.removeprefix("fast_")] == 1}
     return {name: value for name, value in knobs.items() if value != KNOBS[name] and value is not None and name not in unplaced}

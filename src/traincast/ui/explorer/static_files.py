@@ -31,23 +31,23 @@ class Body:
 
     @cached_property
     def etag(self) -> str:
-        """A tag that changes with the content."""
+        """Return an entity tag that changes with the content."""
         return f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """The content in gzip, where that pays."""
+        """Return the content compressed with gzip, or None where that does not pay."""
         pays = len(self.content) >= MIN_COMPRESSED_BYTES and self.media_type.startswith(COMPRESSED_TYPES)
         return gzip.compress(self.content, 6, mtime=0) if pays else None
 
 
 def static_files() -> Mapping[str, Body]:
-    """Every file of the page by its path under ``static/``."""
+    """Return every file of the page by its path under ``static/``."""
     return dict(_under(files("traincast").joinpath("ui", "explorer", "static"), ""))
 
 
 def _under(folder: Traversable, prefix: str) -> list[tuple[str, Body]]:
-    """Files of a folder and of those in it."""
+    """Return the files of a folder and of its subfolders."""
     entries: list[tuple[str, Body]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir():
@@ -58,6 +58,6 @@ def _under(folder: Traversable, prefix: str) -> list[tuple[str, Body]]:
 
 
 def _type_of(name: str) -> str:
-    """Media type of a file by its ending."""
+    """Return the media type of a file by its ending."""
     ending = f".{name.rpartition('.')[2]}"
     return MEDIA_TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")

@@ -17,12 +17,12 @@ JSON: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def work(pipe: Connection) -> None:
-    """Say that it is ready, then answer requests until the pipe is closed."""
-    from traincast.ui.explorer import answers  # noqa: F401  # all that answers need is imported
+    """Send READY, then answer requests until the pipe is closed."""
+    from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal reaches the server, which then closes the pipe
     _bound_memory()
-    np.seterr(all="ignore")  # numbers that are none become null
+    np.seterr(all="ignore")  # NaN and infinity become null
     pipe.send(READY)
     while True:
         try:
@@ -31,7 +31,7 @@ def work(pipe: Connection) -> None:
             return
         pipe.send(respond(kind, text))
         if not gc.get_freeze_count():
-            gc.freeze()  # what was imported and read for the first answer stays, and need not be looked through again
+            gc.freeze()  # imports and data of the first answer stay: exempt from collection
 
 
 def respond(kind: str, text: str) -> tuple[int, bytes]:
@@ -53,7 +53,7 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):
         return 422, failure("the numbers asked for are too large to be searched here")
-    except Exception as error:  # a mistake of ours: told, and the process goes on
+    except Exception as error:  # a bug in traincast: reported, and the process goes on
         traceback.print_exc()
         return 500, failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Worker processes that answer requests: a bounded number waits, each has a time limit, and equal questions are asked once."""
+"""Worker processes that answer requests: bounded queue, time limits, and equal requests computed once."""
 
 import asyncio
 import multiprocessing
@@ -15,22 +15,22 @@ from traincast.ui.explorer.worker import READY, failure, work
 Answered = tuple[int, bytes]
 HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
-START_SECONDS: Final = 60.0  # in which a process has imported what it needs
-KEPT: Final = 32 << 20  # bytes of answers that are kept, with their questions
+START_SECONDS: Final = 60.0  # time limit for the imports of a new process
+KEPT: Final = 32 << 20  # size of the cache of answers with their requests [byte]
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 
 
 async def never_leaves() -> bool:
-    """Who asks has not left."""
+    """Return False: a requester that never leaves."""
     return False
 
 
 class Busy(Exception):
-    """More requests wait than may."""
+    """The queue of requests is full."""
 
 
 class Worker:
-    """A process that answers one request at a time; one that takes too long is ended, and another takes its place."""
+    """A process that answers one request at a time; a process that exceeds its time limit is killed and replaced."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -46,7 +46,7 @@ class Worker:
         worker_end.close()
 
     def ask(self, kind: str, text: str, seconds: float) -> Answered:
-        """The answer; called in a thread, since it waits."""
+        """Return the answer; blocks, so it is called in a thread."""
         self.last = text
         try:
             self._ready = self._ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
@@ -74,20 +74,20 @@ class Worker:
 
 @dataclass(eq=False)
 class PoolJob:
-    """A question that waits for its answer, and who does."""
+    """A request in the queue, and its requesters."""
 
     kind: str
     text: str
     answered: "asyncio.Future[Answered]"
-    gone: list[HasLeft] = field(default_factory=list)  # who asks, whether they have left
+    gone: list[HasLeft] = field(default_factory=list)  # one callback per requester
 
     async def is_wanted(self) -> bool:
-        """Whether anybody still waits."""
+        """Return whether any requester still waits."""
         return not all([await gone() for gone in self.gone])
 
 
 class Pool:
-    """Workers, what waits for them, and the last answers.
+    """A pool of workers with a queue and a cache of the last answers.
 
     The first worker is for quick questions only: a slider that moves does not wait behind the explanation of its last position.
 
@@ -109,7 +109,7 @@ class Pool:
         self._queue: list[PoolJob] = []
         self._working: set[asyncio.Task[None]] = set()
         self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
-        self._size = 0  # bytes of these and of their questions
+        self._size = 0  # of the cached answers with their requests [byte]
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
@@ -117,7 +117,7 @@ class Pool:
         await self.answer(kind, text)
 
     async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> Answered:
-        """Status and body: kept, under way already, or made now.
+        """Return status and body: cached, already in progress, or computed now.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class Pool:
                 task.add_done_callback(self._working.discard)
 
     async def _work(self, worker: Worker, job: PoolJob) -> None:
-        """Have a worker answer a question, unless nobody waits for it any more."""
+        """Have a worker answer a request, unless nobody waits for it any more."""
         answer = 503, failure("nobody waited for the answer any more")
         try:
             if await job.is_wanted():
@@ -176,7 +176,7 @@ class Pool:
         self._begin()
 
     def _keep(self, key: tuple[str, str], answer: Answered) -> None:
-        """Keep an answer, and let the oldest go where all are too large."""
+        """Cache an answer, and drop the oldest while the cache is too large."""
         self._kept[key] = answer
         self._size += len(key[1]) + len(answer[1])
         while self._size > KEPT:

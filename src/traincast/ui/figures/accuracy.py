@@ -15,8 +15,8 @@ from traincast.core.quantities import Bools, Floats
 from traincast.planner.misfit import label as component_name
 from traincast.ui.figures.style import BLACK, COLOURS, COMPONENTS, GREY, PAGE, SMALL, label, log_axes, styled
 
-PARITY_BAND: Final = 0.1  # of the parity plot
-MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error that gets a colour of its own anywhere
+PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
+MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
 Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows, causes, unexplained
 
 

@@ -35,7 +35,7 @@ LEVEL_STEPS: Final = (  # of a decade of contour levels: rounded powers of the 4
     4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
 )  # fmt: skip
 MIN_LEVELS: Final = 8  # contour levels
-LOG_AXIS_RATIO: Final = 8  # a field that grows by more gets a logarithmic axis
+LOG_AXIS_RATIO: Final = 8  # fields with a larger range get a logarithmic axis
 Grid = tuple[Floats, Floats, Floats]  # x, y, and values of shape (y, x), nan where nothing fits
 
 

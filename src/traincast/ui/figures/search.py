@@ -34,7 +34,7 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-RELATIVE_CHANGE: Final = 0.1  # by how much each hardware figure is changed
+RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # characters of a name beside an axis
 MAX_OPERATIONS_LABELLED: Final = 8  # operations named in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}  # passes → markers
@@ -192,7 +192,7 @@ def _draw_bars(ax: Axes, places: Floats, change: Floats, **look: Any) -> None:
 
 
 def _changed_seconds(result: Found, paths: list[str]) -> Floats:
-    """Return step times with each figure changed, shape (plan fixed or re-optimised, figure, less or more) [s]; inf: does not fit."""
+    """Return step times with each figure changed, shape (plan fixed or re-optimised, figure, less or more) [s]; inf: no fit."""
     figures = result.system.figures()
     columns = {path: np.full(2 * len(paths), float(figures[path])) for path in paths}
     for i, path in enumerate(paths):

@@ -29,7 +29,7 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-MIN_SHARE_DRAWN: Final = 5e-4  # share of a step that is drawn
+MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 
 
 @styled

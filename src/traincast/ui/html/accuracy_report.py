@@ -17,7 +17,7 @@ from traincast.ui.html.svg import drawing
 from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, meaning, summary_cells
 
 KIND_TITLES: Final = {"dense": "dense models", "moe": "mixtures of experts"}
-MAX_RUNS_LISTED: Final = 20  # runs that are told one by one
+MAX_RUNS_LISTED: Final = 20  # runs in the table of the largest errors
 
 
 def page(report: Report, source: str = "the bundled table of published runs") -> Page:

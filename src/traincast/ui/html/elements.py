@@ -59,7 +59,7 @@ def linked(text: str) -> Html:
     return joined((*parts, text[end:]))
 
 
-MAX_TABLE_ROWS: Final = 400  # rows of a table that are shown
+MAX_TABLE_ROWS: Final = 400  # further rows are cut
 
 
 @dataclass(frozen=True)

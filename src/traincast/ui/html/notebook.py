@@ -12,7 +12,7 @@ RESULT_MODULES: Final = {
     "Report": "traincast.accuracy.validate",
     "Results": "traincast.planner.study.results",
     "Scaling": "traincast.analysis.zero_scaling",
-}  # class of a result -> its module; named, so that nothing is imported before it is shown
+}  # class of a result -> its module, by name so that nothing is imported before it is shown
 
 
 def register(formatter: Any) -> None:

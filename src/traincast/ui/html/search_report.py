@@ -17,7 +17,7 @@ from traincast.ui.html.svg import drawing
 from traincast.ui.text.plans import cell, fast, fast_legend, knobs_of, likely, remarks, title
 
 BEST_WORDS: Final = {"memory": "leanest"}
-PARETO_MEMORY_STEP: Final = 0.9  # steps of memory in which the front is told
+PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
 
 
 def page(

@@ -22,7 +22,7 @@ from traincast.ui.text.plans import days
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IDENTIFYING_COLUMNS: Final = ("model", "system", "strategy", "gbs")  # what rows are told apart by, beside GPUs and varied fields
+IDENTIFYING_COLUMNS: Final = ("model", "system", "strategy", "gbs")  # columns that identify a row, beside GPUs and varied fields
 
 TABLE_KNOBS: Final = ("tp", "tp2", "cp", "pp", "vp", "dp", "mbs", "panels")
 

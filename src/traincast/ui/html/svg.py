@@ -11,13 +11,13 @@ from traincast.ui.html.elements import Html, element
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PIXELS_PER_POINT: Final = 1.5  # of a point
+PIXELS_PER_POINT: Final = 1.5  # CSS pixels per typographic point
 DROPPED_TAGS: Final = ("metadata", "style")
-GROUP_TAGS: Final = ("g", "defs")  # of no use when empty
+GROUP_TAGS: Final = ("g", "defs")  # dropped when empty
 PAGE_COLOURS: Final = {"#000000": "currentColor", "#ffffff": "var(--surface)", "#dddddd": "var(--line)", "#f2f2f2": "var(--faint)"}
 NO_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that no XML may hold
 FONT_PATTERN: Final = re.compile(r"font-family: [^;]*; ?")
-LONG_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+\.\d{3,}")  # longer than can be seen
+LONG_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+\.\d{3,}")  # more digits than are visible
 COLOUR_PATTERN: Final = re.compile(r"#[0-9a-f]{6}\b")
 REFERENCE_PATTERN: Final = re.compile(r"(^#|url\(#)([^)]*)(\)|$)")
 

@@ -52,7 +52,7 @@ VALIDATION = record(
 
 
 def _errors(*more: str) -> dict[str, Schema]:
-    """Errors before and after a calibration."""
+    """Return the schema of errors before and after a calibration."""
     return {when: or_null(number("mean absolute relative error")) for when in ("before", "after", *more)}
 
 

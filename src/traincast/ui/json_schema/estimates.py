@@ -1,4 +1,4 @@
-"""What several outputs hold: the question, an estimate of a plan, its metrics."""
+"""Schemas that several outputs share: the case, an estimate of a plan, its metrics."""
 
 from traincast.core.plan_choices import ALLOWED, JOINED
 from traincast.core.quantities import COLUMNS
@@ -10,13 +10,13 @@ def _names(kind: str) -> list[str]:
 
 
 def _choice(name: str) -> Schema:
-    """A choice of a plan: one of its words, or free text where words are joined."""
+    """Return the schema of a plan's choice: an enumeration, or free text where values can be joined."""
     about, allowed = {"description": COLUMNS[name].meaning}, ALLOWED.get(name)
     return about | ({"type": "string"} if allowed is None or name in JOINED else {"enum": list(allowed)})
 
 
 def _parts(about: str, kind: str, unit: str) -> Schema:
-    """Components of a time or a memory."""
+    """Return the schema of the components of a time or a memory."""
     return record(about, {name: number(COLUMNS[name].meaning, unit) for name in _names(kind)})
 
 

@@ -75,7 +75,7 @@ SEARCH = record(
 
 
 def _direction(name: str) -> dict[str, Schema]:
-    """What is told of an operation in one direction."""
+    """Return the schema of an operation's figures in one direction."""
     return {
         f"{name}_matrix_flops": number(f"work of the {name} pass on the matrix units", "FLOP"),
         f"{name}_vector_flops": number("the same on the vector units", "FLOP"),

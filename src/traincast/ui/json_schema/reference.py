@@ -1,4 +1,4 @@
-"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and what is told of wrong input."""
+"""Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and of errors."""
 
 from traincast.ui.json_schema.vocabulary import REPORT, Schema, flag, listed, number, or_null, record, text, whole
 

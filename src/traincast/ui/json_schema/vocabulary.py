@@ -1,4 +1,4 @@
-"""Words to write the JSON Schema of an output in: each makes a part of a schema, from what a reader has to know about it."""
+"""Building blocks of the JSON Schemas of outputs; each takes a description for the reader."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -10,37 +10,37 @@ UNIT: Final = "x-unit"  # where a schema says the unit of a number
 
 
 def number(about: str, unit: str = "") -> Schema:
-    """A number, in a unit or without one."""
+    """Return the schema of a number, with or without a unit."""
     return {"type": "number", "description": about} | ({UNIT: unit} if unit else {})
 
 
 def whole(about: str, unit: str = "") -> Schema:
-    """A whole number."""
+    """Return the schema of a whole number."""
     return number(about, unit) | {"type": "integer"}
 
 
 def text(about: str, *allowed: str) -> Schema:
-    """Text, free or one of some words."""
+    """Return the schema of free text, or of one of the allowed values."""
     return {"type": "string", "description": about} | ({"enum": list(allowed)} if allowed else {})
 
 
 def flag(about: str) -> Schema:
-    """True or false."""
+    """Return the schema of a boolean."""
     return {"type": "boolean", "description": about}
 
 
 def listed(about: str, of: Schema) -> Schema:
-    """A list of things of one kind."""
+    """Return the schema of a list with items of one kind."""
     return {"type": "array", "description": about, "items": of}
 
 
 def by_name(about: str, of: Schema) -> Schema:
-    """Things of one kind by names that are not known beforehand."""
+    """Return the schema of an object with values of one kind under arbitrary names."""
     return {"type": "object", "description": about, "additionalProperties": of}
 
 
 def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None = None, title: str = "") -> Schema:
-    """Known keys, and no others.
+    """Return the schema of an object with known keys and no others.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schem
 
 
 def or_null(part: Schema) -> Schema:
-    """The same, or null where it is not known."""
+    """Return a schema that also allows null, where the value is not known."""
     if "title" in part or "enum" in part:
         return {"anyOf": [part, {"type": "null"}], "description": part["description"]}
     return part | {"type": [part["type"], "null"]}
@@ -73,19 +73,19 @@ REPORT: Final = {"html": text("with `--html`: the report written")}
 
 
 def said(part: Schema, about: str) -> Schema:
-    """A record that has a title, in a place where there is more to say about it."""
+    """Return a titled record with another description for the place where it is used."""
     return part | {"description": about}
 
 
 def document(part: Schema, name: str) -> Schema:
-    """A whole JSON Schema (draft 2020-12): records with a title stand once, under ``$defs``."""
+    """Return a complete JSON Schema (draft 2020-12); titled records stand once, under ``$defs``."""
     shared: dict[str, Schema] = {}
     top = _referring({key: value for key, value in part.items() if key != "title"}, shared)
     return {"$schema": DIALECT, "title": name, **top} | ({"$defs": shared} if shared else {})
 
 
 def _referring(part: Any, shared: dict[str, Schema]) -> Any:
-    """A part of a schema with references in place of records that have a title, which are gathered."""
+    """Return a part of a schema with references in place of titled records, which are collected in `shared`."""
     if isinstance(part, list):
         return [_referring(item, shared) for item in part]
     if not isinstance(part, dict):
@@ -98,7 +98,7 @@ def _referring(part: Any, shared: dict[str, Schema]) -> Any:
 
 
 def rows(part: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every key below a part of a schema, as a path, with its own part; records with a title are not entered.
+    """Yield every key below a part of a schema, as path and schema; titled records are not entered.
 
     Examples
     --------

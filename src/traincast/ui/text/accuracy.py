@@ -13,8 +13,8 @@ from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.core.units import quantity
 from traincast.ui.text.plans import heading, paragraphs, table_of
 
-LARGE_MEAN_ERROR: Final = 0.3  # mean error that says that something else is wrong
-MAX_SKIPPED_LISTED: Final = 20  # rows left out that are told one by one
+LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
+MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
 MORE_DATA_HELPS: Final = "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 ERRORS_STILL_LARGE: Final = (
     "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "

@@ -14,8 +14,8 @@ from traincast.core.units import gib, percent, rate, seconds, signed
 from traincast.step.estimate import Estimate
 from traincast.ui.text.plans import heading, paragraphs, print_memory, table_of
 
-MAX_PRODUCTS_LISTED: Final = 4  # wasteful products that are listed
-MIN_MULTIPLE: Final = 8  # multiple that 16-bit products need
+MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
+MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
 
 
 def print_advice(advice: Advice, out: Console) -> None:

@@ -11,8 +11,8 @@ from traincast.launch.suggestions import Tried
 from traincast.planner.misfit import against, short_of
 from traincast.ui.text.plans import header, heading, paragraphs, print_breakdowns, table_of
 
-MAX_CHANGES_LISTED: Final = 5  # changes of one thing
-MAX_SETTINGS_LISTED: Final = 8  # settings that are listed
+MAX_CHANGES_LISTED: Final = 5  # changes of one setting
+MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 
 
 def print_checked(checked: Checked, out: Console) -> None:

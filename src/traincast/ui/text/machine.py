@@ -12,8 +12,8 @@ from traincast.ui.text.plans import heading, paragraphs, table_of
 if TYPE_CHECKING:
     from traincast.accuracy.measure.measure import MeasuredMachine
 
-MAX_IDLE_SPREAD = 0.1  # spread of the samples of products that says that something else was at work: 0.01 to 0.03 if not
-MAX_PROBLEMS_LISTED = 8  # problems that are told one by one
+MAX_IDLE_SPREAD = 0.1  # a larger spread of matrix-product samples means other load on the machine; 0.01 to 0.03 without
+MAX_PROBLEMS_LISTED = 8  # problems printed
 
 
 def print_measured(machine: "MeasuredMachine", out: Console) -> None:

@@ -23,14 +23,14 @@ from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 
 WIDTH: Final = 80
-BAR_CHARACTERS: Final = 32  # characters of the longest bar
+BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
     *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
 )
 SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
-SHORT_COMPONENTS: Final = {  # components of memory as columns
+SHORT_COMPONENTS: Final = {  # column titles of memory components
     "gradients": "grads",
     "optimizer": "optim.",
     "activations": "activ.",
@@ -116,8 +116,8 @@ def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
 def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
     """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
 
-    `90%` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
-    domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
+    `90%` is by how much a measured step may be off; `fast` is how many members of the group of each axis share a fast domain.
+    With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
     table = table_of(gap=1)
     shown = knobs_of([plan for plan, _ in plans])
@@ -159,7 +159,7 @@ def likely(share: Column) -> str:
 def cell(plan: Plan, name: str) -> str:
     """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
-    if name == "order":  # the axes that differ
+    if name == "order":  # only the axes that differ from the default
         value = "" if value == DEFAULT_PLAN.order else value.removeprefix("tp-cp-")
     if isinstance(value, bool):
         value = "" if value == getattr(DEFAULT_PLAN, name) else "on" if value else "off"
