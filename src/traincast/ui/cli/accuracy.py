@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError
-from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, key_of, print_json, write_html
+from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, html_key, print_json, write_html
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
 
@@ -58,7 +58,7 @@ def validate(
 
         write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | key_of(html))
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | html_key(html))
     else:
         from traincast.ui.text.accuracy import print_validation
         from traincast.ui.text.plans import console

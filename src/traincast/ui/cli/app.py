@@ -99,7 +99,7 @@ def write_html(page: "Page", html: Path) -> None:
     write(page, html, shlex.join(("traincast", *_Reply.typed)))
 
 
-def key_of(html: Path | None) -> dict[str, str]:
+def html_key(html: Path | None) -> dict[str, str]:
     """Return the JSON key of a report that was written."""
     return {} if html is None else {"html": str(html)}
 
@@ -112,11 +112,11 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
     """Print an error on standard error, and as JSON where that is wanted, and exit with the code."""
-    tell_failure(message, code, error)
+    print_failure(message, code, error)
     sys.exit(code)
 
 
-def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
+def print_failure(message: str, code: int, error: Exception | None = None) -> None:
     """Print an error without exiting."""
     if _Reply.wanted and not _Reply.printed:
         subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])

@@ -87,7 +87,7 @@ def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:
 
 def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]:
     """Yield the paragraphs at the end of a command's help."""
-    lines = [line for example in examples for line in broken(example)]
+    lines = [line for example in examples for line in broken_into_lines(example)]
     yield "\n".join(("Example:", *lines))
     yield f"Exit codes:\n{INDENT}{EXIT_CODES}"
     places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [f"traincast schema {name}, for --json"] * takes_json
@@ -95,7 +95,7 @@ def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]
         yield "\n".join(("See also:", *(INDENT + place for place in places)))
 
 
-def broken(command: str) -> list[str]:
+def broken_into_lines(command: str) -> list[str]:
     """Return a command line as lines of at most 78 characters that can still be copied."""
     words = re.split(r" (?=--)", command)
     lines = [words[0]]

@@ -11,16 +11,16 @@ from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.ui.cli.completion import names_of_formats, names_of_models
 from traincast.ui.cli.options import (
-    ASKED,
-    UNLOCKED,
+    NO_LOCKS,
+    NO_RUN_OPTIONS,
     Assumed,
     LockOptions,
     ModelName,
-    Question,
+    RunArguments,
     RunOptions,
     SystemName,
-    case_of,
-    estimated,
+    case_dict,
+    estimate_of_options,
     require_fit,
 )
 
@@ -44,8 +44,8 @@ def export(
         int | None,
         Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
-    asked: Question = ASKED,
-    locks: LockOptions = UNLOCKED,
+    options: RunArguments = NO_RUN_OPTIONS,
+    locks: LockOptions = NO_LOCKS,
     output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
@@ -68,9 +68,9 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     locked = {name: value for name, value in vars(locks).items() if value is not None}
     if gpus is None:
-        subject: Estimate | Found = estimated(asked, model, system, Plan(**locked), assumptions)
+        subject: Estimate | Found = estimate_of_options(options, model, system, Plan(**locked), assumptions)
     else:
-        subject = _best(asked, model, system, gpus, FORMATS[to], locked, assumptions)
+        subject = _best(options, model, system, gpus, FORMATS[to], locked, assumptions)
     launch = launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
@@ -82,7 +82,7 @@ def export(
             partial.write_text(launch.text, encoding="utf-8")
     if json:
         written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_of(subject) | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed})
+        print_json(case_dict(subject) | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
@@ -112,7 +112,7 @@ def check(
     accept_unread: Annotated[
         bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
     ] = False,
-    locks: LockOptions = UNLOCKED,
+    locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -131,27 +131,27 @@ def check(
         )
         content = checked.to_dict()
     if json:
-        print_json(case_of(checked.est) | content)
+        print_json(case_dict(checked.est) | content)
     else:
         from traincast.ui.text.launch import print_checked
         from traincast.ui.text.plans import console
 
         print_checked(checked, console())
     if not checked.est.fits:
-        from traincast.ui.text.launch import nearest
+        from traincast.ui.text.launch import misfit_advice
 
-        raise NothingFits(nearest(checked))
+        raise NothingFits(misfit_advice(checked))
 
 
 def _best(
-    asked: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
+    options: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
 ) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import space_of
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
-    model_read, machine, gbs = asked.read(errors, model, system)
+    model_read, machine, gbs = options.read(errors, model, system)
     space, framework_locks = (
         (form.framework, {}) if model_read is None else space_of(form, model_read, locked | {"stack": assumptions})
     )

@@ -149,14 +149,14 @@ def _locks() -> Any:
 
 
 Locks = _locks()
-ASKED, UNLOCKED = RunOptions(), Locks()
-Question = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
+NO_RUN_OPTIONS, NO_LOCKS = RunOptions(), Locks()
+RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 PlanOptions = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
 
 
-def estimated(
-    asked: RunOptions,
+def estimate_of_options(
+    options: RunOptions,
     model: str,
     system: str,
     plan: Plan,
@@ -169,7 +169,7 @@ def estimated(
     from traincast.step.estimate import estimate, usual_assumptions
 
     errors = errors or ErrorCollector("estimate")
-    model_read, machine, gbs = asked.read(errors, model, system, usual)
+    model_read, machine, gbs = options.read(errors, model, system, usual)
     errors.of(check_assumptions, assumptions, usual_assumptions(model_read))
     errors.of(check_size, machine, plan.gpus)
     require = errors.settled
@@ -195,7 +195,7 @@ def _misfit_text(est: "Estimate") -> str:
     return f"the plan does not fit: {short_of(est, advice=True)}"
 
 
-def case_of(est: "Estimate | Found") -> dict[str, Any]:
+def case_dict(est: "Estimate | Found") -> dict[str, Any]:
     """Return what was asked, as JSON."""
     gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
     return {

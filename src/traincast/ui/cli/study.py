@@ -18,10 +18,10 @@ from traincast.ui.cli.app import (
     app,
     check_html,
     fail,
-    key_of,
+    html_key,
+    print_failure,
     print_json,
     progress,
-    tell_failure,
     write_html,
 )
 
@@ -70,7 +70,7 @@ def study(
     except KeyboardInterrupt:
         message = "interrupted; finished chunks are kept: the same command goes on from there"
         if dask:  # its normal shutdown could wait forever
-            tell_failure(message, 130)
+            print_failure(message, 130)
             if sys.stdout is not None:
                 sys.stdout.flush()
             os._exit(130)
@@ -158,7 +158,7 @@ def _print_outcome(study: "Study", output: Path, written: bool, elapsed: float, 
         write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
         content = {"study": study.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
-        print_json(content | key_of(html))
+        print_json(content | html_key(html))
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
         if html is not None:

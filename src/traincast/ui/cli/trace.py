@@ -10,14 +10,14 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, Force, Json, app, print_json
 from traincast.ui.cli.options import (
-    ASKED,
+    NO_RUN_OPTIONS,
     Assumed,
     ModelName,
     PlanOptions,
-    Question,
+    RunArguments,
     SystemName,
-    case_of,
-    estimated,
+    case_dict,
+    estimate_of_options,
     warn_of_misfit,
 )
 
@@ -29,7 +29,7 @@ def trace(
     *,
     system: SystemName,
     plan: PlanOptions = None,
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     output: Annotated[
         Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
     ] = None,
@@ -56,7 +56,7 @@ def trace(
     if figure is not None:
         errors.of(check_output, figure, force, (".svg", ".pdf", ".png"))
     selection = [errors.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
-    est = errors.settled(errors.of(estimated, asked, model, system, plan or Plan(), assumptions))
+    est = errors.settled(errors.of(estimate_of_options, options, model, system, plan or Plan(), assumptions))
     step_trace = trace(est)
     if output is not None:
         chrome_trace.write(step_trace, output, force, *selection)
@@ -66,13 +66,13 @@ def trace(
         save(timeline(step_trace), figure)
     files = {name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))}
     if json:
-        print_json(case_of(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
+        print_json(case_dict(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
     else:
-        from traincast.ui.text.plans import console, header
+        from traincast.ui.text.plans import console, print_header
         from traincast.ui.text.trace import print_trace
 
         out = console()
-        header(est, out, asked.leaves_batch(est.model))
+        print_header(est, out, options.leaves_batch(est.model))
         print_trace(step_trace, out)
         for path in filter(None, files.values()):
             print(path)

@@ -11,12 +11,12 @@ from traincast.core.errors import InputError, close_to, is_whole, not_a
 from traincast.core.plan import Plan
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer, Estimate, estimate
-from traincast.ui.explorer.choices import brief, catalog, model_info, model_told, system_info
+from traincast.ui.explorer.choices import catalog, model_info, state_model_info, system_info, system_summary
 from traincast.ui.explorer.design_space import front, sample
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import row_of, rows_of
 from traincast.ui.explorer.question import ExplorerCase, State, check_state, read_state
-from traincast.ui.explorer.snippets import KNOBS, copies, knobs_of
+from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
 
 SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
 
@@ -30,7 +30,7 @@ def search(content: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "state": case.normal,
         "model": model_info(case.model),
-        "system": brief(case.system),
+        "system": system_summary(case.system),
         "candidates": result.candidates,
         "feasible": result.feasible,
         "rejected": result.rejected,
@@ -93,13 +93,13 @@ def copy(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the search, or one plan, as text to copy."""
     if content.get("plan") is None:
         state, _ = _split_request(content, "plan")
-        return copies(check_state(state), None)
-    return copies(*_case_and_plan(content))
+        return copy_texts(check_state(state), None)
+    return copy_texts(*_case_and_plan(content))
 
 
 def model(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the key figures of a model."""
-    return model_told(read_state(content))
+    return state_model_info(read_state(content))
 
 
 def system(content: Mapping[str, Any]) -> dict[str, Any]:

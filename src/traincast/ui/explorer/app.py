@@ -18,8 +18,8 @@ from traincast.core.errors import InputError
 from traincast.ui.explorer.question import State, parse_json, read_address
 from traincast.ui.explorer.security import Guard
 from traincast.ui.explorer.static_files import Body, static_files
-from traincast.ui.explorer.worker import encoded, failure
-from traincast.ui.explorer.worker_pool import Answered, Busy, Pool
+from traincast.ui.explorer.worker import failure, json_bytes
+from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # POST endpoints, each with a state
 FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
@@ -89,7 +89,7 @@ async def _first_content(request: Request) -> bytes:
         parts["error"] = _error_of(failure(str(error), error.problems))
     else:
         text = _canonical_text(state.to_dict())
-        parts["state"] = encoded(state.to_dict())
+        parts["state"] = json_bytes(state.to_dict())
         wanted = {
             "answer": pool.answer("search", text),
             "system": pool.answer("system", _canonical_text({"system": state.system})),
@@ -101,7 +101,7 @@ async def _first_content(request: Request) -> bytes:
     return b",".join([b'{"catalog":' + catalog, *(b'"' + name.encode() + b'":' + value for name, value in parts.items())]) + b"}"
 
 
-async def _answer_in_time(answer: Awaitable[Answered]) -> Answered | None:
+async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody | None:
     """Return an answer, or None if it takes long."""
     try:
         return await asyncio.wait_for(answer, FIRST_ANSWER_SECONDS)
@@ -111,7 +111,7 @@ async def _answer_in_time(answer: Awaitable[Answered]) -> Answered | None:
 
 def _error_of(body: bytes) -> bytes:
     """Return the error object in the body of an error response."""
-    return encoded(json.loads(body)["error"])
+    return json_bytes(json.loads(body)["error"])
 
 
 async def static(request: Request) -> Response:

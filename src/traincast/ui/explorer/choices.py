@@ -72,7 +72,7 @@ def model_info(model: Model) -> dict[str, Any]:
     }
 
 
-def model_told(state: State) -> dict[str, Any]:
+def state_model_info(state: State) -> dict[str, Any]:
     """Return the key figures of a state's model.
 
     Raises
@@ -92,13 +92,13 @@ def system_info(name: Any) -> dict[str, Any]:
         If there is no such system.
     """
     system = catalogue_system(name)
-    return brief(system) | {
+    return system_summary(system) | {
         "tiers": [tier.name for tier in system.tiers],
         "figures": [_figure(system, path, entry) for path, entry in entries(system).items()],
     }
 
 
-def brief(system: System) -> dict[str, Any]:
+def system_summary(system: System) -> dict[str, Any]:
     """Return the key figures of a system."""
     return {
         "name": system.name,

@@ -15,7 +15,7 @@ KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
 STATE_ARGUMENTS: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
 
 
-def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
+def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
     """Return a search or a plan as texts to copy.
 
     Parameters

@@ -48,7 +48,7 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
     from traincast.ui.explorer.answers import ANSWERS
 
     try:
-        return 200, encoded(ANSWERS[kind](json.loads(text)))
+        return 200, json_bytes(ANSWERS[kind](json.loads(text)))
     except TraincastError as error:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):
@@ -60,10 +60,10 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
 
 def failure(message: str, problems: Any = None) -> bytes:
     """Return the body of an error response."""
-    return encoded({"error": {"message": message, "problems": list(problems or [message])}})
+    return json_bytes({"error": {"message": message, "problems": list(problems or [message])}})
 
 
-def encoded(value: Any) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """Return JSON in which numbers that are not finite are null."""
     try:
         return JSON.encode(value).encode()

@@ -12,7 +12,7 @@ from typing import Final
 from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
 from traincast.ui.explorer.worker import READY, failure, work
 
-Answered = tuple[int, bytes]
+StatusAndBody = tuple[int, bytes]
 HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
@@ -45,7 +45,7 @@ class Worker:
         self._ready = False
         worker_end.close()
 
-    def ask(self, kind: str, text: str, seconds: float) -> Answered:
+    def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
         """Return the answer; blocks, so it is called in a thread."""
         self.last = text
         try:
@@ -53,7 +53,7 @@ class Worker:
             if self._ready:
                 self._pipe.send((kind, text))
             if self._ready and self._pipe.poll(seconds):
-                answer: Answered = self._pipe.recv()
+                answer: StatusAndBody = self._pipe.recv()
                 return answer
             answer = (
                 422,
@@ -78,7 +78,7 @@ class PoolJob:
 
     kind: str
     text: str
-    answered: "asyncio.Future[Answered]"
+    answered: "asyncio.Future[StatusAndBody]"
     gone: list[HasLeft] = field(default_factory=list)  # one callback per requester
 
     async def is_wanted(self) -> bool:
@@ -108,7 +108,7 @@ class Pool:
         self._jobs: dict[tuple[str, str], PoolJob] = {}
         self._queue: list[PoolJob] = []
         self._working: set[asyncio.Task[None]] = set()
-        self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], StatusAndBody] = OrderedDict()
         self._size = 0  # of the cached answers with their requests [byte]
 
     async def ready(self, kind: str, text: str) -> None:
@@ -116,7 +116,7 @@ class Pool:
         await asyncio.gather(*(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all))
         await self.answer(kind, text)
 
-    async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> Answered:
+    async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> StatusAndBody:
         """Return status and body: cached, already in progress, or computed now.
 
         Parameters
@@ -175,7 +175,7 @@ class Pool:
             self._keep((job.kind, job.text), answer)
         self._begin()
 
-    def _keep(self, key: tuple[str, str], answer: Answered) -> None:
+    def _keep(self, key: tuple[str, str], answer: StatusAndBody) -> None:
         """Cache an answer, and drop the oldest while the cache is too large."""
         self._kept[key] = answer
         self._size += len(key[1]) + len(answer[1])

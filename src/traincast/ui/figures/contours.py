@@ -19,7 +19,7 @@ from traincast.ui.figures.style import (
     COLUMN,
     PAGE,
     SMALL,
-    best,
+    best_rows,
     hatched,
     in_unit,
     label,
@@ -68,7 +68,7 @@ def contour(
     InputError
         If the table lacks a field, the value or a number of GPUs, or a field did not vary.
     """
-    rows = best(frame, "contour", "model", "gbs")
+    rows = best_rows(frame, "contour", "model", "gbs")
     for name in (x, y, value):
         if name not in frame.columns:
             raise unknown("column", name, [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}])

@@ -41,7 +41,7 @@ def paper_studies() -> dict[str, Study]:
     bandwidth = np.linspace(500e9, 16000e9, 28)
     systems = [f"{name}-nvs{domain}" for name in ACCELERATORS for domain in DOMAINS]
     alone = {HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}
-    paired = through(HBM, 4), through(RATES, 8)
+    paired = between_generations(HBM, 4), between_generations(RATES, 8)
     return {
         "strong-scaling": define(list(MODELS.values()), systems, GPUS, gbs=BATCH, name="strong-scaling"),
         "capacity-bandwidth": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"),
@@ -49,7 +49,7 @@ def paper_studies() -> dict[str, Study]:
     }
 
 
-def through(paths: tuple[str, ...], points: int) -> Axis:
+def between_generations(paths: tuple[str, ...], points: int) -> Axis:
     """Return fields that vary together between generations of accelerators, `points` on each leg, its ends included."""
     figures = [load_system(name).figures() for name in GENERATIONS]
     legs = {path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)] for path in paths}

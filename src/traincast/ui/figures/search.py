@@ -16,7 +16,7 @@ from traincast.planner.explain import space_of
 from traincast.planner.misfit import FELT
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate
-from traincast.ui.figures.step import single
+from traincast.ui.figures.step import require_one_plan
 from traincast.ui.figures.style import (
     BLACK,
     BLUE,
@@ -27,9 +27,9 @@ from traincast.ui.figures.style import (
     VERMILION,
     in_unit,
     label,
+    label_points,
     log_axes,
     panels,
-    spread,
     styled,
     unit_of,
 )
@@ -58,7 +58,7 @@ def roofline(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "roofline")
+    require_one_plan(est, "roofline")
     rows = [(row, direction) for row in est.operations() for direction in DIRECTION_MARKERS if row[f"{direction}_bytes"] > 0]
     matrix = np.array([row[f"{direction}_matrix_flops"] for row, direction in rows])
     flops = matrix + np.array([row[f"{direction}_vector_flops"] for row, direction in rows])
@@ -84,7 +84,7 @@ def roofline(est: Estimate) -> Figure:
     for i in np.argsort(-seconds, kind="stable"):
         longest.setdefault(rows[i][0]["operation"], int(i))
     named = dict(list(longest.items())[:MAX_OPERATIONS_LABELLED])
-    spread(ax, [(intensity[i], achieved[i]) for i in named.values()], list(named))
+    label_points(ax, [(intensity[i], achieved[i]) for i in named.values()], list(named))
     return figure
 
 

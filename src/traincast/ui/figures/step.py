@@ -46,7 +46,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "memory waterfall")
+    require_one_plan(est, "memory waterfall")
     memory = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
     figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(memory) + 1)))
     total = float(in_unit("memory_bytes", est.memory_bytes))
@@ -78,7 +78,7 @@ def stage_memory(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "memory of stages")
+    require_one_plan(est, "memory of stages")
     stages = [stage_parts["memory_by_component_bytes"] for stage_parts in est.devices()]
     components = [name for name in stages[0] if any(stage_parts[name] for stage_parts in stages)]
     figure, (ax,) = panels(1, width=min(PAGE, COLUMN + 0.12 * len(stages)), height=3.2)
@@ -110,7 +110,7 @@ def time_waterfall(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "time waterfall")
+    require_one_plan(est, "time waterfall")
     total = float(est.step_seconds)
     spent = {name: float(value) for name, value in est.breakdown.items() if value > MIN_SHARE_DRAWN * total}
     figure, (ax,) = panels(1, width=COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
@@ -165,7 +165,7 @@ def _draw_capacity(ax: Axes, est: Estimate) -> None:
     ax.set_ylim(0, max(capacity, total) * 1.12)
 
 
-def single(est: Estimate, what: str) -> None:
+def require_one_plan(est: Estimate, what: str) -> None:
     """Refuse columns of plans."""
     if not isinstance(est.plan, Plan):
         raise InputError(what, ["the estimate is of columns of plans: give one plan"])

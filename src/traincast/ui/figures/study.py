@@ -27,7 +27,7 @@ from traincast.ui.figures.style import (
     MARKERS,
     PAGE,
     SMALL,
-    best,
+    best_rows,
     in_unit,
     label,
     log_axes,
@@ -62,7 +62,7 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     if value not in VALUE_COLUMNS:
         raise unknown("value", value, VALUE_COLUMNS)
     column = VALUE_COLUMNS[value]
-    rows = best(frame, "strong scaling", "gbs", "point").drop_nulls(column)
+    rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     systems = {name: split_name(name) for name in unique(rows, "system")}
@@ -140,7 +140,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     InputError
         If the table has several models, systems, strategies, batches or points, or nothing fits.
     """
-    rows = best(frame, "optima", "model", "system", "strategy", "gbs", "point").sort("gpus")
+    rows = best_rows(frame, "optima", "model", "system", "strategy", "gbs", "point").sort("gpus")
     if rows["step_seconds"].null_count() == len(rows):
         raise InputError("optima", ["no plan fits"])
     knobs = [axis for axis in STRATEGIES[rows["strategy"][0]].axes if axis in rows.columns]

@@ -150,7 +150,7 @@ def unique(frame: pl.DataFrame, name: str) -> list[Any]:
     return frame[name].unique(maintain_order=True).to_list()
 
 
-def best(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
+def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
     """Return the best plan of every point.
 
     Raises
@@ -220,11 +220,11 @@ def hatched(ax: Axes) -> None:
     ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **INFEASIBLE))
 
 
-def spread(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
+def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
     """Label points where the texts are least in the way of each other, points and lines; the layout of the figure must be final."""
     boxes = [text.get_window_extent().padded(1) for text in ax.texts]
     existing = len(boxes)
-    drawn = np.concatenate([between(ax.transData.transform(line.get_xydata())) for line in ax.lines])
+    drawn = np.concatenate([points_along(ax.transData.transform(line.get_xydata())) for line in ax.lines])
     marks = np.concatenate([np.empty((0, 2)), *(ax.transData.transform(collection.get_offsets()) for collection in ax.collections)])
     inside = ax.get_window_extent()
     leader = {"arrowstyle": "-", "linewidth": 0.4, "color": BLACK, "shrinkA": 0, "shrinkB": 1}
@@ -235,7 +235,7 @@ def spread(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]
         for offset in LABEL_OFFSETS:
             text.set_position(offset)
             box = text.get_window_extent().padded(1)
-            path = between(np.array([ax.transData.transform(point), [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]]))
+            path = points_along(np.array([ax.transData.transform(point), [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]]))
             hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes) + box.padded(8).count_contains(marks)
             crossed = box.count_contains(drawn) + sum(other.count_contains(path) for other in boxes[existing:])
             choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
@@ -246,7 +246,7 @@ def spread(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]
         ax.annotate(words, point, offset, arrowprops=leader, **text_style).set_in_layout(False)
 
 
-def between(line: Any) -> Any:
+def points_along(line: Any) -> Any:
     """Return points all along a polyline."""
     share = np.linspace(0, 1, 200)[:, None]
     return np.concatenate([a + share * (b - a) for a, b in pairwise(line)])

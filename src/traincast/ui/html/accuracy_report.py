@@ -14,7 +14,7 @@ from traincast.ui.html.elements import Html, Section, items, joined, pairs, para
 from traincast.ui.html.page import Page
 from traincast.ui.html.sources import assumptions
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, meaning, summary_cells
+from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, error_explanations, summary_cells
 
 KIND_TITLES: Final = {"dense": "dense models", "moe": "mixtures of experts"}
 MAX_RUNS_LISTED: Final = 20  # runs in the table of the largest errors
@@ -57,7 +57,7 @@ def _sections(report: Report, source: str) -> Iterator[Section]:
     """Yield the sections below the answer."""
     yield Section("question", "The question", _question_section(report, source))
     yield Section("accuracy", "How far predictions are off", joined((_parity_figure(report), _error_section(report))))
-    yield Section("farthest", "The runs that are met worst", farthest(report))
+    yield Section("farthest", "The runs that are met worst", largest_errors(report))
     yield Section("uncertainty", "How sure this is", _coverage_section(report))
     yield Section("skipped", "What was skipped, and why", _skipped_section(report))
     yield Section("assumptions", f"What is assumed: {report.assumptions}", _assumptions_section(report))
@@ -93,7 +93,7 @@ def _parity_figure(report: Report) -> Html:
 
 def _error_section(report: Report) -> Html:
     """Return errors by source and in total, with their explanation."""
-    return joined((error_table(report), *map(paragraph, meaning(report))))
+    return joined((error_table(report), *map(paragraph, error_explanations(report))))
 
 
 def error_table(report: Report) -> Html:
@@ -103,7 +103,7 @@ def error_table(report: Report) -> Html:
     return table("Errors of predictions by source", COLUMNS, rows)
 
 
-def farthest(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
+def largest_errors(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
     """Return a table of the runs with the largest errors of the step time."""
     timed = [prediction for prediction in report.predictions if not math.isnan(prediction.error)]
     farthest_runs = sorted(timed, key=lambda prediction: -abs(prediction.error))[:limit]

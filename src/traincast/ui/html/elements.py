@@ -122,9 +122,9 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]],
     return element("div", body_table, class_="wide", role="region", tabindex=0, aria_label=caption)
 
 
-def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:
+def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Html:
     """Return a table of parts of a total, each with its share as number and bar."""
-    shares = {name: float(value) / whole for name, value in parts.items() if value}
+    shares = {name: float(value) / total for name, value in parts.items() if value}
     rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
     return table(caption, ("part", what, "share", ""), rows, words=("",))
 

@@ -74,11 +74,11 @@ def _results(results: "Results") -> Html:
 
 def _report(report: "Report") -> Html:
     """Return errors of predictions by source, and the runs with the largest errors."""
-    from traincast.ui.html.accuracy_report import error_table, farthest
+    from traincast.ui.html.accuracy_report import error_table, largest_errors
 
     predicted = sum(prediction.skipped is None for prediction in report.predictions)
     sentence = f"{predicted:,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
-    return joined((paragraph(element("strong", sentence)), error_table(report), farthest(report, MAX_CARD_ROWS // 2)))
+    return joined((paragraph(element("strong", sentence)), error_table(report), largest_errors(report, MAX_CARD_ROWS // 2)))
 
 
 def _metrics(measures: "Metrics") -> Html | None:
@@ -90,7 +90,7 @@ def _metrics(measures: "Metrics") -> Html | None:
 
 def _limits(limits: "Limits") -> Html:
     """Return the best sharding on each number of accelerators, and where utilisation falls."""
-    from traincast.ui.text.limits import SHARES, sentences
+    from traincast.ui.text.limits import SHARES, utilisation_sentences
 
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
     clusters = limits.clusters
@@ -102,7 +102,11 @@ def _limits(limits: "Limits") -> Html:
     )
     clusters_table = table(f"A layer of {limits.layer[0]:,} × {limits.layer[1]:,}, {limits.tokens:,} tokens a batch", names, rows)
     return joined(
-        (paragraph(element("strong", f"Limits of moving data: {limits.device.name}")), clusters_table, items(sentences(limits)))
+        (
+            paragraph(element("strong", f"Limits of moving data: {limits.device.name}")),
+            clusters_table,
+            items(utilisation_sentences(limits)),
+        )
     )
 
 
@@ -153,7 +157,7 @@ def _advice(advice: "Advice") -> Html:
 
 def _calibration(calibration: "Calibration") -> Html:
     """Return the constants that measurements determine, and the errors before and after."""
-    from traincast.ui.text.accuracy import constants
+    from traincast.ui.text.accuracy import constant_rows
 
     head = element("strong", f"{calibration.system}, calibrated to {calibration.measured.counts()}")
     names = ("constant", "before", "after", "90% interval")
@@ -163,7 +167,7 @@ def _calibration(calibration: "Calibration") -> Html:
         for kind, group_errors in errors.items()
         if group_errors["before"] is not None and group_errors["after"] is not None
     )
-    return joined((paragraph(head), table("What the data determine", names, constants(calibration)), items(lines)))
+    return joined((paragraph(head), table("What the data determine", names, constant_rows(calibration)), items(lines)))
 
 
 def _count_text(value: float) -> str:

@@ -14,7 +14,7 @@ from traincast.ui.html.elements import Html, Section, bars, code, element, items
 from traincast.ui.html.page import Page
 from traincast.ui.html.sources import foundations
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.plans import cell, days, knobs_of, likely, remarks, title
+from traincast.ui.text.plans import days, knob_text, knobs_of, probability_text, remarks, title
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -38,13 +38,13 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     sentence = (
         paragraph(f"A step takes {step(est)}{whole_run(measures)}.") if est.fits else paragraph("The plan does not fit in memory.")
     )
-    shortfall = Html() if est.fits else short(est, advice=True)
+    shortfall = Html() if est.fits else memory_shortfall(est, advice=True)
     answer = joined((sentence, paragraph(code(est.plan)), shortfall, summary(est, measures)))
     sections = (
-        *of_a_plan(est, measures),
-        Section("sensitivity", "What binds", gains(sensitivity(est))),
+        *plan_sections(est, measures),
+        Section("sensitivity", "What binds", hardware_gains(sensitivity(est))),
         operations(est),
-        *rests_on(est, measures),
+        *foundation_and_uncertainty(est, measures),
     )
     return Page("Estimate of a plan", title(est), remarks_ or remarks(est), answer, sections, bool(est.fits))
 
@@ -76,7 +76,7 @@ def money(value: float) -> str:
     return f"${rate(value, '')}".strip()
 
 
-def short(est: Estimate, advice: bool = False) -> Html:
+def memory_shortfall(est: Estimate, advice: bool = False) -> Html:
     """Return how much memory a plan is short of, and what would make it fit."""
     return items(line.strip() for line in short_of(est, advice).splitlines())
 
@@ -92,7 +92,7 @@ def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, ob
     yield "Time of a step", seconds(float(est.step_seconds)), off
     every = f"{float(measures.tokens_per_second):,.0f} token/s in all"
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", every
-    sure = "" if est.fits_probability is None else f", {likely(est.fits_probability)} likely to fit"
+    sure = "" if est.fits_probability is None else f", {probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(float(est.memory_bytes)), f"of {gib(float(est.system.accelerator.hbm_bytes))}{sure}"
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
@@ -110,12 +110,12 @@ def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, ob
         yield "Its electricity", rate(float(measures.energy_kwh) * 1000, "Wh"), carbon
 
 
-def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
+def plan_sections(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
     """Return the sections on a plan's knobs, time, memory and metrics."""
     return (
         Section("plan", "The plan", knobs(est)),
         Section("time", "Where the time goes", time_spent(est)),
-        Section("memory", "Where the memory goes", memory_held(est)),
+        Section("memory", "Where the memory goes", memory_used(est)),
         Section("metrics", "Throughput, utilisation and cost", all_metrics(measures)),
     )
 
@@ -123,7 +123,7 @@ def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
 def knobs(est: Estimate) -> Html:
     """Return a table of every knob that differs from its default."""
     plan, summary = _plan(est), est.summary()["plan"]
-    named = [name for name in knobs_of([plan]) if cell(plan, name)]
+    named = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
     rows = ((name, str(summary[name]), COLUMNS[name].meaning) for name in named)
     knobs_table = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
@@ -143,7 +143,7 @@ def time_spent(est: Estimate) -> Html:
     return element("div", drawn, table_of_times, class_="beside")
 
 
-def memory_held(est: Estimate) -> Html:
+def memory_used(est: Estimate) -> Html:
     """Return the memory by component, of the fullest rank and of every stage."""
     from traincast.ui.figures import memory_waterfall, stage_memory
 
@@ -206,7 +206,7 @@ def _long_duration(value: float) -> str:
     return seconds(value)
 
 
-def gains(moved: Mapping[str, float]) -> Html:
+def hardware_gains(moved: Mapping[str, float]) -> Html:
     """Return what better hardware would gain."""
     rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
     gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
@@ -241,12 +241,15 @@ def operations(est: Estimate) -> Section:
     return Section("operations", "Operations of a layer", joined((drawn, operations_table)))
 
 
-def rests_on(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
+def foundation_and_uncertainty(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
     """Return the sections on uncertainty, model, machine and assumptions."""
-    return (Section("uncertainty", "How sure this is", sureness(est, *more)), *foundations(est.model, est.system, est.assumptions))
+    return (
+        Section("uncertainty", "How sure this is", interval_and_outside(est, *more)),
+        *foundations(est.model, est.system, est.assumptions),
+    )
 
 
-def sureness(est: Estimate, *more: str) -> Html:
+def interval_and_outside(est: Estimate, *more: str) -> Html:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
     if est.interval is None:
         idealised = (
@@ -257,7 +260,7 @@ def sureness(est: Estimate, *more: str) -> Html:
     low, high = (seconds(float(end)) for end in est.interval)
     rows: list[tuple[str, object]] = [
         ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
-        ("Memory", f"the plan fits with a probability of {likely(est.fits_probability or 0)}"),
+        ("Memory", f"the plan fits with a probability of {probability_text(est.fits_probability or 0)}"),
     ]
     outside = [paragraph("The interval is wider, being outside of measured runs:"), items(est.outside)] if est.outside else []
     return joined((pairs(rows), *map(paragraph, more), *outside))

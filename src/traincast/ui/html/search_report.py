@@ -11,10 +11,19 @@ from traincast.step.estimate import Answer, Estimate
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.elements import Html, Section, code, element, items, joined, pairs, paragraph, table
 from traincast.ui.html.page import Page
-from traincast.ui.html.plan_report import gains, memory_held, of_a_plan, rests_on, short, step, summary, whole_run
+from traincast.ui.html.plan_report import (
+    foundation_and_uncertainty,
+    hardware_gains,
+    memory_shortfall,
+    memory_used,
+    plan_sections,
+    step,
+    summary,
+    whole_run,
+)
 from traincast.ui.html.sources import foundations
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.plans import cell, fast, fast_legend, knobs_of, likely, remarks, title
+from traincast.ui.text.plans import fast_legend, fast_members, knob_text, knobs_of, probability_text, remarks, title
 
 BEST_WORDS: Final = {"memory": "leanest"}
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
@@ -58,7 +67,7 @@ def _sections(result: Found, explanation: Explanation, est: Estimate, measures: 
     """Yield the sections below the answer."""
     yield _question_section(result)
     yield Section("plans", "The best plans", joined((ranking(result.plans), _pareto_section(result))))
-    yield from of_a_plan(est, measures)
+    yield from plan_sections(est, measures)
     yield Section("why", "Why this plan", _why_section(explanation))
     yield Section("sensitivity", "What binds", _sensitivity_section(result, explanation))
     yield Section("rejected", "What was rejected, and why", joined((_rejected_table(result), _misses_section(explanation))))
@@ -66,21 +75,21 @@ def _sections(result: Found, explanation: Explanation, est: Estimate, measures: 
     sentence = (
         ""
         if probabilities is None
-        else f"The first plan is within 3% of the best candidate with a probability of {likely(probabilities[0])}"
+        else f"The first plan is within 3% of the best candidate with a probability of {probability_text(probabilities[0])}"
     )
     listed_text = (
-        f", one of the {len(result.plans)} listed with {likely(probabilities[1])}"
+        f", one of the {len(result.plans)} listed with {probability_text(probabilities[1])}"
         if probabilities is not None and len(result.plans) > 1
         else ""
     )
-    yield from rests_on(est, measures, *([f"{sentence}{listed_text}."] if sentence else []))
+    yield from foundation_and_uncertainty(est, measures, *([f"{sentence}{listed_text}."] if sentence else []))
 
 
 def _sections_without_fit(result: Found, explanation: Explanation) -> Iterator[Section]:
     """Yield the sections of a search in which nothing fits."""
     yield _question_section(result)
     if explanation.miss is not None:
-        yield Section("memory", "Memory of the nearest miss", memory_held(explanation.miss[1]))
+        yield Section("memory", "Memory of the nearest miss", memory_used(explanation.miss[1]))
         rows = ((degree.degree, gib(degree.least_memory)) for degree in explanation.degrees)
         least = table(
             "The least memory that any plan of a tensor-parallel degree needs (tp × tp2 × cp)", ("degree", "memory"), rows
@@ -105,7 +114,7 @@ def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
     if explanation.fits_from is not None:
         enough, least = explanation.fits_from
         more = paragraph(f"{enough:,} GPUs instead of {result.gpus:,} would do: the leanest plan then needs {gib(least)}.")
-    return joined((head, paragraph(code(plan)), short(est), more))
+    return joined((head, paragraph(code(plan)), memory_shortfall(est), more))
 
 
 def _question_section(result: Found) -> Section:
@@ -132,7 +141,7 @@ def ranking(plans: list[Answer]) -> Html:
     shown, sure = knobs_of([plan for plan, _ in plans]), plans[0][1].interval is not None
     header = ("#", "step", *(("90%",) if sure else ()), "memory", *(("fits",) if sure else ()), "strategy", *shown, "fast")
     rows = [
-        (rank, *_time_and_memory(est), plan.strategy, *(cell(plan, name) for name in shown), fast(plan))
+        (rank, *_time_and_memory(est), plan.strategy, *(knob_text(plan, name) for name in shown), fast_members(plan))
         for rank, (plan, est) in enumerate(plans, 1)
     ]
     legend = fast_legend([plan for plan, _ in plans], plans[0][1].system.fast_domain)
@@ -146,7 +155,7 @@ def _time_and_memory(est: Estimate) -> Iterator[str]:
         yield f"±{float(est.interval[1]) / float(est.step_seconds) - 1:.0%}"
     yield gib(float(est.memory_bytes))
     if est.fits_probability is not None:
-        yield likely(est.fits_probability)
+        yield probability_text(est.fits_probability)
 
 
 def _pareto_section(result: Found) -> Html:
@@ -210,7 +219,7 @@ def _sensitivity_section(result: Found, explanation: Explanation) -> Html:
     caption = (
         "Each figure of the machine 10% less and more, with this plan and with the best one; those that change nothing left out."
     )
-    return joined((gains(explanation.sensitivity), drawing("tornado-figure", tornado(result), caption, alternative)))
+    return joined((hardware_gains(explanation.sensitivity), drawing("tornado-figure", tornado(result), caption, alternative)))
 
 
 def _rejected_table(result: Found) -> Html:
@@ -229,7 +238,7 @@ def _misses_section(explanation: Explanation) -> Html:
     }
     winner = explanation.plans[0][1]
     parts = [
-        joined((element("h3", heading), paragraph(code(plan), f": {against(est, winner)}"), short(est)))
+        joined((element("h3", heading), paragraph(code(plan), f": {against(est, winner)}"), memory_shortfall(est)))
         for heading, pair in misses.items()
         if pair is not None
         for plan, est in (pair,)

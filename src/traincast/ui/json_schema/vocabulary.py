@@ -14,7 +14,7 @@ def number(about: str, unit: str = "") -> Schema:
     return {"type": "number", "description": about} | ({UNIT: unit} if unit else {})
 
 
-def whole(about: str, unit: str = "") -> Schema:
+def whole_number(about: str, unit: str = "") -> Schema:
     """Return the schema of a whole number."""
     return number(about, unit) | {"type": "integer"}
 
@@ -72,7 +72,7 @@ def or_null(part: Schema) -> Schema:
 REPORT: Final = {"html": text("with `--html`: the report written")}
 
 
-def said(part: Schema, about: str) -> Schema:
+def redescribed(part: Schema, about: str) -> Schema:
     """Return a titled record with another description for the place where it is used."""
     return part | {"description": about}
 

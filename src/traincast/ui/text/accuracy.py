@@ -11,7 +11,7 @@ from rich.text import Text
 from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
 from traincast.core.units import quantity
-from traincast.ui.text.plans import heading, paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
@@ -38,7 +38,7 @@ def print_validation(report: "Report", out: Console) -> None:
     predicted = [prediction for prediction in report.predictions if prediction.skipped is None]
     title = f"{len(predicted):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
     out.print(Text(title, style="bold"))
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in COLUMNS:
         table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
     for summary in (*report.summaries, *report.totals):
@@ -64,7 +64,7 @@ def summary_cells(summary: "ErrorSummary") -> list[str]:
     return [str(summary.n), *("" if value is None else format(value, spec) for value, spec in (*figures, *rest))]
 
 
-def meaning(report: "Report") -> list[str]:
+def error_explanations(report: "Report") -> list[str]:
     """Return sentences that explain the table of errors."""
     lines = [
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
@@ -87,7 +87,7 @@ def meaning(report: "Report") -> list[str]:
 def _print_meaning(report: "Report", out: Console) -> None:
     """Print what the table of errors means, and why rows were skipped."""
     out.print()
-    paragraphs(meaning(report), out)
+    paragraphs(error_explanations(report), out)
     skipped = [prediction for prediction in report.predictions if prediction.skipped is not None]
     if 0 < len(skipped) <= MAX_SKIPPED_LISTED:
         out.print(heading("Skipped"))
@@ -150,15 +150,15 @@ def print_calibration(calibration: "Calibration", output: Path, out: Console) ->
 
 def _constants(calibration: "Calibration") -> Table:
     """Return a table of the constants that the data determine."""
-    table = table_of(gap=2)
+    table = borderless_table(gap=2)
     for name in ("constant", "before", "after", "90% interval"):
         table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
-    for row in constants(calibration):
+    for row in constant_rows(calibration):
         table.add_row(*row)
     return table
 
 
-def constants(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]:
+def constant_rows(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]:
     """Yield name, value before, value after and interval of each constant that the data determine."""
     fitted = calibration.fitted
     rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)

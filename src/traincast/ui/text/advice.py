@@ -12,7 +12,7 @@ from traincast.analysis.model_dimensions import COARSE, Dimension, Product
 from traincast.analysis.per_parameter import BEKMAN, kept_by
 from traincast.core.units import gib, percent, rate, seconds, signed
 from traincast.step.estimate import Estimate
-from traincast.ui.text.plans import heading, paragraphs, print_memory, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_memory
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
 MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
@@ -22,7 +22,7 @@ def print_advice(advice: Advice, out: Console) -> None:
     """Print memory, bytes per parameter, throughput, dimensions, batches, network and rules of thumb."""
     out.print(Text(f"Plan: {advice.est.plan}", style="bold"))
     print_memory(advice.est, out)
-    print_kept(advice.est, out)
+    print_bytes_per_parameter(advice.est, out)
     _print_throughput(advice, out)
     _print_dimensions(advice.dimensions, advice.products, advice.est, out)
     _print_batches(advice.batches, out)
@@ -30,7 +30,7 @@ def print_advice(advice: Advice, out: Console) -> None:
     _print_rules(advice, out)
 
 
-def print_kept(est: Estimate, out: Console) -> None:
+def print_bytes_per_parameter(est: Estimate, out: Console) -> None:
     """Print the bytes per parameter before sharding."""
     kept, n = kept_by(est), est.model.parameters
     parts = {"weights": kept.weights, "master copy": kept.master, "gradients": kept.gradients, "moments": kept.moments}
@@ -56,7 +56,7 @@ def _print_throughput(advice: Advice, out: Console) -> None:
     if not predicted:
         ratio = float(advice.est.step_seconds) / time - 1
         out.print(f"predicted: {seconds(float(advice.est.step_seconds))} ({signed(ratio)})")
-    table = _columns(table_of(), "convention", "model TFLOP/s", "MFU", "with recomputation", "HFU")
+    table = _columns(borderless_table(), "convention", "model TFLOP/s", "MFU", "with recomputation", "HFU")
     for utilisation in advice.throughput:
         hardware = "" if utilisation.hardware_flops_per_second is None else f"{utilisation.hardware_flops_per_second / 1e12:.1f}"
         shares = ["" if share is None else percent(share) for share in (utilisation.mfu, utilisation.hfu)]
@@ -68,7 +68,9 @@ def _print_throughput(advice: Advice, out: Console) -> None:
 def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Estimate, out: Console) -> None:
     """Print sizes of the model, better sizes, and matrix products that waste tiles and waves."""
     out.print(heading(f"Dimensions (good: multiples of {COARSE}, at least of {MIN_MULTIPLE}, on a rank too)"))
-    table = _columns(table_of(gap=1), "", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "", left=(0, 8))
+    table = _columns(
+        borderless_table(gap=1), "", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "", left=(0, 8)
+    )
     for dimension in sizes:
         better = dimension.better
         cells: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
         out.print("no product wastes more than 2% on tiles and waves")
         return
     out.print(heading(f"Products that waste tiles or waves on {est.system.accelerator.name}"))
-    table = _columns(table_of(), "product", "", "m × k × n", "tiles", "waves", "of all products", left=(0, 1))
+    table = _columns(borderless_table(), "product", "", "m × k × n", "tiles", "waves", "of all products", left=(0, 1))
     for product in products[:MAX_PRODUCTS_LISTED]:
         sizes_of = f"{product.m:,.0f} × {product.k:,.0f} × {product.n:,.0f}"
         shares = (percent(product.tiles), percent(product.waves), f"{product.share:.2%}")
@@ -99,7 +101,9 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
 def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
     """Print alternatives for micro-batch and gradient accumulation."""
     out.print(heading("Micro-batch and accumulation"))
-    table = _columns(table_of(), "mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
+    table = _columns(
+        borderless_table(), "mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits"
+    )
     table.columns[0].justify = "right"
     for i, option in enumerate(rows):
         gain = "as it is" if i == 0 else signed(option.gain)
@@ -151,7 +155,7 @@ def _bits(bandwidth: float) -> str:
 def _print_rules(advice: Advice, out: Console) -> None:
     """Print rules of thumb beside the estimated figures."""
     out.print(heading("Rules of thumb, and this plan"))
-    table = _columns(table_of(), "", "rule", "here", "source", left=(0, 1, 2, 3))
+    table = _columns(borderless_table(), "", "rule", "here", "source", left=(0, 1, 2, 3))
     for rule in advice.rules:
         table.add_row(rule.about, rule.rule, rule.here, rule.source)
     out.print(table)

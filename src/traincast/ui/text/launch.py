@@ -9,7 +9,7 @@ from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import Tried
 from traincast.planner.misfit import against, short_of
-from traincast.ui.text.plans import header, heading, paragraphs, print_breakdowns, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_breakdowns, print_header
 
 MAX_CHANGES_LISTED: Final = 5  # changes of one setting
 MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
@@ -18,7 +18,7 @@ MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 def print_checked(checked: Checked, out: Console) -> None:
     """Print what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
-    header(est, out)
+    print_header(est, out)
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
     unread = [f"{name}{f' {value}' if value != 'on' else ''} ({why})" for name, value, why in reading.unread]
     _print_names("not read though it matters", unread, out, len(unread))
@@ -60,7 +60,7 @@ def _print_changes(checked: Checked, out: Console) -> None:
     if not checked.changes and checked.together is None:
         out.print("no change of one, two or three settings is faster and fits" if checked.est.fits else "no change makes it fit")
         return
-    table = table_of()
+    table = borderless_table()
     for name, justify in (("gain", "right"), ("step", "right"), ("memory", "right"), ("change", "left")):
         table.add_column(name, justify=justify, no_wrap=name != "change")  # type: ignore[arg-type]
     together = [] if checked.together is None else [checked.together]
@@ -84,7 +84,7 @@ def _setting_line(setting: dict[str, Any]) -> str:
     return f"{name}{'' if new == 'on' else f' {new}'}" + ("" if old in (None, "on") else f" (is {old})")
 
 
-def nearest(checked: Checked) -> str:
+def misfit_advice(checked: Checked) -> str:
     """Return by how much a launch does not fit, and the smallest change that makes it fit."""
     short = f"{checked.reading.path}: the launch does not fit: {short_of(checked.est)}"
     change: Tried | None = checked.changes[0] if checked.changes else checked.together

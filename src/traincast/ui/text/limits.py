@@ -9,7 +9,7 @@ from rich.text import Text
 
 from traincast.analysis.training_limits import COLLAPSES, EXCESS, HALVES, Limits
 from traincast.core.units import many, rate, seconds
-from traincast.ui.text.plans import heading, paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 RIGHT: Final = "right"
 SHARES: Final = ("FLOP", "memory", "network")
@@ -30,7 +30,7 @@ def print_limits(limits: Limits, out: Console) -> None:
     out.print(heading(f"Training runs of {limits.training.days:.0f} days"))
     out.print(_training(limits))
     out.print()
-    paragraphs(sentences(limits), out)
+    paragraphs(utilisation_sentences(limits), out)
 
 
 def _clusters(limits: Limits) -> Table:
@@ -64,13 +64,13 @@ def _training(limits: Limits) -> Table:
 
 def _table(names: tuple[str, ...]) -> Table:
     """Return an empty table with a column of numbers for each name."""
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in names:
         table.add_column(name, justify=RIGHT, no_wrap=True)
     return table
 
 
-def sentences(limits: Limits) -> list[str]:
+def utilisation_sentences(limits: Limits) -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
     largest = limits.largest
     lines = [f"The largest utilisation there can be is {largest:.0%}."]

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from traincast.core.units import many, seconds
-from traincast.ui.text.plans import heading, paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.measure import MeasuredMachine
@@ -39,7 +39,7 @@ def print_measured(machine: "MeasuredMachine", out: Console) -> None:
 def _figures(machine: "MeasuredMachine", out: Console) -> None:
     """Print every measured figure with its interval."""
     out.print(heading("Figures"))
-    table = table_of(gap=2)
+    table = borderless_table(gap=2)
     for name in ("figure", "value", "low", "high"):
         table.add_column(name, justify="left" if name == "figure" else "right", no_wrap=True)
     document = machine.document
@@ -68,7 +68,7 @@ def _cell(name: str, value: object) -> str:
 def _errors(machine: "MeasuredMachine", out: Console) -> None:
     """Print the prediction errors of the machine file on its own benchmarks."""
     out.print(heading("How well the file tells its own tables"))
-    table = table_of(gap=2)
+    table = borderless_table(gap=2)
     for name in ("what", "rows", "MAPE", "bias", "worst"):
         table.add_column(name, justify="left" if name in ("what", "worst") else "right", no_wrap=True)
     for error in machine.errors:

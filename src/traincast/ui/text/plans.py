@@ -47,20 +47,20 @@ def console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def print_found(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
+def print_search(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
     """Print the best plans, the fastest in detail, and why the alternatives lose."""
     share = result.feasible / max(result.candidates, 1)
     out.print(f"search space: {result.framework.name}, {result.framework.about}")
     out.print(f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
     if result.best is not None:
-        out.print(ranking(result.plans, _gpu_hour_price(result, measures)))
+        out.print(ranking_table(result.plans, _gpu_hour_price(result, measures)))
         listed = [plan for plan, _ in result.plans]
         out.print(Text(fast_legend(listed, result.system.fast_domain), style="dim"))
         if result.best[1].interval is not None:
             out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
         out.print()
         if result.within_3_percent is not None:
-            first, any_of = map(likely, result.within_3_percent)
+            first, any_of = map(probability_text, result.within_3_percent)
             more = f", {any_of} for one of these {len(result.plans)}" if len(result.plans) > 1 else ""
             paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
             out.print()
@@ -69,10 +69,10 @@ def print_found(result: Found, explanation: Explanation, elapsed: float, measure
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
     out.print(heading("Rejected, by the first rule broken, or by memory where all rules are met"))
-    out.print(rejections(result.rejected))
+    out.print(rejection_table(result.rejected))
 
 
-def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
+def print_header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
     """Print the title of an answer and the remarks on it."""
     out.print(Text(title(est), style="bold"))
     for line in remarks(est, usual_batch, timed):
@@ -113,13 +113,13 @@ def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
     return float(measures.cost) / float(measures.gpu_hours)
 
 
-def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
+def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
     """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
 
-    `90%` is by how much a measured step may be off; `fast` is how many members of the group of each axis share a fast domain.
+    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a fast domain.
     With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     shown = knobs_of([plan for plan, _ in plans])
     limits = plans[0][1].interval is not None
     for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
@@ -130,8 +130,8 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
     if price is not None:
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
-        cells = (cell(plan, name) for name in shown)
-        row_cells = (str(rank), *_time_and_memory(est), plan.strategy, *cells, fast(plan))
+        cells = (knob_text(plan, name) for name in shown)
+        row_cells = (str(rank), *_time_and_memory(est), plan.strategy, *cells, fast_members(plan))
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
         table.add_row(*row_cells, *cost)
     return table
@@ -139,7 +139,7 @@ def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> T
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
     """Return the knobs and choices that any of the plans uses."""
-    return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(cell(plan, name) for plan in plans)]
+    return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(knob_text(plan, name) for plan in plans)]
 
 
 def _time_and_memory(est: Estimate) -> tuple[str, ...]:
@@ -148,15 +148,15 @@ def _time_and_memory(est: Estimate) -> tuple[str, ...]:
     if est.interval is None or est.fits_probability is None:
         return time, memory
     high = float(est.interval[1])
-    return time, f"±{high / float(est.step_seconds) - 1:.0%}", memory.removesuffix(" GiB"), likely(est.fits_probability)
+    return time, f"±{high / float(est.step_seconds) - 1:.0%}", memory.removesuffix(" GiB"), probability_text(est.fits_probability)
 
 
-def likely(share: Column) -> str:
+def probability_text(share: Column) -> str:
     """Return a probability as text, never 0% or 100%."""
     return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
-def cell(plan: Plan, name: str) -> str:
+def knob_text(plan: Plan, name: str) -> str:
     """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
     if name == "order":  # only the axes that differ from the default
@@ -167,7 +167,7 @@ def cell(plan: Plan, name: str) -> str:
     return str(value) if in_strategy.get(name, name in ALWAYS_SHOWN or value not in ("", getattr(DEFAULT_PLAN, name))) else ""
 
 
-def fast(plan: Plan) -> str:
+def fast_members(plan: Plan) -> str:
     """Return how many members of the group of each axis share a fast domain."""
     return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
@@ -188,7 +188,7 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     title = f"Time of a step: {time_text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     training_days = est.training_days
     out.print(heading(title if training_days is None else f"{title}, {days(training_days)} in all"))
-    out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
+    out.print(bar_table(est.breakdown, seconds, float(est.step_seconds)))
     if est.outside:
         paragraphs([f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}."], out)
     print_memory(est, out)
@@ -198,12 +198,12 @@ def print_memory(est: Estimate, out: Console) -> None:
     """Print the memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    probability = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
+    probability = "" if est.fits_probability is None else f" (probability {probability_text(est.fits_probability)})"
     out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{probability}"))
     scale, sentence = whole_memory(est)
     if not est.fits:
         out.print(sentence)
-    out.print(bars(est.memory, gib, scale))
+    out.print(bar_table(est.memory, gib, scale))
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:
@@ -243,7 +243,7 @@ def print_devices(est: Estimate, out: Console) -> None:
         for name in stages[0]["memory_by_component_bytes"]
         if any(stage_row["memory_by_component_bytes"][name] for stage_row in stages)
     ]
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in ("stage", *named, "all"):
         table.add_column(SHORT_COMPONENTS.get(name, name), justify="right", no_wrap=True)
     for first, last in _equal_runs([stage_row["memory_by_component_bytes"] for stage_row in stages]):
@@ -270,9 +270,9 @@ def days(number: Column) -> str:
     return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
-def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:
+def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
     """Return a table of parts of a total, each with its share as a bar."""
-    table = table_of(show_header=False)
+    table = borderless_table(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -280,14 +280,14 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
     for name, value in parts.items():
         if not value:
             continue
-        share = float(value) / whole
+        share = float(value) / total
         table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR_CHARACTERS), style="cyan"))
     return table
 
 
-def rejections(rejected: Mapping[str, int]) -> Table:
+def rejection_table(rejected: Mapping[str, int]) -> Table:
     """Return a table of rejected candidates by reason."""
-    table = table_of(show_header=False)
+    table = borderless_table(show_header=False)
     table.add_column(justify="right")
     table.add_column()
     for reason, count in rejected.items():
@@ -297,7 +297,7 @@ def rejections(rejected: Mapping[str, int]) -> Table:
 
 def print_operations(est: Estimate, out: Console) -> None:
     """Print FLOPs, bytes and seconds of every operation of a layer for one micro-batch."""
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
     for row in est.operations():
@@ -320,7 +320,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         f"timed in {seconds(result.seconds)}: {rate:.1f} M candidates/s"
     )
     out.print(heading("Published configurations (GPT3-1T): step time, memory and components"))
-    table = table_of()
+    table = borderless_table()
     for name in ("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"):
         table.add_column(name, justify="left" if name == "strategy" else "right")
     for row in result.configurations:
@@ -328,7 +328,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved)
     out.print(table)
     out.print(heading("Searches: 9 machines × 13 numbers of GPUs each"))
-    table = table_of()
+    table = borderless_table()
     for name in ("model", "strategy", "candidates", "fit", "agree", "worst difference"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -337,7 +337,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(line.model, line.strategy, f"{line.candidates:,}", f"{line.feasible:,}", met, worst)
     out.print(table)
     out.print(heading("Optimal step time, errata corrected against published"))
-    table = table_of()
+    table = borderless_table()
     for name in ("model", "strategy", "mean", "median", "lowest", "highest", "feasibility changed"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -350,7 +350,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
     """Print the figures of a catalogue entry: path, value with unit, source."""
     out.print(Text(title, style="bold"))
-    table = table_of()
+    table = borderless_table()
     for name in ("figure", "value", "source"):
         table.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
     for row in rows:
@@ -372,6 +372,6 @@ def paragraphs(lines: Iterable[str], out: Console) -> None:
         out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
 
 
-def table_of(show_header: bool = True, gap: int = 2) -> Table:
+def borderless_table(show_header: bool = True, gap: int = 2) -> Table:
     """Return an empty table without borders."""
     return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))

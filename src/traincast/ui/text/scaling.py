@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from traincast.core.units import gib, many, rate, seconds
-from traincast.ui.text.plans import paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, paragraphs
 
 if TYPE_CHECKING:
     from traincast.analysis.zero_scaling import Scaling, ScalingRequest
@@ -34,7 +34,7 @@ def print_scaling(request: "ScalingRequest", stages: "list[Scaling]", out: Conso
 
 def _table(request: "ScalingRequest", stages: "list[Scaling]") -> Table:
     """Return a table with a row for every stage and number of GPUs."""
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     asks = request.target is not None and request.efficiency is None
     names = ("ZeRO", "GPUs", "iteration", "comm", "share", "network", "efficiency", "memory")
     for name in (*names, *(["enough"] if asks else [])):

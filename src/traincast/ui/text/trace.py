@@ -7,7 +7,7 @@ from rich.text import Text
 from traincast.analysis.trace import Trace
 from traincast.core.units import seconds
 from traincast.planner.misfit import label
-from traincast.ui.text.plans import heading, paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 
 def print_trace(trace: Trace, out: Console) -> None:
@@ -22,7 +22,7 @@ def print_trace(trace: Trace, out: Console) -> None:
 
 def _component_table(trace: Trace) -> Table:
     """Return a table of seconds by component."""
-    table = table_of()
+    table = borderless_table()
     for i, name in enumerate(("", "trace", "estimate", "closed form less simulation")):
         table.add_column(name, justify="right" if i else "left", no_wrap=True)
     for name, simulated in trace.totals.items():
@@ -44,7 +44,7 @@ def _difference_text(value: float, trace: Trace) -> str:
 
 def _stage_table(trace: Trace) -> Table:
     """Return a table of the passes, waits and micro-batches in flight (of the whole stage) of every pipeline stage."""
-    table = table_of()
+    table = borderless_table()
     for name in ("stage", "first pass", "passes", "for stages", "for transfers", "in flight"):
         table.add_column(name, justify="right", no_wrap=True)
     for device, passes in enumerate(trace.by_device):

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from traincast.core.units import quantity
 from traincast.ui.text.accuracy import COLUMNS, summary_cells
-from traincast.ui.text.plans import paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, paragraphs
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.training.compare import Judgement
@@ -39,7 +39,7 @@ def print_judgement(judgement: "Judgement", out: Console) -> None:
 def _row_table(judgement: "Judgement") -> Table:
     """Return a table of steps with their predictions before and after calibration."""
     after = judgement.calibrated
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in ("step", "measured", "spread", "predicted", "error", *(["calibrated", "error", ""] if after else [])):
         table.add_column(name, justify="left" if name in ("step", "") else "right", no_wrap=True)
     for row, prediction in zip(judgement.rows, judgement.before.predictions, strict=True):
@@ -58,7 +58,7 @@ def _prediction_cells(prediction: "Prediction") -> tuple[str, str]:
 
 def _error_table(first: str, groups: "Sequence[tuple[str, ErrorSummary]]") -> Table:
     """Return a table of the errors of groups of steps."""
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     for name in (first, *COLUMNS[1:]):
         table.add_column(name, justify="left" if name == first else "right", no_wrap=True)
     for name, summary in groups:
