@@ -32,7 +32,7 @@ class Guard:
     Parameters
     ----------
     app : ASGI application
-        What stands behind.
+        The application that it protects.
     host : str
         Where the server listens.
     """

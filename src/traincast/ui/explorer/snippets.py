@@ -21,7 +21,7 @@ def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
     Parameters
     ----------
     case : ExplorerCase
-        What is asked.
+        Model, machine and search.
     plan : Plan or None
         One plan, or the search.
 

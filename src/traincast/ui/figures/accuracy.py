@@ -35,7 +35,7 @@ def accuracy(measured: Floats, predicted: Floats, families: Sequence[str], moe: 
     budgets : sequence of tuple
         For each source its name, its rows, points of its mean error by part of the step, and the mean error that no part explains.
     title : str
-        What is shown.
+        Title of the figure.
 
     Raises
     ------

@@ -38,7 +38,7 @@ def design_space(
     Parameters
     ----------
     model, system : Model, System
-        What is trained, and on what.
+        The transformer and the cluster.
     gpus, gbs : int
         Number of GPUs; global batch [sequences].
     base : Plan
@@ -46,7 +46,7 @@ def design_space(
     stages : sequence of int
         Pipeline stages to try; those that break a rule are left out.
     assumptions : str or Assumptions, optional
-        What is assumed; as for `estimate` if left out.
+        Assumptions; as for `estimate` if left out.
 
     Raises
     ------

@@ -32,7 +32,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
     Parameters
     ----------
     path : Path
-        The file; its search is made again.
+        The file; its search is run again.
     kind : {"pareto", "tornado", "roofline", "waterfall"}
         What to draw.
 

@@ -107,7 +107,7 @@ def save(figure: Figure, path: str | Path) -> None:
     figure : Figure
         The figure.
     path : str or Path
-        Where to; its ending (.svg, .pdf, .png) says how. A file that is there already is replaced, as a whole.
+        File; its ending (.svg, .pdf, .png) sets the format. An existing file is replaced atomically.
 
     Raises
     ------

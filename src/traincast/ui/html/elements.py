@@ -35,11 +35,11 @@ def element(name: str, /, *content: object, **attributes: object) -> Html:
     Parameters
     ----------
     name : str
-        Its name.
+        Tag name.
     *content
-        What is inside; text is escaped.
+        Children; text is escaped.
     **attributes
-        Its attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
+        Attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
     """
     attributes_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
@@ -69,11 +69,11 @@ class Section:
     Parameters
     ----------
     key : str
-        Its name in addresses.
+        Anchor in addresses.
     title : str
-        Its heading.
+        Heading.
     content : Html
-        What it says.
+        Content below the heading.
     """
 
     key: str
@@ -97,11 +97,11 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]],
     Parameters
     ----------
     caption : str
-        What it shows.
+        Caption.
     header : sequence of str
         Headings of its columns.
     rows : iterable of sequences
-        Its cells.
+        Cells of each row.
     words : collection of str
         Columns that hold words, not numbers; as the first always does.
     """

@@ -21,17 +21,17 @@ class Page:
     Parameters
     ----------
     kind : str
-        What sort of report it is.
+        Kind of report, above the title.
     title : str
-        What is answered.
+        Model, machine and number of GPUs, or what else the report is on.
     remarks : sequence of str
-        What is to be known about it.
+        Remarks below the title: batch, assumptions, calibration.
     answer : Html
-        The answer in a sentence, and what belongs right below.
+        The answer in a sentence, with key figures.
     sections : tuple of Section
-        All the rest.
+        Sections below the answer.
     fits : bool
-        Whether the answer is one to build on.
+        Whether the plan fits; otherwise the answer is marked.
     """
 
     kind: str
@@ -69,14 +69,14 @@ class Page:
 
 
 def write(page: Page, path: Path, command: str | None = None) -> None:
-    """Write a report, whole or not at all; a file that is there already is replaced.
+    """Write a report atomically; an existing file is replaced.
 
     Parameters
     ----------
     page : Page
         The report.
     path : Path
-        Where to: a file that ends in .html.
+        File that ends in .html.
     command : str, optional
         The command line that repeats it.
 

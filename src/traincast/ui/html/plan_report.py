@@ -27,7 +27,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     measures : Metrics, optional
         Throughput, utilisation and cost; those of the model's and the system's own figures if left out.
     remarks_ : list of str, optional
-        What is to be known about the question; what is usually said if left out.
+        Remarks on batch, assumptions and calibration; the usual ones if left out.
 
     Raises
     ------

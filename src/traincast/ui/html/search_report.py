@@ -43,7 +43,7 @@ def page(
     measures : Metrics, optional
         Throughput, utilisation and cost of the best plan; those of the model's and the system's own figures if left out.
     remarks_ : list of str, optional
-        What is to be known about the question; what is usually said if left out.
+        Remarks on batch, assumptions and calibration; the usual ones if left out.
     """
     explanation = explanation or result.explain()
     remark_lines = remarks_ or remarks(result)

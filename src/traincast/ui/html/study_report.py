@@ -33,9 +33,9 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
     Parameters
     ----------
     results : Results
-        Its table.
+        Table of the study.
     given : tuple of Model and System, optional
-        Its models and systems, whose figures the report then tells.
+        Models and systems of the study, to list their figures.
     """
     rows = results.frame.filter(pl.col("rank") == 1)
     fitting = rows.drop_nulls("step_seconds")

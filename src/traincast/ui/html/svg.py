@@ -42,13 +42,13 @@ def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html
     Parameters
     ----------
     name : str
-        Its name, unique in the page.
+        Id, unique in the page.
     figure : Figure
-        What is drawn.
+        The figure.
     caption : str
-        What stands below it.
+        Text below the figure.
     alternative : str
-        What it shows, for those who do not see it.
+        Alternative text for screen readers.
     """
     from traincast.ui.figures import to_svg
 

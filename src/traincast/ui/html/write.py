@@ -41,9 +41,9 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
     result : Found, Estimate, Results or Report
         What `search`, `estimate`, `study` or `validate` gave.
     path : str or Path
-        Where to: a file that ends in .html.
+        File that ends in .html.
     force : bool
-        Whether a file that is there already is replaced.
+        Whether to overwrite an existing file.
 
     Raises
     ------

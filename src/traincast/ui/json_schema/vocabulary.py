@@ -45,13 +45,13 @@ def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schem
     Parameters
     ----------
     about : str
-        What it describes.
+        Description of the object.
     keys : mapping of str to Schema
         Keys that are always there.
     sometimes : mapping of str to Schema, optional
         Keys that may be left out.
     title : str
-        Its name, where several outputs hold one: it is then described once.
+        Name of a record that several outputs share; it is then defined once.
     """
     return {
         "type": "object",
