@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from every_command import EXAMPLES, NAMES
-from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken
+from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -65,7 +65,7 @@ def test_the_example_can_be_copied(name, run):
 
 def test_a_long_command_is_broken_before_options():
     command = "traincast plan m " + " ".join(f"--option-{i} {10**i}" for i in range(12))
-    lines = broken(command)
+    lines = broken_into_lines(command)
     assert max(map(len, lines)) <= 78
     assert len(lines) > 3
     assert " ".join(line.removesuffix("\\").strip() for line in lines) == command

@@ -15,7 +15,7 @@ from html_pages import read
 from traincast.core.units import seconds
 from traincast.ui.html import plan_report, search_report
 from traincast.ui.html.elements import Html, Section, element, joined, linked, table
-from traincast.ui.html.notebook import HOMES, register
+from traincast.ui.html.notebook import RESULT_MODULES, register
 from traincast.ui.html.notebook_cards import CARDS, card
 from traincast.ui.html.page import Page, write
 
@@ -132,8 +132,8 @@ def test_results_show_themselves_in_notebooks(results, found):
 
 def test_notebooks_know_every_card(results):
     """By the names of classes and modules, which IPython compares."""
-    assert set(HOMES) == set(CARDS)
-    for name, home in HOMES.items():
+    assert set(RESULT_MODULES) == set(CARDS)
+    for name, home in RESULT_MODULES.items():
         assert getattr(import_module(home), name).__module__ == home
     formatters = pytest.importorskip("IPython.core.formatters")
     html = formatters.HTMLFormatter()

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError
-from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, key_of, print_json, write_html
+from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, html_key, print_json, write_html
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
 
@@ -40,13 +40,13 @@ def validate(
     from traincast.accuracy.validate import validate
     from traincast.core.output_files import check_output
 
-    mistakes = ErrorCollector("validate")
-    mistakes.catch(check_html, html, force)
+    errors = ErrorCollector("validate")
+    errors.of(check_html, html, force)
     if output is not None:
         from traincast.ui.figures.style import ENDINGS
 
-        mistakes.catch(check_output, output, force, ENDINGS)
-    mistakes.raise_any()
+        errors.of(check_output, output, force, ENDINGS)
+    errors.tell()
     report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.ui.figures import save
@@ -58,7 +58,7 @@ def validate(
 
         write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | key_of(html))
+        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | html_key(html))
     else:
         from traincast.ui.text.accuracy import print_validation
         from traincast.ui.text.plans import console
@@ -68,7 +68,7 @@ def validate(
             print(path)
 
 
-Files = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
+FileList = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
 
 
 @app.command
@@ -83,10 +83,10 @@ def calibrate(
             help="The system of the catalogue, or the file, that is most like yours.",
         ),
     ],
-    runs: Annotated[Files, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
-    log: Annotated[Files, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
-    nccl: Annotated[Files, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
-    gemm: Annotated[Files, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")] = None,
+    runs: Annotated[FileList, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
+    log: Annotated[FileList, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
+    nccl: Annotated[FileList, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
+    gemm: Annotated[FileList, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")] = None,
     config: Annotated[Path | None, Parameter(help="Configuration of the runs whose logs do not hold it.")] = None,
     given: Annotated[
         list[str] | None,
@@ -104,23 +104,23 @@ def calibrate(
     from traincast.accuracy.fit.measured_files import read
     from traincast.core.output_files import check_output
 
-    mistakes = ErrorCollector("calibrate")
-    mistakes.catch(check_output, output, force, (".yaml", ".yml"))
-    mistakes.catch(_check_pairs, given or ())
-    more = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
-    measured = mistakes.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, more)
-    found = fitted_to(system, mistakes.require(measured))
-    found.write(output, force)
+    errors = ErrorCollector("calibrate")
+    errors.of(check_output, output, force, (".yaml", ".yml"))
+    errors.of(_check_name_value_pairs, given or ())
+    settings = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
+    measured = errors.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
+    calibration = fitted_to(system, errors.settled(measured))
+    calibration.write(output, force)
     if json:
-        print_json(found.to_dict() | {"output": str(output)})
+        print_json(calibration.to_dict() | {"output": str(output)})
     else:
         from traincast.ui.text.accuracy import print_calibration
         from traincast.ui.text.plans import console
 
-        print_calibration(found, output, console())
+        print_calibration(calibration, output, console())
 
 
-def _check_pairs(words: Sequence[str]) -> None:
+def _check_name_value_pairs(words: Sequence[str]) -> None:
     """Refuse words that are no pairs of name and value, and names that stand there twice."""
     wrong = [f"{word!r}: write name=value, such as model=llama-3-8b" for word in words if not all(word.partition("="))]
     names = Counter(word.partition("=")[0] for word in words)

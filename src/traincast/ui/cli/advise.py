@@ -1,4 +1,4 @@
-"""The command on what to make better about a plan and a model: `advise`."""
+"""The command that advises on a plan and a model: `advise`."""
 
 from typing import Annotated
 
@@ -6,7 +6,17 @@ from cyclopts import Parameter
 
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import Json, app, print_json
-from traincast.ui.cli.options import ASKED, Assumed, ModelName, PlanOptions, Question, SystemName, case_of, estimated, require_fit
+from traincast.ui.cli.options import (
+    NO_RUN_OPTIONS,
+    Assumed,
+    ModelName,
+    PlanOptions,
+    RunArguments,
+    SystemName,
+    case_dict,
+    estimate_of_options,
+    require_fit,
+)
 
 
 @app.command
@@ -16,7 +26,7 @@ def advise(
     *,
     system: SystemName,
     plan: PlanOptions = None,
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     step_seconds: Annotated[
         float | None, Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it.")
     ] = None,
@@ -32,15 +42,15 @@ def advise(
     """
     from traincast.analysis.advise import advise
 
-    est = estimated(asked, model, system, plan or Plan(), assumptions)
-    found = advise(est, step_seconds=step_seconds, network_share=network_share)
+    est = estimate_of_options(options, model, system, plan or Plan(), assumptions)
+    advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
-        print_json(case_of(est) | {"estimate": est.summary()} | found.to_dict())
+        print_json(case_dict(est) | {"estimate": est.summary()} | advice.to_dict())
     else:
         from traincast.ui.text.advice import print_advice
-        from traincast.ui.text.plans import console, header
+        from traincast.ui.text.plans import console, print_header
 
         out = console()
-        header(est, out, asked.leaves_batch(est.model))
-        print_advice(found, out)
+        print_header(est, out, options.leaves_batch(est.model))
+        print_advice(advice, out)
     require_fit(est)

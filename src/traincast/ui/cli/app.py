@@ -1,4 +1,4 @@
-"""What the commands share: the app, types of arguments, output, and progress."""
+"""What the commands share: the app, argument types, output and progress."""
 
 import json
 import shlex
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from traincast.ui.html.page import Page
 
 
-def _whole(kind: Any, tokens: Sequence[Token]) -> Any:
-    """Convert arguments as usual, but never round 4.5 GPUs to 4."""
+def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
+    """Convert arguments as cyclopts does, but refuse to round 4.5 GPUs to 4."""
     if any("." in token.value for token in tokens) and int in (kind, *get_args(kind)):
         raise ValueError("must be a whole number")
     return convert(kind, tokens)
 
 
-QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # what options are about, as help pages tell it
+QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # option groups of the help pages
 KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
-    default_parameter=Parameter(converter=_whole),
+    default_parameter=Parameter(converter=_convert_whole),
     name="traincast",
     version=__version__,
     help="Forecast the training step of a large transformer, and find the parallel plan that is fastest.",
@@ -52,7 +52,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="", group=OUTPUT, help=
 
 @contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """A progress bar on standard error, silent where that is no terminal: done, of how much, candidates decided."""
+    """Show a progress bar on standard error if that is a terminal; yields a callback: done, total, candidates decided."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
@@ -60,24 +60,24 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
 
-        def told(done: float, total: float, candidates: int = 0) -> None:
+        def update(done: float, total: float, candidates: int = 0) -> None:
             nonlocal decided
             decided += candidates
             rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
             bar.update(task, completed=done, total=total, rate=rate)
 
-        yield told
+        yield update
 
 
 class _Reply:
-    """What was typed, and whether JSON is wanted, and printed already: a machine reads one object, whatever happens."""
+    """The arguments typed, whether JSON is wanted, and whether it was printed: with --json every outcome is one object."""
 
     typed: tuple[str, ...] = ()
     wanted = printed = False
 
 
 def begin_reply(arguments: Sequence[str]) -> None:
-    """Take note of the command line, and of whether JSON is wanted, even if the rest of it cannot be understood."""
+    """Note the command line, and whether JSON is wanted, even if the rest of it cannot be parsed."""
     _Reply.typed = tuple(arguments)
     _Reply.wanted, _Reply.printed = "--json" in arguments, False
 
@@ -99,25 +99,25 @@ def write_html(page: "Page", html: Path) -> None:
     write(page, html, shlex.join(("traincast", *_Reply.typed)))
 
 
-def key_of(html: Path | None) -> dict[str, str]:
-    """Where a report is, for machines."""
+def html_key(html: Path | None) -> dict[str, str]:
+    """Return the JSON key of a report that was written."""
     return {} if html is None else {"html": str(html)}
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output."""
     print(json.dumps(value, indent=2, allow_nan=False))
     _Reply.printed = True
 
 
 def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
-    """One clear message on standard error, the same for machines where they wait for an answer, and the exit code."""
-    tell_failure(message, code, error)
+    """Print an error on standard error, and as JSON where that is wanted, and exit with the code."""
+    print_failure(message, code, error)
     sys.exit(code)
 
 
-def tell_failure(message: str, code: int, error: Exception | None = None) -> None:
-    """The messages of `fail`."""
+def print_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """Print an error without exiting."""
     if _Reply.wanted and not _Reply.printed:
         subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
         print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
@@ -131,5 +131,5 @@ def outlive_closed_pipes() -> None:
 
 
 def warn(message: str) -> None:
-    """One clear message on standard error."""
+    """Print one message on standard error."""
     print(f"traincast: {message}", file=sys.stderr, flush=True)

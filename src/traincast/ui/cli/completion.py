@@ -1,4 +1,4 @@
-"""Completion in the shell: names of the catalogue, asked for when the tabulator key is pressed."""
+"""Shell completion of catalogue names, computed when the tab key is pressed."""
 
 from collections.abc import Iterable
 from glob import escape, glob
@@ -11,35 +11,35 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 
 def names_of_models(context: "CompletionContext") -> list[str]:
-    """Models of the catalogue, and files."""
+    """Return the models of the catalogue, and files."""
     from traincast.catalog.load import model_names
 
     return _or_files(model_names(), context)
 
 
 def names_of_systems(context: "CompletionContext") -> list[str]:
-    """Systems of the catalogue, and files."""
+    """Return the systems of the catalogue, and files."""
     from traincast.catalog.load import system_names
 
     return _or_files(system_names(), context)
 
 
 def names_of_accelerators(context: "CompletionContext") -> list[str]:
-    """Accelerators of the catalogue."""
+    """Return the accelerators of the catalogue."""
     from traincast.catalog.load import accelerator_names
 
     return list(accelerator_names())
 
 
 def names_of_assumptions(context: "CompletionContext") -> list[str]:
-    """Presets, and the software stacks of the catalogue."""
+    """Return the presets, and the software stacks of the catalogue."""
     from traincast.catalog.software_stacks import stack_names
 
     return ["calibrated", "paper", "paper-published", *stack_names()]
 
 
 def names_of_entries(context: "CompletionContext") -> list[str]:
-    """Everything that `traincast catalog` shows by name, and files."""
+    """Return every name that `traincast catalog` shows, and files."""
     from traincast.catalog.load import accelerator_names, model_names, system_names
     from traincast.catalog.software_stacks import stack_names
 
@@ -47,14 +47,14 @@ def names_of_entries(context: "CompletionContext") -> list[str]:
 
 
 def names_of_frameworks(context: "CompletionContext") -> list[str]:
-    """Frameworks."""
+    """Return the frameworks."""
     from traincast.planner.framework_spaces import FRAMEWORKS
 
     return list(FRAMEWORKS)
 
 
 def names_of_strategies(context: "CompletionContext") -> list[str]:
-    """Ways to cut a layer, after those already written."""
+    """Return the strategies, appended to those already typed."""
     from traincast.core.plan_choices import STRATEGIES
 
     written = context.incomplete.rpartition(",")
@@ -62,14 +62,14 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
 
 
 def names_of_formats(context: "CompletionContext") -> list[str]:
-    """Formats of launches."""
+    """Return the launch formats."""
     from traincast.launch.formats import FORMATS
 
     return list(FORMATS)
 
 
 def names_of_choices(context: "CompletionContext") -> list[str]:
-    """What a choice of a plan may be, after words already joined; nothing for a number."""
+    """Return the values of a plan's choice, appended to words already joined; nothing for a number."""
     from traincast.core.plan_choices import ALLOWED, JOINED
 
     name = context.argument.field_info.name
@@ -78,12 +78,12 @@ def names_of_choices(context: "CompletionContext") -> list[str]:
 
 
 def names_of_outputs(context: "CompletionContext") -> list[str]:
-    """Outputs that have a schema."""
+    """Return the outputs that have a schema."""
     from traincast.ui.json_schema import OUTPUTS
 
     return list(OUTPUTS)
 
 
 def _or_files(names: Iterable[str], context: "CompletionContext") -> list[str]:
-    """Names, and files that begin with what is written."""
+    """Return names, and the files that begin with what is typed."""
     return [*names, *(file for file in glob(f"{escape(context.incomplete)}*") if file.endswith(ENDINGS))]

@@ -11,16 +11,16 @@ from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.ui.cli.completion import names_of_formats, names_of_models
 from traincast.ui.cli.options import (
-    ASKED,
-    UNLOCKED,
+    NO_LOCKS,
+    NO_RUN_OPTIONS,
     Assumed,
     LockOptions,
     ModelName,
-    Question,
+    RunArguments,
     RunOptions,
     SystemName,
-    case_of,
-    estimated,
+    case_dict,
+    estimate_of_options,
     require_fit,
 )
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 
-TRIED = 10  # plans of a search, of which the best is written that can be said in full
+MAX_PLANS_TRIED = 10  # best plans of a search; the first that the format can express is written
 
 
 @app.command
@@ -44,8 +44,8 @@ def export(
         int | None,
         Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
     ] = None,
-    asked: Question = ASKED,
-    locks: LockOptions = UNLOCKED,
+    options: RunArguments = NO_RUN_OPTIONS,
+    locks: LockOptions = NO_LOCKS,
     output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
@@ -66,23 +66,23 @@ def export(
         raise unknown("format", to, FORMATS)
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
-    held = {name: value for name, value in vars(locks).items() if value is not None}
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
     if gpus is None:
-        what: Estimate | Found = estimated(asked, model, system, Plan(**held), assumptions)
+        subject: Estimate | Found = estimate_of_options(options, model, system, Plan(**locked), assumptions)
     else:
-        what = _best(asked, model, system, gpus, FORMATS[to], held, assumptions)
-    launch = launch_of(what, to)
+        subject = _best(options, model, system, gpus, FORMATS[to], locked, assumptions)
+    launch = launch_of(subject, to)
     assert launch.est is not None
-    if what.model.left_out:
-        print(title(what), file=sys.stderr)
+    if subject.model.left_out:
+        print(title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
         with beside(output) as partial:
             partial.write_text(launch.text, encoding="utf-8")
     if json:
-        told = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_of(what) | {"estimate": launch.est.summary(), **told, "not_expressed": launch.not_expressed})
+        written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
+        print_json(case_dict(subject) | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed})
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
@@ -112,7 +112,7 @@ def check(
     accept_unread: Annotated[
         bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
     ] = False,
-    locks: LockOptions = UNLOCKED,
+    locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -122,36 +122,42 @@ def check(
 
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
-    from traincast.launch.check import check as checked
+    from traincast.launch.check import check as check_launch
 
-    held = {name: value for name, value in vars(locks).items() if value is not None}
-    with progress("check") as told:
-        found = checked(file, system, model, gpus, global_batch, framework, assumptions, held, told, accept_unread)
-        answer = found.to_dict()
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
+    with progress("check") as report_progress:
+        checked = check_launch(
+            file, system, model, gpus, global_batch, framework, assumptions, locked, report_progress, accept_unread
+        )
+        content = checked.to_dict()
     if json:
-        print_json(case_of(found.est) | answer)
+        print_json(case_dict(checked.est) | content)
     else:
         from traincast.ui.text.launch import print_checked
         from traincast.ui.text.plans import console
 
-        print_checked(found, console())
-    if not found.est.fits:
-        from traincast.ui.text.launch import nearest
+        print_checked(checked, console())
+    if not checked.est.fits:
+        from traincast.ui.text.launch import misfit_advice
 
-        raise NothingFits(nearest(found))
+        raise NothingFits(misfit_advice(checked))
 
 
 def _best(
-    asked: RunOptions, model: str, system: str, gpus: int, form: "Format", held: dict[str, Any], assumptions: str | None
+    options: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
 ) -> "Found":
-    """The best plans that a framework can run and be told."""
+    """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import space_of
     from traincast.planner.search import search_request
 
-    mistakes = ErrorCollector("export")
-    wanted, machine, gbs = asked.read(mistakes, model, system)
-    space, own = (form.framework, {}) if wanted is None else space_of(form, wanted, held | {"stack": assumptions})
-    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, None, TRIED, None, space, own | held)
-    with progress("search") as told:
-        (found,) = mistakes.require(asking).answer(told)
-    return found
+    errors = ErrorCollector("export")
+    model_read, machine, gbs = options.read(errors, model, system)
+    space, framework_locks = (
+        (form.framework, {}) if model_read is None else space_of(form, model_read, locked | {"stack": assumptions})
+    )
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, assumptions, None, MAX_PLANS_TRIED, None, space, framework_locks | locked
+    )
+    with progress("search") as report_progress:
+        (result,) = errors.settled(request).answer(report_progress)
+    return result

@@ -1,4 +1,4 @@
-"""The command on what moving data allows: `limits`."""
+"""The command on the limits of moving data: `limits`."""
 
 import re
 from pathlib import Path
@@ -52,17 +52,17 @@ def limits(
     from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
     from traincast.analysis.training_limits import limits as find
 
-    mistakes = ErrorCollector("limits")
-    widths = mistakes.catch(_layer, layer) or (1, 1)
-    tokens = mistakes.catch(counted, batch, "--batch", 1024) or 1
-    counts = CLUSTERS if gpus is None else mistakes.catch(_gpus, gpus) or (1,)
-    lasting, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
-    mistakes.catch(check, widths, tokens, micro_batches, counts, lasting, growth)
-    mistakes.catch(device_of, accelerator, system, network)
+    errors = ErrorCollector("limits")
+    widths = errors.of(_layer_widths, layer) or (1, 1)
+    tokens = errors.of(counted, batch, "--batch", 1024) or 1
+    counts = CLUSTERS if gpus is None else errors.of(_gpu_counts, gpus) or (1,)
+    run_days, growth_exponent = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
+    errors.of(check, widths, tokens, micro_batches, counts, run_days, growth_exponent)
+    errors.of(device_of, accelerator, system, network)
     if figures is not None:
-        mistakes.catch(check_folder, figures)
-    mistakes.raise_any()
-    found = find(
+        errors.of(check_folder, figures)
+    errors.tell()
+    result = find(
         accelerator,
         system=system,
         network=network,
@@ -70,41 +70,41 @@ def limits(
         tokens=tokens,
         micro_batches=micro_batches,
         gpus=counts,
-        days=lasting,
-        batch_growth=growth,
+        days=run_days,
+        batch_growth=growth_exponent,
     )
-    drawn = [] if figures is None else _draw(found, figures)
+    drawn = [] if figures is None else _draw(result, figures)
     if json:
-        print_json(found.to_dict() | {"figures": [str(path) for path in drawn]})
+        print_json(result.to_dict() | {"figures": [str(path) for path in drawn]})
         return
     from traincast.ui.text.limits import print_limits
     from traincast.ui.text.plans import console
 
-    print_limits(found, console())
+    print_limits(result, console())
     for path in drawn:
         print(path)
 
 
-def _layer(text: str) -> tuple[int, int]:
-    """Two widths such as 16384x81920."""
+def _layer_widths(text: str) -> tuple[int, int]:
+    """Read two widths such as 16384x81920."""
     match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
     if match is None:
         raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
     return int(match[1]), int(match[2])
 
 
-def _gpus(text: str) -> tuple[int, ...]:
-    """Numbers with commas."""
+def _gpu_counts(text: str) -> tuple[int, ...]:
+    """Read numbers of GPUs separated by commas."""
     words = [word.strip() for word in text.split(",")]
     wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
     numbers = [int(word) for word in words if word.isdecimal()]
-    wrong += [one for number in numbers for one in not_whole("gpus", number)]
+    wrong += [problem for number in numbers for problem in not_whole("gpus", number)]
     if wrong:
         raise InputError("--gpus", wrong)
     return tuple(numbers)
 
 
-def _draw(found: "Limits", folder: Path) -> list[Path]:
+def _draw(limits: "Limits", folder: Path) -> list[Path]:
     """Draw the figures into a folder."""
     from traincast.ui.figures import save, utilisation_by_cluster, utilisation_by_compute
 
@@ -112,5 +112,5 @@ def _draw(found: "Limits", folder: Path) -> list[Path]:
     drawn = []
     for draw in (utilisation_by_cluster, utilisation_by_compute):
         drawn.append(folder / f"{draw.__name__}.svg")
-        save(draw(found), drawn[-1])
+        save(draw(limits), drawn[-1])
     return drawn

@@ -38,7 +38,7 @@ arrange(app)
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     if arguments is None:
-        _make_standard_output_forgiving()
+        _tolerate_closed_or_narrow_output()
     begin_reply(sys.argv[1:] if arguments is None else arguments)
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
@@ -46,25 +46,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout.flush()
     except CycloptsError as error:
         command = " ".join(error.command_chain or ())
-        told = InputError(command or "command line", mistakes_of(error))
-        fail(f"{told}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, told)
+        usage_error = InputError(command or "command line", mistakes_of(error))
+        fail(f"{usage_error}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, usage_error)
     except TraincastError as error:
         fail(str(error), error.exit_code, error)
     except OSError as error:
         if error.filename is None:
-            sys.stdout = None  # what is left unwritten stays so
-        fail(f"cannot write: {_said(error)}", 2, error)
+            sys.stdout = None  # else the interpreter tries to flush it again at exit
+        fail(f"cannot write: {_os_error_text(error)}", 2, error)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 
 
-def _said(error: OSError) -> str:
-    """What an operating system says of a file, if it names one."""
+def _os_error_text(error: OSError) -> str:
+    """Return the message of an operating-system error, with the file if it names one."""
     return str(error.strerror) if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
-def _make_standard_output_forgiving() -> None:
-    """Characters that its encoding lacks become question marks; a reader that has seen enough ends the program quietly."""
+def _tolerate_closed_or_narrow_output() -> None:
+    """Replace characters that standard output cannot encode by question marks, and end quietly when its reader closes the pipe."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

@@ -54,24 +54,24 @@ def measure(
     if step:
         judge_steps(system, ranks, threads, budget, output, calibrated, shapes, force, json)
         return
-    machine = _alone(output, {"--system": system, "--shapes": shapes, "--calibrated": calibrated})
-    with progress("measuring") as told:
-        found = measure_machine(
-            machine, budget=BUDGET if budget is None else budget, ranks=ranks, threads=threads, force=force, told=told
+    machine = _required_output(output, {"--system": system, "--shapes": shapes, "--calibrated": calibrated})
+    with progress("measuring") as report_progress:
+        measured = measure_machine(
+            machine, budget=BUDGET if budget is None else budget, ranks=ranks, threads=threads, force=force, told=report_progress
         )
-    if found is None:  # a rank that has measured for the first
+    if measured is None:  # not the first rank, which alone reports
         return
     if json:
-        print_json(found.to_dict())
+        print_json(measured.to_dict())
     else:
         from traincast.ui.text.machine import print_measured
         from traincast.ui.text.plans import console
 
-        print_measured(found, console())
+        print_measured(measured, console())
 
 
-def _alone(output: Path | None, others: dict[str, object]) -> Path:
-    """Where the machine is written; options of --step without it are refused."""
+def _required_output(output: Path | None, others: dict[str, object]) -> Path:
+    """Return the file that the machine is written to; raise if it is missing or options of --step are given."""
     wrong = [f"{name}: goes with --step" for name, value in others.items() if value is not None]
     if output is None:
         wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
@@ -91,7 +91,7 @@ def judge_steps(
     force: bool,
     json: bool,
 ) -> None:
-    """Train small GPTs under several plans, predict the same, and say how far predictions are off."""
+    """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
     from traincast.accuracy.measure.training.compare import (
         BUDGET,
         TrainingJob,
@@ -103,32 +103,32 @@ def judge_steps(
     )
     from traincast.accuracy.measure.training.shapes import shapes_of
 
-    mistakes = ErrorCollector("measure")
-    file = mistakes.catch(_machine_file, system) or Path("machine.yaml")
+    errors = ErrorCollector("measure")
+    file = errors.of(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
-    wanted = () if shapes is None else mistakes.catch(shapes_of, shapes) or ()
-    job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, wanted)
-    mistakes.catch(job.check, calibrated, force)
-    mistakes.raise_any()
-    with progress("training steps") as told:
-        rows = measured_steps(job, told)
-    if not job.first:  # a rank that has trained for the first
+    shapes_wanted = () if shapes is None else errors.of(shapes_of, shapes) or ()
+    job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, shapes_wanted)
+    errors.of(job.check, calibrated, force)
+    errors.tell()
+    with progress("training steps") as report_progress:
+        rows = measured_steps(job, report_progress)
+    if not job.first:  # not the first rank, which alone reports
         return
     write_rows(table, of_system(rows, file, table.parent))
     partial_of(table).unlink(missing_ok=True)
-    found = judged(rows, file, calibrated)
+    judgement = judged(rows, file, calibrated)
     if json:
-        print_json({"steps": found.to_dict(), "files": [str(one) for one in (table, calibrated) if one is not None]})
+        print_json({"steps": judgement.to_dict(), "files": [str(path) for path in (table, calibrated) if path is not None]})
         return
     from traincast.ui.text.plans import console
     from traincast.ui.text.training_steps import print_judgement
 
-    print_judgement(found, console())
+    print_judgement(judgement, console())
     print(table)
 
 
 def _machine_file(system: str | None) -> Path:
-    """The file of the machine, which can be read."""
+    """Return the machine's file once it can be read."""
     from traincast.catalog.load import load_system
 
     if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):

@@ -1,4 +1,4 @@
-"""What is asked of a run: model, system, batch, and the knobs of a plan, as the commands share them."""
+"""Options that the commands share: model, system, batch, and the knobs of a plan."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -49,7 +49,7 @@ Assumed = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What is trained, and what its figures are turned into."""
+    """Options of the training run and of its metrics."""
 
     seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
     global_batch: Annotated[
@@ -70,56 +70,56 @@ class RunOptions:
     )
 
     def read(
-        self, mistakes: ErrorCollector, name: str, system_name: str, usual: int | None = None
+        self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
     ) -> "tuple[Model | None, System | None, int | None]":
-        """The model as it is to be trained, the system and the global batch; what is wrong is gathered.
+        """Return model, system and global batch [sequences]; errors are collected in `errors`.
 
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
         from traincast.catalog.load import load_model, load_system
         from traincast.step.metrics import check_given
 
-        model, system = mistakes.catch(load_model, name, seq=self.seq), mistakes.catch(load_system, system_name)
-        load = None if self.imbalance is None else mistakes.catch(self._load)
+        model, system = errors.of(load_model, name, seq=self.seq), errors.of(load_system, system_name)
+        load = None if self.imbalance is None else errors.of(self._load)
         if model is not None and load is not None:
-            model = mistakes.catch(model.with_load, load) or model
-        mistakes.catch(self._tokens)
-        mistakes.catch(check_given, price=self.price, restart_seconds=self.restart)
-        return model, system, mistakes.catch(self._batch, model, usual)
+            model = errors.of(model.with_load, load) or model
+        errors.of(self._tokens)
+        errors.of(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, errors.of(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
-        """Throughput, utilisation and cost."""
+        """Return throughput, utilisation and cost of an estimate."""
         from traincast.step.metrics import metrics
 
         return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
 
     def _load(self) -> float | list[float]:
-        """Load of the experts: a factor, or tokens of every expert."""
+        """Return the load of the experts: a factor, or tokens of every expert."""
         try:
-            load = [float(one) for one in str(self.imbalance).split(",")]
+            load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
             raise InputError("--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]) from None
         return load if len(load) > 1 else load[0]
 
     def _tokens(self) -> int | None:
-        """Tokens of the whole run, where they are given."""
+        """Return the tokens of the whole run, if given."""
         return None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
-        """The global batch [sequences]: that asked for, the model's own, or the usual one."""
+        """Return the global batch [sequences]: requested, the model's own, or the usual one."""
         from traincast.step.arguments import check_gbs, usual_batch
 
-        batch = self._given_batch(model)
+        batch = self._requested_batch(model)
         if model is not None and self.leaves_batch(model):
             batch = usual or usual_batch(model.seq)
         return check_gbs(batch, model)
 
     def leaves_batch(self, model: "Model") -> bool:
-        """Whether neither the command line nor the model says what the global batch is."""
+        """Return whether neither the command line nor the model sets the global batch."""
         return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
 
-    def _given_batch(self, model: "Model | None") -> int | None:
-        """The global batch [sequences], where one is given."""
+    def _requested_batch(self, model: "Model | None") -> int | None:
+        """Return the global batch on the command line [sequences], or None."""
         if self.tokens_per_batch is None:
             return self.global_batch
         if self.global_batch is not None:
@@ -136,12 +136,12 @@ class RunOptions:
 
 
 def _locks() -> Any:
-    """A class whose fields are the knobs and choices a search can be held to, all left out."""
+    """Make a dataclass of the knobs and choices that a search can lock, each None by default."""
     kinds = get_type_hints(Plan)
-    locked = [one for one in fields(Plan) if one.name in (*SEARCHED, "recompute_every") or one.name in Plan().choices()]
+    locked = [knob for knob in fields(Plan) if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()]
     return make_dataclass(
         "Locks",
-        [(one.name, kinds[one.name] | None, field(default=None, metadata=one.metadata)) for one in locked],
+        [(knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata)) for knob in locked],
         frozen=True,
         kw_only=True,
         namespace={"__module__": __name__},  # else it counts as one of the standard library
@@ -149,54 +149,54 @@ def _locks() -> Any:
 
 
 Locks = _locks()
-ASKED, UNLOCKED = RunOptions(), Locks()
-Question = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
+NO_RUN_OPTIONS, NO_LOCKS = RunOptions(), Locks()
+RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 PlanOptions = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
 
 
-def estimated(
-    asked: RunOptions,
+def estimate_of_options(
+    options: RunOptions,
     model: str,
     system: str,
     plan: Plan,
     assumptions: str | None,
     usual: int | None = None,
-    mistakes: ErrorCollector | None = None,
+    errors: ErrorCollector | None = None,
 ) -> "Estimate":
-    """The estimate of a plan, once everything asked is found usable; `mistakes` are those found before."""
+    """Return the estimate of a plan once all input is valid; `errors` holds those collected before."""
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    mistakes = mistakes or ErrorCollector("estimate")
-    wanted, machine, gbs = asked.read(mistakes, model, system, usual)
-    mistakes.catch(check_assumptions, assumptions, usual_assumptions(wanted))
-    mistakes.catch(check_size, machine, plan.gpus)
-    sure = mistakes.require
-    return estimate(sure(wanted), sure(machine), plan, sure(gbs), assumptions)
+    errors = errors or ErrorCollector("estimate")
+    model_read, machine, gbs = options.read(errors, model, system, usual)
+    errors.of(check_assumptions, assumptions, usual_assumptions(model_read))
+    errors.of(check_size, machine, plan.gpus)
+    require = errors.settled
+    return estimate(require(model_read), require(machine), plan, require(gbs), assumptions)
 
 
 def require_fit(est: "Estimate") -> None:
     """End with exit code 1 if a plan does not fit."""
     if not est.fits:
-        raise NothingFits(_misfit(est))
+        raise NothingFits(_misfit_text(est))
 
 
 def warn_of_misfit(est: "Estimate") -> None:
     """Say on standard error if a plan does not fit, where that is not what was asked."""
     if not est.fits:
-        warn(_misfit(est))
+        warn(_misfit_text(est))
 
 
-def _misfit(est: "Estimate") -> str:
-    """How much a plan is short of, and what would make it fit."""
+def _misfit_text(est: "Estimate") -> str:
+    """Return how much memory a plan is short of, and what would make it fit."""
     from traincast.planner.misfit import short_of
 
     return f"the plan does not fit: {short_of(est, advice=True)}"
 
 
-def case_of(est: "Estimate | Found") -> dict[str, Any]:
-    """What was asked, for machines."""
+def case_dict(est: "Estimate | Found") -> dict[str, Any]:
+    """Return what was asked, as JSON."""
     gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
     return {
         "model": est.model.name,

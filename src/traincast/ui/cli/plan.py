@@ -18,24 +18,24 @@ from traincast.ui.cli.app import (
     Json,
     app,
     check_html,
-    key_of,
+    html_key,
     print_json,
     progress,
     write_html,
 )
 from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
 from traincast.ui.cli.options import (
-    ASKED,
-    UNLOCKED,
+    NO_LOCKS,
+    NO_RUN_OPTIONS,
     Assumed,
     LockOptions,
     ModelName,
     PlanOptions,
-    Question,
+    RunArguments,
     RunOptions,
     SystemName,
-    case_of,
-    estimated,
+    case_dict,
+    estimate_of_options,
     require_fit,
 )
 
@@ -52,7 +52,7 @@ def plan(
     *,
     system: SystemName,
     gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     framework: Annotated[
         str | None,
         Parameter(
@@ -74,7 +74,7 @@ def plan(
         Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
     ] = "time",
     top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
-    locks: LockOptions = UNLOCKED,
+    locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -86,41 +86,43 @@ def plan(
     """
     from traincast.planner.search import search_request
 
-    mistakes = ErrorCollector("search")
-    mistakes.catch(check_html, html, force)
-    wanted, machine, gbs = asked.read(mistakes, model, system)
-    held = {name: value for name, value in vars(locks).items() if value is not None}
-    asking = search_request(mistakes, wanted, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, held, objective)
-    question = mistakes.require(asking)
-    with progress("search") as told:
+    errors = ErrorCollector("search")
+    errors.of(check_html, html, force)
+    model_read, machine, gbs = options.read(errors, model, system)
+    locked = {name: value for name, value in vars(locks).items() if value is not None}
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, locked, objective
+    )
+    question = errors.settled(request)
+    with progress("search") as report_progress:
         begin = time.perf_counter()
-        (found,) = question.answer(told)
-        best = found.best
+        (result,) = question.answer(report_progress)
+        best = result.best
         elapsed = time.perf_counter() - begin
-    explanation = found.explain()
+    explanation = result.explain()
     if html is not None:
-        _report_search(found, explanation, asked, html)
+        _report_search(result, explanation, options, html)
     if json:
-        print_json(_found_dict(found, asked) | {"explanation": explanation.to_dict()} | key_of(html))
+        print_json(_search_dict(result, options) | {"explanation": explanation.to_dict()} | html_key(html))
     elif best is not None:
-        from traincast.ui.text.plans import console, header, print_found
+        from traincast.ui.text.plans import console, print_header, print_search
 
         out = console()
-        header(found, out, asked.leaves_batch(found.model))
-        print_found(found, explanation, elapsed, asked.metrics(best[1]), out)
+        print_header(result, out, options.leaves_batch(result.model))
+        print_search(result, explanation, elapsed, options.metrics(best[1]), out)
     if html is not None and not json:
         print(html)
     if best is None:
         raise NothingFits(str(explanation))
 
 
-def _report_search(found: "Found", explanation: "Explanation", asked: RunOptions, html: Path) -> None:
+def _report_search(result: "Found", explanation: "Explanation", options: RunOptions, html: Path) -> None:
     """Write the report on a search."""
     from traincast.ui.html import search_report
     from traincast.ui.text.plans import remarks
 
-    measures = None if found.best is None else asked.metrics(found.best[1])
-    write_html(search_report.page(found, explanation, measures, remarks(found, asked.leaves_batch(found.model))), html)
+    measures = None if result.best is None else options.metrics(result.best[1])
+    write_html(search_report.page(result, explanation, measures, remarks(result, options.leaves_batch(result.model))), html)
 
 
 @app.command
@@ -130,7 +132,7 @@ def estimate(
     *,
     system: SystemName,
     plan: PlanOptions = None,
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
     html: HtmlFile = None,
@@ -141,24 +143,24 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
-    mistakes = ErrorCollector("estimate")
-    mistakes.catch(check_html, html, force)
-    est = estimated(asked, model, system, plan or Plan(), assumptions, mistakes=mistakes)
+    errors = ErrorCollector("estimate")
+    errors.of(check_html, html, force)
+    est = estimate_of_options(options, model, system, plan or Plan(), assumptions, errors=errors)
     if html is not None:
         from traincast.ui.html import plan_report
         from traincast.ui.text.plans import remarks
 
-        write_html(plan_report.page(est, asked.metrics(est), remarks(est, asked.leaves_batch(est.model))), html)
+        write_html(plan_report.page(est, options.metrics(est), remarks(est, options.leaves_batch(est.model))), html)
     if json:
-        told = {"estimate": est.summary(), "metrics": vars(asked.metrics(est))}
-        print_json(case_of(est) | told | ({"operations": est.operations()} if operations else {}) | key_of(html))
+        content = {"estimate": est.summary(), "metrics": vars(options.metrics(est))}
+        print_json(case_dict(est) | content | ({"operations": est.operations()} if operations else {}) | html_key(html))
     else:
-        from traincast.ui.text.plans import console, header, print_breakdowns, print_metrics, print_operations
+        from traincast.ui.text.plans import console, print_breakdowns, print_header, print_metrics, print_operations
 
         out = console()
-        header(est, out, asked.leaves_batch(est.model))
+        print_header(est, out, options.leaves_batch(est.model))
         print_breakdowns(est, out)
-        print_metrics(asked.metrics(est), out)
+        print_metrics(options.metrics(est), out)
         if operations:
             print_operations(est, out)
         if html is not None:
@@ -173,7 +175,7 @@ def memory(
     *,
     system: SystemName,
     plan: PlanOptions = None,
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
@@ -184,42 +186,44 @@ def memory(
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     given = plan or Plan()
-    est = estimated(asked, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
+    est = estimate_of_options(options, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
     if json:
         from traincast.analysis.per_parameter import kept_by
 
         kept = {"bytes_per_parameter": kept_by(est).to_dict()}
-        print_json(case_of(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
+        print_json(case_dict(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
     else:
-        from traincast.ui.text.advice import print_kept
-        from traincast.ui.text.plans import console, header, print_devices
+        from traincast.ui.text.advice import print_bytes_per_parameter
+        from traincast.ui.text.plans import console, print_devices, print_header
 
         out = console()
-        header(est, out, asked.leaves_batch(est.model), timed=False)
+        print_header(est, out, options.leaves_batch(est.model), timed=False)
         print_devices(est, out)
-        print_kept(est, out)
+        print_bytes_per_parameter(est, out)
     require_fit(est)
 
 
-_PARETO = ("strategy", "plan", "step_seconds", "memory_bytes")
+_PARETO_KEYS = ("strategy", "plan", "step_seconds", "memory_bytes")
 
 
-def _found_dict(found: "Found", asked: RunOptions) -> dict[str, Any]:
-    """A search for machines."""
+def _search_dict(result: "Found", options: RunOptions) -> dict[str, Any]:
+    """Return a search as JSON."""
 
-    def told(est: "Estimate") -> Mapping[str, Any]:
-        return est.summary() | {"metrics": vars(asked.metrics(est))}
+    def answer_dict(est: "Estimate") -> Mapping[str, Any]:
+        return est.summary() | {"metrics": vars(options.metrics(est))}
 
-    sure = found.within_3_percent
-    within = {} if sure is None else {"first_within_3_percent": sure[0], "listed_within_3_percent": sure[1]}
-    return case_of(found) | {
-        "framework": found.framework.name,
-        "objective": found.objective,
-        "strategies": found.strategies,
-        "candidates": found.candidates,
-        "feasible": found.feasible,
-        "rejected": found.rejected,
+    probabilities = result.within_3_percent
+    within = (
+        {} if probabilities is None else {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
+    )
+    return case_dict(result) | {
+        "framework": result.framework.name,
+        "objective": result.objective,
+        "strategies": result.strategies,
+        "candidates": result.candidates,
+        "feasible": result.feasible,
+        "rejected": result.rejected,
         **within,
-        "plans": [told(est) for _, est in found.plans],
-        "pareto": [{key: est.summary()[key] for key in _PARETO} for _, est in found.pareto()],
+        "plans": [answer_dict(est) for _, est in result.plans],
+        "pareto": [{key: est.summary()[key] for key in _PARETO_KEYS} for _, est in result.pareto()],
     }

@@ -1,4 +1,4 @@
-"""Commands on what is known, and on the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
+"""Commands on the catalogue, the published results and the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,14 +38,16 @@ def catalog(
         for kind, known in names.items():
             print_names(kind.replace("_", " ").capitalize(), known, out)
         return
-    found = figures(name)
+    entries = figures(name)
     if json:
-        print_json({"name": name, "figures": [{key: getattr(figure, key) for key in _FIGURE} for figure in found]})
+        print_json({"name": name, "figures": [{key: getattr(figure, key) for key in _FIGURE_KEYS} for figure in entries]})
         return
-    print_figures(name, [(f.path, quantity(f.value, f.unit), f"{f.source} ({f.basis})") for f in found], out)
+    print_figures(
+        name, [(figure.path, quantity(figure.value, figure.unit), f"{figure.source} ({figure.basis})") for figure in entries], out
+    )
 
 
-_FIGURE = ("path", "value", "unit", "source", "basis")
+_FIGURE_KEYS = ("path", "value", "unit", "source", "basis")
 
 
 @app.command
@@ -90,11 +92,11 @@ def _draw_paper(folder: Path) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
-    with progress("figures") as told:
+    with progress("figures") as report_progress:
         for stem, figure in paper_figures():
             save(figure, folder / f"{stem}.svg")
             drawn.append(folder / f"{stem}.svg")
-            told(len(drawn), 12, 0)
+            report_progress(len(drawn), 12, 0)
     return drawn
 
 
@@ -140,7 +142,7 @@ def completion(
     Example: traincast completion bash > traincast.bash
     """
     script = app.generate_completion(shell=shell)
-    if shell == "bash":  # files where no name is known
+    if shell == "bash":  # complete file names where no name matches
         script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
     if json:
         print_json({"shell": shell, "script": script})

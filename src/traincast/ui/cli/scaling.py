@@ -34,32 +34,32 @@ def scaling(
     """
     from traincast.analysis.zero_scaling import scaling as analysed
 
-    curve = None if efficiency is None else _curve(efficiency)
-    asked, stages = analysed(
-        model, system, _numbers("--gpus", gpus), _numbers("--zero", zero), mbs, assumptions,
+    curve = None if efficiency is None else _efficiency_curve(efficiency)
+    request, stages = analysed(
+        model, system, _whole_numbers("--gpus", gpus), _whole_numbers("--zero", zero), mbs, assumptions,
         k1=k1, k2=k2, efficiency=curve, comm_share=comm_share, target=target,
     )  # fmt: skip
     if json:
-        print_json(asked.summary() | {"rows": [row for one in stages for row in one.rows()]})
+        print_json(request.summary() | {"rows": [row for stage in stages for row in stage.rows()]})
         return
     from traincast.ui.text.plans import console
     from traincast.ui.text.scaling import print_scaling
 
-    print_scaling(asked, stages, console())
+    print_scaling(request, stages, console())
 
 
-def _numbers(name: str, text: str) -> list[int]:
-    """Whole numbers with commas."""
+def _whole_numbers(name: str, text: str) -> list[int]:
+    """Read whole numbers separated by commas."""
     try:
-        return [int(one) for one in text.split(",")]
+        return [int(word) for word in text.split(",")]
     except ValueError:
         raise InputError(name, [f"{text!r}: whole numbers with commas are wanted, such as 8,16"]) from None
 
 
-def _curve(text: str) -> dict[int, float]:
-    """A curve such as 64=0.9,512=0.8."""
+def _efficiency_curve(text: str) -> dict[int, float]:
+    """Read an efficiency curve such as 64=0.9,512=0.8."""
     try:
-        pairs = [one.split("=") for one in text.split(",")]
+        pairs = [word.split("=") for word in text.split(",")]
         return {int(n): float(share) for n, share in pairs}
     except ValueError:
         raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None

@@ -29,10 +29,10 @@ def serve(
         address = socket.getsockname()
         url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}/"
 
-        def told() -> None:
+        def announce() -> None:
             if json:
                 print_json({"url": url, "host": address[0], "port": address[1]})
             else:
                 print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
 
-        run(socket, host, told)
+        run(socket, host, announce)

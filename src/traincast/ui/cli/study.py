@@ -18,10 +18,10 @@ from traincast.ui.cli.app import (
     app,
     check_html,
     fail,
-    key_of,
+    html_key,
+    print_failure,
     print_json,
     progress,
-    tell_failure,
     write_html,
 )
 
@@ -52,33 +52,33 @@ def study(
     from traincast.planner.study import executors
     from traincast.planner.study.study_file import load_study
 
-    mistakes = ErrorCollector("study")
-    known, shards = mistakes.catch(load_study, file), mistakes.catch(executors.Shard.read, shard)
+    errors = ErrorCollector("study")
+    definition_read, shards = errors.of(load_study, file), errors.of(executors.Shard.read, shard)
     problems = not_whole("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
     if html is not None and shards is not None and shards.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     if problems:
-        mistakes.errors.append(InputError("study", problems))
-    mistakes.catch(check_html, html, force)
-    asked, part = mistakes.require(known), mistakes.require(shards)
-    where = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
-    begin = time.perf_counter()
+        errors.errors.append(InputError("study", problems))
+    errors.of(check_html, html, force)
+    definition, shard_read = errors.settled(definition_read), errors.settled(shards)
+    executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
+    started = time.perf_counter()
     try:
-        with where as executor, progress(asked.name) as told:
-            written = executors.run_to(asked, output, force, part, executor, workers, told)
+        with executor_context as executor, progress(definition.name) as report_progress:
+            written = executors.run_to(definition, output, force, shard_read, executor, workers, report_progress)
     except KeyboardInterrupt:
-        told_how = "interrupted; finished chunks are kept: the same command goes on from there"
-        if dask:  # whose own way out could wait for ever
-            tell_failure(told_how, 130)
+        message = "interrupted; finished chunks are kept: the same command goes on from there"
+        if dask:  # its normal shutdown could wait forever
+            print_failure(message, 130)
             if sys.stdout is not None:
                 sys.stdout.flush()
             os._exit(130)
-        fail(told_how, 130)
-    _told(asked, output, written, time.perf_counter() - begin, html, json)
+        fail(message, 130)
+    _print_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
 
-Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
+FigureKind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
 
 
 @app.command
@@ -86,7 +86,7 @@ def plot(
     file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
     /,
     *,
-    kind: Annotated[Kind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
+    kind: Annotated[FigureKind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
     output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
     x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
     y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
@@ -138,16 +138,16 @@ def merge(
     from traincast.planner.study.results import FORMATS
     from traincast.planner.study.study_file import load_study
 
-    mistakes = ErrorCollector("merge")
-    known = mistakes.catch(load_study, file)
-    mistakes.catch(check_output, output, force, FORMATS)
-    mistakes.catch(check_html, html, force)
-    asked, begin = mistakes.require(known), time.perf_counter()
-    executors.Parts.of(asked, output, create=False).write(output, force)
-    _told(asked, output, True, time.perf_counter() - begin, html, json)
+    errors = ErrorCollector("merge")
+    definition_read = errors.of(load_study, file)
+    errors.of(check_output, output, force, FORMATS)
+    errors.of(check_html, html, force)
+    definition, started = errors.settled(definition_read), time.perf_counter()
+    executors.Parts.of(definition, output, create=False).write(output, force)
+    _print_outcome(definition, output, True, time.perf_counter() - started, html, json)
 
 
-def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
+def _print_outcome(study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
     """Say what a study gave, in a report as well where one is wanted."""
     from traincast.planner.study import results
 
@@ -155,13 +155,13 @@ def _told(asked: "Study", output: Path, written: bool, elapsed: float, html: Pat
     if html is not None:
         from traincast.ui.html import study_report
 
-        write_html(study_report.page(results.written(output, asked), (*asked.models, *asked.systems)), html)
+        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
-        told = {"study": asked.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
-        print_json(told | key_of(html))
+        content = {"study": study.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
+        print_json(content | html_key(html))
     elif written:
-        print(f"{asked.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
         if html is not None:
             print(html)
     else:
-        print(f"{asked.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
+        print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")

@@ -1,4 +1,4 @@
-"""The command on the step of a plan as it runs: `trace`."""
+"""The command that simulates a step: `trace`."""
 
 import re
 from pathlib import Path
@@ -10,14 +10,14 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, Force, Json, app, print_json
 from traincast.ui.cli.options import (
-    ASKED,
+    NO_RUN_OPTIONS,
     Assumed,
     ModelName,
     PlanOptions,
-    Question,
+    RunArguments,
     SystemName,
-    case_of,
-    estimated,
+    case_dict,
+    estimate_of_options,
     warn_of_misfit,
 )
 
@@ -29,7 +29,7 @@ def trace(
     *,
     system: SystemName,
     plan: PlanOptions = None,
-    asked: Question = ASKED,
+    options: RunArguments = NO_RUN_OPTIONS,
     output: Annotated[
         Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
     ] = None,
@@ -50,44 +50,42 @@ def trace(
     from traincast.analysis.trace import trace
     from traincast.core.output_files import check_output
 
-    mistakes = ErrorCollector("trace")
+    errors = ErrorCollector("trace")
     if output is not None:
-        mistakes.catch(check_output, output, force, chrome_trace.ENDINGS)
+        errors.of(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
-        mistakes.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
-    shown = [
-        mistakes.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))
-    ]
-    est = mistakes.require(mistakes.catch(estimated, asked, model, system, plan or Plan(), assumptions))
-    found = trace(est)
+        errors.of(check_output, figure, force, (".svg", ".pdf", ".png"))
+    selection = [errors.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
+    est = errors.settled(errors.of(estimate_of_options, options, model, system, plan or Plan(), assumptions))
+    step_trace = trace(est)
     if output is not None:
-        chrome_trace.write(found, output, force, *shown)
+        chrome_trace.write(step_trace, output, force, *selection)
     if figure is not None:
         from traincast.ui.figures import save, timeline
 
-        save(timeline(found), figure)
+        save(timeline(step_trace), figure)
     files = {name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))}
     if json:
-        print_json(case_of(est) | {"estimate": est.summary(), "trace": found.to_dict()} | files)
+        print_json(case_dict(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
     else:
-        from traincast.ui.text.plans import console, header
+        from traincast.ui.text.plans import console, print_header
         from traincast.ui.text.trace import print_trace
 
         out = console()
-        header(est, out, asked.leaves_batch(est.model))
-        print_trace(found, out)
+        print_header(est, out, options.leaves_batch(est.model))
+        print_trace(step_trace, out)
         for path in filter(None, files.values()):
             print(path)
     warn_of_misfit(est)
 
 
 def _numbers(name: str, text: str | None) -> tuple[int, ...]:
-    """Whole numbers and ranges of them with commas, such as 0,1,6-7."""
-    found: list[int] = []
+    """Read whole numbers and ranges separated by commas, such as 0,1,6-7."""
+    numbers: list[int] = []
     for word in [] if text is None else text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
-        found += range(first, last + 1)
-    return tuple(found)
+        numbers += range(first, last + 1)
+    return tuple(numbers)

@@ -1,4 +1,4 @@
-"""What is wrong with a command line, in words: every mistake that can be seen in it."""
+"""Messages on every mistake in a command line."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -17,67 +17,67 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from traincast.ui.cli.app import app
 
-KINDS = {int: "a whole number", float: "a number"}
+KIND_NAMES = {int: "a whole number", float: "a number"}
 
 
 def mistakes_of(error: CycloptsError) -> list[str]:
-    """Mistakes of a command line, one by one."""
+    """Return a message for each mistake in a command line."""
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
-            return [f"{word!r}: unknown command{_meant(word, app)}"]
+            return [f"{word!r}: unknown command{_suggestion(word, app)}"]
         case UnknownOptionError():
             option = error.token.keyword or error.token.value
-            return [f"{option}: unknown option{_meant(option, _options(error))}"]
+            return [f"{option}: unknown option{_suggestion(option, _option_names(error))}"]
         case MissingArgumentError(keyword=str(option)):
             return [f"{option}: its value is missing"]
         case MissingArgumentError():
-            return [*_unknown(error), *_missing(error)]
+            return [*_unknown_options(error), *_missing_arguments(error)]
         case UnusedCliTokensError():
             return [f"{word!r}: not expected here" for word in error.unused_tokens or ()]
         case RepeatArgumentError():
             return [f"{error.token.keyword}: given more than once"]
         case CoercionError(token=token) if token is not None:
             name = token.keyword or (error.argument.name if error.argument else "")
-            return [f"{name} = {token.value!r}: {_allowed(error)}"]
+            return [f"{name} = {token.value!r}: {_allowed_values(error)}"]
     return [str(error).strip()]
 
 
-def _options(error: CycloptsError) -> list[str]:
-    """Options of the command that was typed."""
+def _option_names(error: CycloptsError) -> list[str]:
+    """Return the options of the command that was typed."""
     arguments = app[error.command_chain[0]].assemble_argument_collection() if error.command_chain else ()
     return [name for argument in arguments for name in argument.names if name.startswith("--")]
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    """What a misspelt word may stand for."""
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    """Return a suggestion for a misspelt word, or nothing."""
     close = get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _unknown(error: CycloptsError) -> Iterator[str]:
-    """Options that are not known."""
-    known = _options(error)
+def _unknown_options(error: CycloptsError) -> Iterator[str]:
+    """Yield a message for each unknown option."""
+    known = _option_names(error)
     for word in error.unused_tokens or ():
         option = word.partition("=")[0]
         if option.startswith("--") and option not in known:
-            yield f"{option}: unknown option{_meant(option, known)}"
+            yield f"{option}: unknown option{_suggestion(option, known)}"
 
 
-def _missing(error: MissingArgumentError) -> Iterator[str]:
-    """What a command needs and was not given."""
+def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
+    """Yield a message for each required argument that is missing."""
     if error.argument is not None and error.argument.is_positional_only():
         yield f"{error.argument.name}: missing"
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
-    for one in signature(error.target or _missing).parameters.values():
-        option = f"--{one.name.replace('_', '-')}"
-        if one.kind is one.KEYWORD_ONLY and one.default is one.empty and option not in given:
+    for parameter in signature(error.target or _missing_arguments).parameters.values():
+        option = f"--{parameter.name.replace('_', '-')}"
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and option not in given:
             yield f"{option}: missing"
 
 
-def _allowed(error: CoercionError) -> str:
-    """What a value may be."""
+def _allowed_values(error: CoercionError) -> str:
+    """Return which values an argument may have."""
     choices = error.argument.get_choices() if error.argument is not None else None
     if choices:
         return f"must be one of {', '.join(choices)}"
     kinds = {error.target_type, *get_args(error.target_type)}
-    return next((f"must be {said}" for kind, said in KINDS.items() if kind in kinds), str(error.msg or error).strip())
+    return next((f"must be {name}" for kind, name in KIND_NAMES.items() if kind in kinds), str(error.msg or error).strip())

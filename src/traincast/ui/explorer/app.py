@@ -1,4 +1,4 @@
-"""What the network sees: the page, its files, and the questions it asks, as an ASGI application."""
+"""The explorer as an ASGI application: the page, its files, and the API that the page calls."""
 
 import asyncio
 import csv
@@ -18,14 +18,14 @@ from traincast.core.errors import InputError
 from traincast.ui.explorer.question import State, parse_json, read_address
 from traincast.ui.explorer.security import Guard
 from traincast.ui.explorer.static_files import Body, static_files
-from traincast.ui.explorer.worker import encoded, failure
-from traincast.ui.explorer.worker_pool import Answered, Busy, Pool
+from traincast.ui.explorer.worker import failure, json_bytes
+from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
-ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # by POST, each with a state
+ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # POST endpoints, each with a state
 FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
-FIRST_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
+FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 RETRY_SECONDS: Final = 1
-HERE: Final = ("127.0.0.1", "::1")  # who asks from this machine
+LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")  # addresses of clients on this machine
 JSON: Final = "application/json"
 DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 
@@ -33,7 +33,7 @@ DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 def application(
     pool_of: Callable[[], Pool] = Pool, host: str = "127.0.0.1", files: Callable[[], Mapping[str, Body]] = static_files
 ) -> Starlette:
-    """The application.
+    """Return the application.
 
     Parameters
     ----------
@@ -58,76 +58,76 @@ def application(
         Route("/", page),
         Route("/static/{path:path}", static),
         Route("/api/plans.csv", table),
-        Route("/api/catalog", _get("catalog")),
-        Route("/api/model", _get("model")),
-        Route("/api/system", _get("system")),
-        *(Route(f"/api/{kind}", _post(kind), methods=["POST"]) for kind in ASKED),
+        Route("/api/catalog", _get_endpoint("catalog")),
+        Route("/api/model", _get_endpoint("model")),
+        Route("/api/system", _get_endpoint("system")),
+        *(Route(f"/api/{kind}", _post_endpoint(kind), methods=["POST"]) for kind in ASKED),
     ]
-    handlers: Any = {HTTPException: _refused, InputError: _unusable, Busy: _busy, ClientDisconnect: _gone}
+    handlers: Any = {HTTPException: _refused, InputError: _unusable, Busy: _busy, ClientDisconnect: _client_gone}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.add_middleware(Guard, host=host)
     return app
 
 
 async def page(request: Request) -> Response:
-    """The page, with the first answer for its address where that is quickly made."""
+    """Return the page, with the first answer for its address where that is quick."""
     index = request.app.state.files.get("index.html")
     if index is None:
         raise HTTPException(404, "the page is not part of this installation")
-    first = (await _first(request)).replace(b"<", b"\\u003c")
-    return _sent(request, Body(index.content.replace(FIRST, FIRST[:-9] + first + FIRST[-9:]), index.media_type))
+    first = (await _first_content(request)).replace(b"<", b"\\u003c")
+    return _response(request, Body(index.content.replace(FIRST, FIRST[:-9] + first + FIRST[-9:]), index.media_type))
 
 
-async def _first(request: Request) -> bytes:
-    """What the page shows before it asks anything: the state of its address, what there is to choose from, and the answer."""
+async def _first_content(request: Request) -> bytes:
+    """Return what the page shows before its first request: state of the address, choices, and the answer."""
     pool: Pool = request.app.state.pool
     catalog = (await pool.answer("catalog", "{}"))[1]
     parts: dict[str, bytes] = {"state": b"null", "model": b"null", "system": b"null", "answer": b"null", "error": b"null"}
     try:
         state = read_address(request.query_params.multi_items())
     except InputError as error:
-        parts["error"] = _inside(failure(str(error), error.problems))
+        parts["error"] = _error_of(failure(str(error), error.problems))
     else:
-        text = _text(state.to_dict())
-        parts["state"] = encoded(state.to_dict())
+        text = _canonical_text(state.to_dict())
+        parts["state"] = json_bytes(state.to_dict())
         wanted = {
             "answer": pool.answer("search", text),
-            "system": pool.answer("system", _text({"system": state.system})),
-            "model": pool.answer("model", _text({"model": state.model, "seq": state.seq})),
+            "system": pool.answer("system", _canonical_text({"system": state.system})),
+            "model": pool.answer("model", _canonical_text({"model": state.model, "seq": state.seq})),
         }
-        for name, told in zip(wanted, await asyncio.gather(*map(_soon, wanted.values())), strict=True):
-            if told is not None:
-                parts[name if told[0] == 200 else "error"] = told[1] if told[0] == 200 else _inside(told[1])
+        for name, answer in zip(wanted, await asyncio.gather(*map(_answer_in_time, wanted.values())), strict=True):
+            if answer is not None:
+                parts[name if answer[0] == 200 else "error"] = answer[1] if answer[0] == 200 else _error_of(answer[1])
     return b",".join([b'{"catalog":' + catalog, *(b'"' + name.encode() + b'":' + value for name, value in parts.items())]) + b"}"
 
 
-async def _soon(answer: Awaitable[Answered]) -> Answered | None:
-    """An answer, unless it takes long."""
+async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody | None:
+    """Return an answer, or None if it takes long."""
     try:
-        return await asyncio.wait_for(answer, FIRST_SECONDS)
+        return await asyncio.wait_for(answer, FIRST_ANSWER_SECONDS)
     except (TimeoutError, Busy):
         return None
 
 
-def _inside(body: bytes) -> bytes:
-    """The error of the body of a refusal."""
-    return encoded(json.loads(body)["error"])
+def _error_of(body: bytes) -> bytes:
+    """Return the error object in the body of an error response."""
+    return json_bytes(json.loads(body)["error"])
 
 
 async def static(request: Request) -> Response:
-    """A file of the page."""
-    found = request.app.state.files.get(request.path_params["path"])
-    if found is None:
+    """Return a file of the page."""
+    file = request.app.state.files.get(request.path_params["path"])
+    if file is None:
         raise HTTPException(404)
-    return _sent(request, found)
+    return _response(request, file)
 
 
 async def table(request: Request) -> Response:
-    """The best plans of the address's state as CSV."""
+    """Return the best plans for the address's state as CSV."""
     state = read_address(request.query_params.multi_items())
-    status, body = await request.app.state.pool.answer("table", _text(state.to_dict()))
+    status, body = await request.app.state.pool.answer("table", _canonical_text(state.to_dict()))
     if status != 200:
-        return _json(request, status, body)
+        return _json_response(request, status, body)
     rows = json.loads(body)
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]) if rows else ["rank"])
@@ -137,29 +137,31 @@ async def table(request: Request) -> Response:
     return Response(text.getvalue(), headers=name, media_type="text/csv")
 
 
-def _get(kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that tells what is known, by name."""
+def _get_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint for catalogue data by name."""
 
     async def endpoint(request: Request) -> Response:
         query = request.query_params
         content = {} if kind == "catalog" else {kind: query.get("name")}
-        return _json(request, *await request.app.state.pool.answer(kind, _text(content)))
+        return _json_response(request, *await request.app.state.pool.answer(kind, _canonical_text(content)))
 
     return endpoint
 
 
-def _post(kind: str) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that answers a state."""
+def _post_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that answers a state."""
 
     async def endpoint(request: Request) -> Response:
-        content = await _content(request)
-        return _json(request, *await request.app.state.pool.answer(kind, _text(content), request.is_disconnected))
+        content = await _json_content(request)
+        return _json_response(
+            request, *await request.app.state.pool.answer(kind, _canonical_text(content), request.is_disconnected)
+        )
 
     return endpoint
 
 
-async def _content(request: Request) -> Mapping[str, Any]:
-    """The JSON object of a request."""
+async def _json_content(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object of a request."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Content-Type must be {JSON}")
     try:
@@ -171,48 +173,48 @@ async def _content(request: Request) -> Mapping[str, Any]:
     return content
 
 
-def _text(content: Mapping[str, Any]) -> str:
-    """A request as the one text that stands for it."""
+def _canonical_text(content: Mapping[str, Any]) -> str:
+    """Return a request as canonical JSON."""
     return json.dumps(content, sort_keys=True)
 
 
-def _json(request: Request, status: int, body: bytes) -> Response:
-    """An answer in JSON."""
+def _json_response(request: Request, status: int, body: bytes) -> Response:
+    """Return a JSON response."""
     if status != 200:
         retry = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
         return Response(body, status, retry, JSON)
-    return _sent(request, Body(body, JSON))
+    return _response(request, Body(body, JSON))
 
 
-def _sent(request: Request, body: Body) -> Response:
-    """A body, compressed where it goes over a network; only its tag where the browser has it already."""
+def _response(request: Request, body: Body) -> Response:
+    """Return a response: compressed for remote clients, empty where the browser has the content already."""
     headers = {"ETag": body.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
     if body.etag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
-    far = request.client is None or request.client.host not in HERE
-    packed = body.compressed if far and "gzip" in request.headers.get("accept-encoding", "") else None
-    if packed is None:
+    remote = request.client is None or request.client.host not in LOCAL_CLIENTS
+    compressed = body.compressed if remote and "gzip" in request.headers.get("accept-encoding", "") else None
+    if compressed is None:
         return Response(body.content, 200, headers, body.media_type)
-    return Response(packed, 200, headers | {"Content-Encoding": "gzip"}, body.media_type)
+    return Response(compressed, 200, headers | {"Content-Encoding": "gzip"}, body.media_type)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """A request that is none of this server's."""
+    """Return the response to a request that the server does not serve."""
     status, detail = getattr(error, "status_code", 400), getattr(error, "detail", "")
     return Response(failure(f"{detail}"), status, getattr(error, "headers", None), JSON)
 
 
 async def _unusable(request: Request, error: Exception) -> Response:
-    """Input that cannot be used."""
+    """Return the response to invalid input."""
     return Response(failure(str(error), getattr(error, "problems", None)), 422, None, JSON)
 
 
 async def _busy(request: Request, error: Exception) -> Response:
-    """Too many requests wait."""
-    told = failure(f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s")
-    return Response(told, 503, {"Retry-After": str(RETRY_SECONDS)}, JSON)
+    """Return the response while too many requests wait."""
+    body = failure(f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s")
+    return Response(body, 503, {"Retry-After": str(RETRY_SECONDS)}, JSON)
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    """The client left while it was sending."""
+async def _client_gone(request: Request, error: Exception) -> Response:
+    """Return the response to a client that disconnected while sending."""
     return Response(failure("the request was not sent to its end"), 400, None, JSON)

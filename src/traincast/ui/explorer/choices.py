@@ -1,4 +1,4 @@
-"""What there is to choose from: models, systems and their figures, frameworks, knobs."""
+"""The choices that the page offers: models, systems and their figures, frameworks, knobs."""
 
 from typing import Any, Final
 
@@ -19,13 +19,13 @@ from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
 from traincast.ui.explorer.question import PASTED, State, catalogue_system, entries, lockable, model_of
 
-REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
-LARGEST_DOMAIN: Final = 1024
-LEAST_SHARE: Final = 0.05
+SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
+MAX_DOMAIN: Final = 1024
+MIN_SHARE: Final = 0.05
 
 
 def catalog() -> dict[str, Any]:
-    """Everything a search can be asked, by name."""
+    """Return everything that can be chosen for a search, by name."""
     presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
     components = {
         kind: [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
@@ -37,8 +37,13 @@ def catalog() -> dict[str, Any]:
         "models": model_names(),
         "systems": system_names(),
         "frameworks": [
-            {"name": one.name, "about": one.about, "strategies": one.strategies, "assumptions": one.assumptions}
-            for one in FRAMEWORKS.values()
+            {
+                "name": framework.name,
+                "about": framework.about,
+                "strategies": framework.strategies,
+                "assumptions": framework.assumptions,
+            }
+            for framework in FRAMEWORKS.values()
         ],
         "strategies": tuple(STRATEGIES),
         "objectives": OBJECTIVES,
@@ -52,7 +57,7 @@ def catalog() -> dict[str, Any]:
 
 
 def model_info(model: Model) -> dict[str, Any]:
-    """What a model is, in a few figures."""
+    """Return the key figures of a model."""
     shape = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")}
     return {
         "name": model.name,
@@ -67,8 +72,8 @@ def model_info(model: Model) -> dict[str, Any]:
     }
 
 
-def model_told(state: State) -> dict[str, Any]:
-    """What the model of a state is.
+def state_model_info(state: State) -> dict[str, Any]:
+    """Return the key figures of a state's model.
 
     Raises
     ------
@@ -79,7 +84,7 @@ def model_told(state: State) -> dict[str, Any]:
 
 
 def system_info(name: Any) -> dict[str, Any]:
-    """A system and every figure of it that can be changed: its value, its unit, and how far a slider goes.
+    """Return a system and every figure that can be changed: its value, unit and slider range.
 
     Raises
     ------
@@ -87,14 +92,14 @@ def system_info(name: Any) -> dict[str, Any]:
         If there is no such system.
     """
     system = catalogue_system(name)
-    return brief(system) | {
+    return system_summary(system) | {
         "tiers": [tier.name for tier in system.tiers],
         "figures": [_figure(system, path, entry) for path, entry in entries(system).items()],
     }
 
 
-def brief(system: System) -> dict[str, Any]:
-    """What a system is, in a few figures."""
+def system_summary(system: System) -> dict[str, Any]:
+    """Return the key figures of a system."""
     return {
         "name": system.name,
         "accelerator": system.accelerator.name,
@@ -106,17 +111,17 @@ def brief(system: System) -> dict[str, Any]:
 
 
 def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
-    """One figure with the reach of its slider."""
+    """Return one figure with its slider range."""
     sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
     value = float(sizes.get(path) or system.figures()[path])
     if issubclass(entry, Share):
-        scale, low, high = "linear", min(LEAST_SHARE, value), 1.0
+        scale, low, high = "linear", min(MIN_SHARE, value), 1.0
     elif issubclass(entry, Count):
-        scale, low, high = "whole", 1.0, max(float(LARGEST_DOMAIN), value)
+        scale, low, high = "whole", 1.0, max(float(MAX_DOMAIN), value)
     elif value:
-        scale, low, high = "log", value / REACH, value * REACH
+        scale, low, high = "log", value / SLIDER_REACH, value * SLIDER_REACH
     else:
         scale, low, high = "linear", 0.0, 1.0
     info = COLUMNS[path]
-    told = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
-    return told | {"source": system.sources.get(path, "")}
+    described = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
+    return described | {"source": system.sources.get(path, "")}

@@ -1,11 +1,11 @@
-"""How much one request may ask for, and how many may wait: what makes the server safe to share."""
+"""Limits of requests and of the queue, which make the server safe to share."""
 
 from typing import Final
 
 REQUEST_BYTES: Final = 256 << 10
 SECONDS: Final = 30.0  # that a worker may spend on a request
 MEMORY: Final = 6 << 30  # bytes of address space of a worker
-WAITING: Final = 256  # requests that may wait for a worker
+MAX_WAITING: Final = 256  # requests that may wait for a worker
 MOST_PLANS: Final = 50  # of a ranking
 MOST_POINTS: Final = 800  # of the sample of a design space
 MOST_SIZES: Final = 16  # numbers of GPUs of strong scaling

@@ -1,4 +1,4 @@
-"""What the page asks: a state as JSON or in the address, checked into a model, a machine and a search."""
+"""Requests of the page: a state, as JSON or in the address, checked into a model, a machine and a search."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
-LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be held at one value
-PAGE_ONLY: Final = ("pin", "view")  # keys of the address that are the page's own
+LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be locked to one value
+PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
 
 
 @dataclass(frozen=True)
 class State:
-    """What is asked; every field as it came, None where it is left to the model, the framework or the assumptions."""
+    """The state of the page; fields as received, None where model, framework or assumptions decide."""
 
     model: Any = "llama-3-70b"
     system: Any = "dgx-h100"
@@ -54,15 +54,15 @@ class State:
     restart: Any = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as JSON."""
+        """Return the state as JSON."""
         return asdict(self)
 
 
-FIELDS: Final = tuple(one.name for one in fields(State))
+FIELDS: Final = tuple(entry.name for entry in fields(State))
 
 
 def read_state(content: Mapping[str, Any]) -> State:
-    """A state from JSON; fields left out or null have their default.
+    """Return a state from JSON; fields left out or null have their default.
 
     Raises
     ------
@@ -76,34 +76,34 @@ def read_state(content: Mapping[str, Any]) -> State:
 
 
 def read_address(query: Iterable[tuple[str, str]]) -> State:
-    """A state from the query of an address: fields, locks and paths of figures by name, one level deep.
+    """Return a state from the query of an address: fields, locks and paths of figures by name, one level deep.
 
     Raises
     ------
     InputError
         If a key is neither, or stands twice.
     """
-    found: dict[str, Any] = {}
+    state_fields: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     locks: dict[str, Any] = {}
     problems = []
     for key, text in query:
         if key in PAGE_ONLY:
             continue
-        place = found if key in FIELDS else figures if "." in key else locks
-        if key in place:
+        target = state_fields if key in FIELDS else figures if "." in key else locks
+        if key in target:
             problems.append(f"{key}: stands twice in the address")
-        elif key in ("figures", "locks") or (place is locks and key not in LOCKS):
+        elif key in ("figures", "locks") or (target is locks and key not in LOCKS):
             problems.append(f"{key}: no key of an address; {close_to(key, (*FIELDS, *LOCKS))}")
         else:
-            place[key] = _written(key, text)
+            target[key] = _parsed_value(key, text)
     if problems:
         raise InputError("address", problems)
-    return read_state(found | {"figures": figures, "locks": locks})
+    return read_state(state_fields | {"figures": figures, "locks": locks})
 
 
-def _written(key: str, text: str) -> Any:
-    """A value of the address: a number or truth value where it reads as one; a model where it is an object."""
+def _parsed_value(key: str, text: str) -> Any:
+    """Return a value of the address: a number or boolean where it reads as one; a model where it is an object."""
     if key == "model" and text.lstrip().startswith("{"):
         return parse_json(text)
     if text in ("true", "false"):
@@ -117,7 +117,7 @@ def _written(key: str, text: str) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The content of JSON text, which holds no repeated key and no number that is none.
+    """Return the content of JSON text; repeated keys, NaN and infinity are refused.
 
     Raises
     ------
@@ -138,13 +138,13 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=refuse, object_pairs_hook=distinct)
     except RecursionError:
         raise InputError("JSON", ["is nested too deeply"]) from None
-    except ValueError as error:  # what is malformed, and text that is no UTF-8
+    except ValueError as error:  # malformed JSON, or text that is not UTF-8
         raise InputError("JSON", [f"malformed: {error}"]) from None
 
 
 @dataclass(frozen=True)
 class ExplorerCase:
-    """A state found usable: its model, its machine, and what is searched."""
+    """A valid state with its model, its machine and its search request."""
 
     state: State
     model: Model
@@ -153,20 +153,20 @@ class ExplorerCase:
 
     @property
     def normal(self) -> dict[str, Any]:
-        """The state with what it leaves out."""
-        asked = self.question
+        """The state with defaults filled in."""
+        question = self.question
         known = {
-            "global_batch": asked.gbs,
+            "global_batch": question.gbs,
             "seq": self.model.seq,
-            "framework": asked.framework.name,
-            "strategy": list(asked.framework.strategies),
-            "assumptions": asked.assumptions.name,
+            "framework": question.framework.name,
+            "strategy": list(question.framework.strategies),
+            "assumptions": question.assumptions.name,
             "figures": {path: _figure_at(self.system, path) for path in self.state.figures},
         }
         return self.state.to_dict() | known
 
     def metrics(self, est: "Estimate") -> "Metrics":
-        """Throughput, utilisation and cost of an estimate."""
+        """Return throughput, utilisation and cost of an estimate."""
         from traincast.step.metrics import metrics
 
         state = self.state
@@ -174,33 +174,33 @@ class ExplorerCase:
 
 
 def _figure_at(system: System, path: str) -> float:
-    """A figure of a machine by its path, sizes of tiers included."""
+    """Return a figure of a machine by its path, including sizes of tiers."""
     size = next((tier.size for i, tier in enumerate(system.tiers) if path == f"network.{i}.size"), None)
     return float(system.figures()[path] if size is None else size)
 
 
 def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerCase:
-    """A state as a question, on its own number of GPUs or on several.
+    """Return a state as a search request, on its own number of GPUs or on several.
 
     Raises
     ------
     InputError
         With all that is wrong with it, as the command line would say it.
     """
-    mistakes = ErrorCollector("search")
-    model, system = mistakes.catch(model_of, state), mistakes.catch(system_of, state)
-    gbs = mistakes.catch(_batch, state, model)
-    mistakes.catch(_check_types, state)
-    mistakes.catch(_tokens, state)
-    mistakes.catch(check_given, price=state.price, restart_seconds=state.restart)
-    asked = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
-    question = search_request(mistakes, *asked, None, state.framework, state.locks, state.objective)
-    sure = mistakes.require
-    return ExplorerCase(state, sure(model), sure(system), sure(question))
+    errors = ErrorCollector("search")
+    model, system = errors.of(model_of, state), errors.of(system_of, state)
+    gbs = errors.of(_batch, state, model)
+    errors.of(_check_types, state)
+    errors.of(_tokens, state)
+    errors.of(check_given, price=state.price, restart_seconds=state.restart)
+    arguments = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
+    question = search_request(errors, *arguments, None, state.framework, state.locks, state.objective)
+    require = errors.settled
+    return ExplorerCase(state, require(model), require(system), require(question))
 
 
 def model_of(state: State) -> Model:
-    """The model of a state: one of the catalogue, or one that was pasted.
+    """Return the model of a state: one of the catalogue, or a pasted one.
 
     Raises
     ------
@@ -221,12 +221,12 @@ def model_of(state: State) -> Model:
 
 @lru_cache(maxsize=64)
 def _catalogue_model(name: str, seq: int | None) -> Model:
-    """A model of the catalogue, read once."""
+    """Read a model of the catalogue, once."""
     return known_model(name, seq=seq)
 
 
 def catalogue_system(name: Any) -> System:
-    """A system of the catalogue, read once.
+    """Return a system of the catalogue, read once.
 
     Raises
     ------
@@ -240,12 +240,12 @@ def catalogue_system(name: Any) -> System:
 
 @lru_cache(maxsize=64)
 def _catalogue_system(name: str) -> System:
-    """A system of the catalogue, read once."""
+    """Read a system of the catalogue, once."""
     return known_system(name)
 
 
 def system_of(state: State) -> System:
-    """The system of a state, with the figures given in the place of the catalogue's.
+    """Return the system of a state, with the given figures in place of the catalogue's.
 
     Raises
     ------
@@ -264,41 +264,41 @@ def system_of(state: State) -> System:
         try:
             values[path] = known[path].model_validate({"value": _with_unit(raw, known[path])}).value
         except ValidationError as error:
-            told = error.errors()[0]
-            problems.append(f"{path} = {str(raw)[:60]!r}: {told.get('ctx', {}).get('error', told['msg'])}")
+            detail = error.errors()[0]
+            problems.append(f"{path} = {str(raw)[:60]!r}: {detail.get('ctx', {}).get('error', detail['msg'])}")
     if problems:
         raise InputError("figures", problems)
     return varied(system, values)
 
 
 def _with_unit(raw: Any, entry: type[Entry]) -> Any:
-    """A bare number as text in SI, where a file has to write the unit."""
+    """Return a bare number as text in SI, where a file has to spell the unit."""
     number = issubclass(entry, Quantity) and isinstance(raw, int | float) and not isinstance(raw, bool)
     return f"{float(raw)!r} {entry.unit}" if number and abs(raw) < 1e300 else raw
 
 
 def entries(system: System) -> dict[str, type[Entry]]:
-    """What each figure of a machine may be, by its path."""
+    """Return the schema type of each figure of a machine by its path."""
     outer = len(system.tiers) - 1
     parts: list[type[Part]] = [InnerTier, *[MiddleTier] * (outer - 1), OuterTier]
     sizes = [f"network.{i}.size" for i in range(outer)]
-    found = {}
+    kinds = {}
     for path in (*system.figures(), *sizes):
         *_, place, name = path.split(".")
         part = AcceleratorPart if path.startswith("accelerator.") else parts[int(place)]
         if path in COLUMNS and name in part.model_fields:
-            found[path] = _entry(part.model_fields[name].annotation)
-    return found
+            kinds[path] = _entry(part.model_fields[name].annotation)
+    return kinds
 
 
 def _entry(annotation: Any) -> type[Entry]:
-    """The kind of figure an annotation names, itself or beside None."""
+    """Return the schema type that an annotation names, alone or in a union with None."""
     kinds = getattr(annotation, "__args__", (annotation,))
     return cast(type[Entry], kinds[0])
 
 
 def _batch(state: State, model: Model | None) -> int:
-    """The global batch [sequences]: that asked for, the model's own, or one of 4M tokens."""
+    """Return the global batch [sequences]: requested, the model's own, or one of 4M tokens."""
     batch = state.global_batch
     if batch is None and model is not None and model.global_batch is None:
         batch = usual_batch(model.seq)
@@ -306,11 +306,11 @@ def _batch(state: State, model: Model | None) -> int:
 
 
 def _tokens(state: State) -> int | None:
-    """Tokens of the whole run, where they are given."""
+    """Return the tokens of the whole run, if given."""
     if state.tokens is None:
         return None
-    whole = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
-    return counted(f"{int(state.tokens) if whole else state.tokens}"[:40], "tokens", 1000)
+    is_count = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
+    return counted(f"{int(state.tokens) if is_count else state.tokens}"[:40], "tokens", 1000)
 
 
 def _check_types(state: State) -> None:
@@ -331,9 +331,9 @@ def _check_types(state: State) -> None:
 
 
 def lockable() -> list[dict[str, Any]]:
-    """Every knob and choice that can be held at one value: its name, meaning, and what it may be."""
+    """Return every knob and choice that can be locked: its name, meaning, and allowed values."""
 
-    def told(name: str) -> dict[str, Any]:
+    def value_kind(name: str) -> dict[str, Any]:
         if name not in CHOICES:
             return {"kind": "number"}
         if name not in ALLOWED:
@@ -341,4 +341,4 @@ def lockable() -> list[dict[str, Any]]:
         joined = {"joined": True} if name in ("recompute", "offload") else {}
         return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
 
-    return [{"name": name, "meaning": COLUMNS[name].meaning, **told(name)} for name in LOCKS]
+    return [{"name": name, "meaning": COLUMNS[name].meaning, **value_kind(name)} for name in LOCKS]

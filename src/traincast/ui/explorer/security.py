@@ -1,4 +1,4 @@
-"""What stands before every request: the name it was sent to, its size; and the headers of every answer."""
+"""Checks of every request (host name, size) and security headers of every answer."""
 
 import ipaddress
 import socket
@@ -24,7 +24,7 @@ HEADERS: Final = {
 
 
 class Guard:
-    """ASGI middleware: refuses requests to foreign names and bodies that are too large, and sets the headers of every answer.
+    """ASGI middleware that refuses foreign host names and bodies that are too large, and sets the headers of every answer.
 
     A page of another site that has its own name resolve to this machine (DNS rebinding) sends that name as Host: only names of
     this machine and bare addresses are answered.
@@ -32,7 +32,7 @@ class Guard:
     Parameters
     ----------
     app : ASGI application
-        What stands behind.
+        The application that it protects.
     host : str
         Where the server listens.
     """
@@ -42,15 +42,15 @@ class Guard:
         self.names = {"localhost", host.lower(), socket.gethostname().lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or hand it on."""
+        """Refuse a request, or pass it on to the application."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-                message = {**message, "headers": [*message["headers"], *own]}
+                added_headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *added_headers]}
             await send(message)
 
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
@@ -62,7 +62,7 @@ class Guard:
             await self.app(scope, _bounded(receive), sent)
 
     def is_own(self, host: str) -> bool:
-        """Whether a Host header names this machine."""
+        """Return whether a Host header names this machine."""
         name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
         try:
             ipaddress.ip_address(name)
@@ -75,12 +75,12 @@ TOO_LARGE: Final = f"a request is at most {REQUEST_BYTES >> 10} KiB"
 
 
 def _length(text: str) -> int:
-    """The length a request says it has."""
+    """Return the length that a request declares [byte]."""
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The body as it comes in, up to its limit."""
+    """Return a receiver that stops bodies larger than the limit."""
     size = 0
 
     async def received() -> Message:
@@ -95,7 +95,7 @@ def _bounded(receive: Receive) -> Receive:
 
 
 async def _refuse(status: int, message: str, send: Send) -> None:
-    """Answer without asking the application."""
+    """Answer without calling the application."""
     body = failure(message)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

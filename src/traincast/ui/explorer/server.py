@@ -1,4 +1,4 @@
-"""The explorer on a socket."""
+"""The explorer's server socket and server loop."""
 
 import socket
 from collections.abc import Callable
@@ -14,7 +14,7 @@ BACKLOG: Final = 512  # connections that the system may hold for us
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens.
+    """Return a socket that listens.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise InputError("serve", [f"cannot listen on {host}, port {port}: {reason}"]) from None
 
 
-def run(listening: socket.socket, host: str, told: Callable[[], None]) -> None:
+def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
     """Serve until interrupted.
 
     Parameters
@@ -51,24 +51,24 @@ def run(listening: socket.socket, host: str, told: Callable[[], None]) -> None:
         From `listen`.
     host : str
         Where it listens, as it was asked for.
-    told : callable
+    announce : callable
         Called once it answers.
     """
     config = uvicorn.Config(
         application(host=host), log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
         timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
-    server = _Server(config, told)
+    server = _Server(config, announce)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
         server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Tells when it answers."""
+    """A uvicorn server that calls back once it accepts requests."""
 
-    def __init__(self, config: uvicorn.Config, told: Callable[[], None]):
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
         super().__init__(config)
-        self._told = told
+        self._told = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -1,4 +1,4 @@
-"""A search or a plan as text to paste elsewhere: Python, the command line, the flags of a framework."""
+"""A search or a plan as text to copy: Python, command line, framework flags."""
 
 import json
 import shlex
@@ -11,17 +11,17 @@ from traincast.launch.export import FORMATS, export
 from traincast.step.estimate import estimate
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
-KNOBS: Final = {one.name: one.default for one in fields(Plan)}
-GIVEN: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
+KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
+STATE_ARGUMENTS: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
 
 
-def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
-    """The texts.
+def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
+    """Return a search or a plan as texts to copy.
 
     Parameters
     ----------
     case : ExplorerCase
-        What is asked.
+        Model, machine and search.
     plan : Plan or None
         One plan, or the search.
 
@@ -34,17 +34,17 @@ def copies(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
 
 
 def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
-    """The plan as each framework is told it, and what it cannot be told."""
+    """Return the plan as the flags of each framework, and what these cannot express."""
     est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
-    written = [(form, export(est, name)) for name, form in FORMATS.items()]
+    launches = [(form, export(est, name)) for name, form in FORMATS.items()]
     return [
-        {"name": form.name, "title": form.title, "text": one.text, "unsaid": list(one.not_expressed.values())}
-        for form, one in written
+        {"name": form.name, "title": form.title, "text": launch.text, "unsaid": list(launch.not_expressed.values())}
+        for form, launch in launches
     ]
 
 
 def _python(case: ExplorerCase, plan: Plan | None) -> str:
-    """A script that asks the same."""
+    """Return a Python script for the same search or plan."""
     state, lines = case.state, ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
@@ -58,32 +58,36 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
     if plan is None:
-        asked = {"gpus": state.gpus, "gbs": case.question.gbs} | _asked(case)
-        lines += [f"found = tc.search(model, system, {_arguments(asked)})"]
+        arguments = {"gpus": state.gpus, "gbs": case.question.gbs} | _search_arguments(case)
+        lines += [f"found = tc.search(model, system, {_arguments(arguments)})"]
         lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
     else:
-        given = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
-        lines += [f"plan = tc.Plan({_arguments(knobs_of(plan))})", f"est = tc.estimate(model, system, plan, {given})", "print(est)"]
+        settings = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
+        lines += [
+            f"plan = tc.Plan({_arguments(knobs_of(plan))})",
+            f"est = tc.estimate(model, system, plan, {settings})",
+            "print(est)",
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _asked(case: ExplorerCase) -> dict[str, Any]:
-    """Arguments of a search beyond its size."""
+def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
+    """Return the arguments of a search other than GPUs and batch."""
     state = case.state
     names = ("framework", "strategy", "assumptions")
-    told = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
+    arguments = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
     locks = {"locks": dict(state.locks)} if state.locks else {}
     objective = {} if state.objective == "time" else {"objective": state.objective}
-    return told | locks | objective | {"top": state.top}
+    return arguments | locks | objective | {"top": state.top}
 
 
 def _arguments(values: Mapping[str, Any]) -> str:
-    """Arguments by name."""
+    """Return keyword arguments as source text."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _command(case: ExplorerCase, plan: Plan | None) -> str:
-    """The command that asks the same, and what it cannot be told."""
+    """Return the command line for the same search or plan, with comments on what it cannot express."""
     state, notes = case.state, []
     model = str(state.model)
     if not isinstance(state.model, str):
@@ -94,17 +98,22 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
         notes.append(f"not said by this command: {figures}; write them into a system file")
     words = ["traincast", "plan" if plan is None else "estimate", model, "--system", str(state.system)]
     if plan is None:
-        words += ["--gpus", str(state.gpus), *_flags({name: getattr(state, name) for name in GIVEN}), *_flags(state.locks)]
+        words += [
+            "--gpus",
+            str(state.gpus),
+            *_flags({name: getattr(state, name) for name in STATE_ARGUMENTS}),
+            *_flags(state.locks),
+        ]
         words += [*(["--objective", state.objective] if state.objective != "time" else []), "--top", str(state.top)]
     else:
-        given = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
-        words += [*_flags(given), *_flags(knobs_of(plan))]
+        arguments = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
+        words += [*_flags(arguments), *_flags(knobs_of(plan))]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
     return comments + shlex.join(words) + "\n"
 
 
 def _flags(values: Mapping[str, Any]) -> list[str]:
-    """Values as options of the command line; those that are None are left out."""
+    """Return values as command-line options; None is left out."""
     words = []
     for name, value in values.items():
         option = f"--{name.replace('_', '-')}"
@@ -116,7 +125,7 @@ def _flags(values: Mapping[str, Any]) -> list[str]:
 
 
 def knobs_of(plan: Plan) -> dict[str, Any]:
-    """The knobs and choices of a plan that differ from the default, the whole placement among them."""
-    told = {name: getattr(plan, name) for name in KNOBS}
-    alone = {name for name in KNOBS if name.startswith("fast_") and told[name.removeprefix("fast_")] == 1}
-    return {name: value for name, value in told.items() if value != KNOBS[name] and value is not None and name not in alone}
+    """Return the knobs and choices of a plan that differ from the default, including the full placement."""
+    knobs = {name: getattr(plan, name) for name in KNOBS}
+    unplaced = {name for name in KNOBS if name.startswith("fast_") and knobs[name.removeprefix("fast_")] == 1}
+    return {name: value for name, value in knobs.items() if value != KNOBS[name] and value is not None and name not in unplaced}

@@ -1,4 +1,4 @@
-"""The page's own files, read once: each with its type, an entity tag, and its compressed form."""
+"""The page's static files, read once, each with media type, entity tag and compressed form."""
 
 import gzip
 import hashlib
@@ -10,7 +10,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
-TYPES: Final = {
+MEDIA_TYPES: Final = {
     ".js": "text/javascript",
     ".mjs": "text/javascript",
     ".map": "application/json",
@@ -18,46 +18,46 @@ TYPES: Final = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-COMPRESSED: Final = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
-LEAST: Final = 1024  # bytes from which compression pays
+COMPRESSED_TYPES: Final = ("text/", "application/json", "application/manifest+json", "image/svg+xml")
+MIN_COMPRESSED_BYTES: Final = 1024  # bytes from which compression pays
 
 
 @dataclass(frozen=True)
 class Body:
-    """What is sent, with its type."""
+    """A response body with its media type."""
 
     content: bytes
     media_type: str
 
     @cached_property
     def etag(self) -> str:
-        """A tag that changes with the content."""
+        """Return an entity tag that changes with the content."""
         return f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """The content in gzip, where that pays."""
-        pays = len(self.content) >= LEAST and self.media_type.startswith(COMPRESSED)
+        """Return the content compressed with gzip, or None where that does not pay."""
+        pays = len(self.content) >= MIN_COMPRESSED_BYTES and self.media_type.startswith(COMPRESSED_TYPES)
         return gzip.compress(self.content, 6, mtime=0) if pays else None
 
 
 def static_files() -> Mapping[str, Body]:
-    """Every file of the page by its path under ``static/``."""
+    """Return every file of the page by its path under ``static/``."""
     return dict(_under(files("traincast").joinpath("ui", "explorer", "static"), ""))
 
 
 def _under(folder: Traversable, prefix: str) -> list[tuple[str, Body]]:
-    """Files of a folder and of those in it."""
-    found: list[tuple[str, Body]] = []
+    """Return the files of a folder and of its subfolders."""
+    entries: list[tuple[str, Body]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir():
-            found += _under(entry, f"{prefix}{entry.name}/")
+            entries += _under(entry, f"{prefix}{entry.name}/")
         else:
-            found.append((f"{prefix}{entry.name}", Body(entry.read_bytes(), _type_of(entry.name))))
-    return found
+            entries.append((f"{prefix}{entry.name}", Body(entry.read_bytes(), _type_of(entry.name))))
+    return entries
 
 
 def _type_of(name: str) -> str:
-    """Media type of a file by its ending."""
+    """Return the media type of a file by its ending."""
     ending = f".{name.rpartition('.')[2]}"
-    return TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")
+    return MEDIA_TYPES.get(ending) or mimetypes.types_map.get(ending, "application/octet-stream")

@@ -1,4 +1,4 @@
-"""A worker process: requests in, answers out, each a status and bytes of JSON. It can be ended at any time."""
+"""Worker process: receives requests, sends status and JSON bytes. It can be killed at any time."""
 
 import gc
 import json
@@ -17,12 +17,12 @@ JSON: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def work(pipe: Connection) -> None:
-    """Say that it is ready, then answer requests until the pipe is closed."""
-    from traincast.ui.explorer import answers  # noqa: F401  # all that answers need is imported
+    """Send READY, then answer requests until the pipe is closed."""
+    from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal reaches the server, which then closes the pipe
     _bound_memory()
-    np.seterr(all="ignore")  # numbers that are none become null
+    np.seterr(all="ignore")  # NaN and infinity become null
     pipe.send(READY)
     while True:
         try:
@@ -31,11 +31,11 @@ def work(pipe: Connection) -> None:
             return
         pipe.send(respond(kind, text))
         if not gc.get_freeze_count():
-            gc.freeze()  # what was imported and read for the first answer stays, and need not be looked through again
+            gc.freeze()  # imports and data of the first answer stay: exempt from collection
 
 
 def respond(kind: str, text: str) -> tuple[int, bytes]:
-    """Status and body of the answer to one request.
+    """Return status and body of the answer to one request.
 
     Parameters
     ----------
@@ -48,23 +48,23 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
     from traincast.ui.explorer.answers import ANSWERS
 
     try:
-        return 200, encoded(ANSWERS[kind](json.loads(text)))
+        return 200, json_bytes(ANSWERS[kind](json.loads(text)))
     except TraincastError as error:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):
         return 422, failure("the numbers asked for are too large to be searched here")
-    except Exception as error:  # a mistake of ours: told, and the process goes on
+    except Exception as error:  # a bug in traincast: reported, and the process goes on
         traceback.print_exc()
         return 500, failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
 
 
 def failure(message: str, problems: Any = None) -> bytes:
-    """The body of an answer that is none."""
-    return encoded({"error": {"message": message, "problems": list(problems or [message])}})
+    """Return the body of an error response."""
+    return json_bytes({"error": {"message": message, "problems": list(problems or [message])}})
 
 
-def encoded(value: Any) -> bytes:
-    """JSON; numbers that are not finite become null."""
+def json_bytes(value: Any) -> bytes:
+    """Return JSON in which numbers that are not finite are null."""
     try:
         return JSON.encode(value).encode()
     except ValueError:
@@ -72,16 +72,16 @@ def encoded(value: Any) -> bytes:
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for what is no finite number."""
+    """Return the value with null in place of numbers that are not finite."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _bound_memory() -> None:
-    """Keep a search that is too large from taking the machine's memory."""
+    """Limit the address space, so that a search that is too large does not take the machine's memory."""
     try:
         import resource
     except ImportError:  # a system without limits

@@ -1,4 +1,4 @@
-"""Worker processes that answer requests: a bounded number waits, each has a time limit, and equal questions are asked once."""
+"""Worker processes that answer requests: bounded queue, time limits, and equal requests computed once."""
 
 import asyncio
 import multiprocessing
@@ -9,28 +9,28 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Final
 
-from traincast.ui.explorer.limits import SECONDS, WAITING
+from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
 from traincast.ui.explorer.worker import READY, failure, work
 
-Answered = tuple[int, bytes]
-Gone = Callable[[], Awaitable[bool]]
+StatusAndBody = tuple[int, bytes]
+HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
-START_SECONDS: Final = 60.0  # in which a process has imported what it needs
-KEPT: Final = 32 << 20  # bytes of answers that are kept, with their questions
+START_SECONDS: Final = 60.0  # time limit for the imports of a new process
+KEPT: Final = 32 << 20  # size of the cache of answers with their requests [byte]
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 
 
-async def here() -> bool:
-    """Who asks has not left."""
+async def never_leaves() -> bool:
+    """Return False: a requester that never leaves."""
     return False
 
 
 class Busy(Exception):
-    """More requests wait than may."""
+    """The queue of requests is full."""
 
 
 class Worker:
-    """A process that answers one request at a time; one that takes too long is ended, and another takes its place."""
+    """A process that answers one request at a time; a process that exceeds its time limit is killed and replaced."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -39,21 +39,21 @@ class Worker:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe: Connection
-        self._pipe, other = context.Pipe()
-        self._process = context.Process(target=work, args=(other,), daemon=True)
+        self._pipe, worker_end = context.Pipe()
+        self._process = context.Process(target=work, args=(worker_end,), daemon=True)
         self._process.start()
         self._ready = False
-        other.close()
+        worker_end.close()
 
-    def ask(self, kind: str, text: str, seconds: float) -> Answered:
-        """The answer; called in a thread, since it waits."""
+    def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
+        """Return the answer; blocks, so it is called in a thread."""
         self.last = text
         try:
             self._ready = self._ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
             if self._ready:
                 self._pipe.send((kind, text))
             if self._ready and self._pipe.poll(seconds):
-                answer: Answered = self._pipe.recv()
+                answer: StatusAndBody = self._pipe.recv()
                 return answer
             answer = (
                 422,
@@ -74,20 +74,20 @@ class Worker:
 
 @dataclass(eq=False)
 class PoolJob:
-    """A question that waits for its answer, and who does."""
+    """A request in the queue, and its requesters."""
 
     kind: str
     text: str
-    answered: "asyncio.Future[Answered]"
-    gone: list[Gone] = field(default_factory=list)  # who asks, whether they have left
+    answered: "asyncio.Future[StatusAndBody]"
+    gone: list[HasLeft] = field(default_factory=list)  # one callback per requester
 
     async def is_wanted(self) -> bool:
-        """Whether anybody still waits."""
+        """Return whether any requester still waits."""
         return not all([await gone() for gone in self.gone])
 
 
 class Pool:
-    """Workers, what waits for them, and the last answers.
+    """A pool of workers with a queue and a cache of the last answers.
 
     The first worker is for quick questions only: a slider that moves does not wait behind the explanation of its last position.
 
@@ -101,23 +101,23 @@ class Pool:
         Time limit of each, once it is worked on [s].
     """
 
-    def __init__(self, workers: int = WORKERS, waiting: int = WAITING, seconds: float = SECONDS):
+    def __init__(self, workers: int = WORKERS, waiting: int = MAX_WAITING, seconds: float = SECONDS):
         self.waiting, self.seconds = waiting, seconds
         self._all = tuple(Worker() for _ in range(workers))
         self._idle = list(self._all)
         self._jobs: dict[tuple[str, str], PoolJob] = {}
         self._queue: list[PoolJob] = []
         self._working: set[asyncio.Task[None]] = set()
-        self._kept: OrderedDict[tuple[str, str], Answered] = OrderedDict()
-        self._size = 0  # bytes of these and of their questions
+        self._kept: OrderedDict[tuple[str, str], StatusAndBody] = OrderedDict()
+        self._size = 0  # of the cached answers with their requests [byte]
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
-        await asyncio.gather(*(asyncio.to_thread(one.ask, kind, text, START_SECONDS) for one in self._all))
+        await asyncio.gather(*(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all))
         await self.answer(kind, text)
 
-    async def answer(self, kind: str, text: str, gone: Gone = here) -> Answered:
-        """Status and body: kept, under way already, or made now.
+    async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> StatusAndBody:
+        """Return status and body: cached, already in progress, or computed now.
 
         Parameters
         ----------
@@ -148,9 +148,13 @@ class Pool:
     def _begin(self) -> None:
         """Give waiting questions to idle workers, each rather to one that had the same question before."""
         for job in sorted(self._queue, key=lambda job: job.kind in SLOW):
-            able = [one for one in self._idle if job.kind not in SLOW or one is not self._all[0] or len(self._all) == 1]
+            able = [
+                idle_worker
+                for idle_worker in self._idle
+                if job.kind not in SLOW or idle_worker is not self._all[0] or len(self._all) == 1
+            ]
             if able:
-                worker = min(able, key=lambda one: (one.last != job.text, one is not self._all[0]))
+                worker = min(able, key=lambda idle_worker: (idle_worker.last != job.text, idle_worker is not self._all[0]))
                 self._idle.remove(worker)
                 self._queue.remove(job)
                 task = asyncio.create_task(self._work(worker, job))
@@ -158,7 +162,7 @@ class Pool:
                 task.add_done_callback(self._working.discard)
 
     async def _work(self, worker: Worker, job: PoolJob) -> None:
-        """Have a worker answer a question, unless nobody waits for it any more."""
+        """Have a worker answer a request, unless nobody waits for it any more."""
         answer = 503, failure("nobody waited for the answer any more")
         try:
             if await job.is_wanted():
@@ -171,8 +175,8 @@ class Pool:
             self._keep((job.kind, job.text), answer)
         self._begin()
 
-    def _keep(self, key: tuple[str, str], answer: Answered) -> None:
-        """Keep an answer, and let the oldest go where all are too large."""
+    def _keep(self, key: tuple[str, str], answer: StatusAndBody) -> None:
+        """Cache an answer, and drop the oldest while the cache is too large."""
         self._kept[key] = answer
         self._size += len(key[1]) + len(answer[1])
         while self._size > KEPT:

@@ -19,7 +19,7 @@ from traincast.ui.figures.style import (
     COLUMN,
     PAGE,
     SMALL,
-    best,
+    best_rows,
     hatched,
     in_unit,
     label,
@@ -30,12 +30,12 @@ from traincast.ui.figures.style import (
     styled,
 )
 
-STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
+LEVEL_STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
     1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3, 3.15, 3.35, 3.55, 3.75,
     4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
 )  # fmt: skip
-ENOUGH: Final = 8  # contour levels
-WIDE: Final = 8  # a field that grows by more gets a logarithmic axis
+MIN_LEVELS: Final = 8  # contour levels
+LOG_AXIS_RATIO: Final = 8  # fields with a larger range get a logarithmic axis
 Grid = tuple[Floats, Floats, Floats]  # x, y, and values of shape (y, x), nan where nothing fits
 
 
@@ -48,7 +48,7 @@ def contour(
     value: str = "training_days",
     marks: Sequence[System] = (),
 ) -> Figure:
-    """A result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
+    """Draw contours of a result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
 
     Parameters
     ----------
@@ -68,10 +68,10 @@ def contour(
     InputError
         If the table lacks a field, the value or a number of GPUs, or a field did not vary.
     """
-    rows = best(frame, "contour", "model", "gbs")
+    rows = best_rows(frame, "contour", "model", "gbs")
     for name in (x, y, value):
         if name not in frame.columns:
-            raise unknown("column", name, [one for one in frame.columns if COLUMNS[one].kind in {"figure", "result"}])
+            raise unknown("column", name, [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}])
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
     problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
     problems += [f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2]
@@ -81,25 +81,25 @@ def contour(
         problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
     if problems:
         raise InputError("contour", problems)
-    grids = [_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
-    levels = _levels(np.concatenate([z.ravel() for _, _, z in grids]))
+    grids = [_fastest_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
+    levels = _contour_levels(np.concatenate([z.ravel() for _, _, z in grids]))
     width = COLUMN + 1.2 if len(sizes) == 1 else PAGE * len(sizes) / 2
     figure, axes = panels(len(sizes), width=width, height=3.4, sharey=True)
-    filled = [_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
+    filled = [_draw_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
     for ax, n in zip(axes, sizes, strict=True):
         ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
         ax.set_xlabel(label(x))
-        _marks(ax, x, y, marks)
-        _opposite(ax, rows, x, y, last=ax is axes[-1])
+        _mark_systems(ax, x, y, marks)
+        _add_opposite_axes(ax, rows, x, y, last=ax is axes[-1])
     axes[0].set_ylabel(label(y))
-    if shown := [one for one in filled if one is not None]:
+    if shown := [contours for contours in filled if contours is not None]:
         bar = figure.colorbar(shown[0], ax=axes, label=label(value), format="%g", ticks=levels, pad=0.02)
         bar.ax.tick_params(labelsize=7)
     return figure
 
 
-def _grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
-    """The value of the fastest plan at each pair of fields."""
+def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
+    """Return the value of the fastest plan at each pair of fields."""
     fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique([x, y], keep="first", maintain_order=True)
     xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
     ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
@@ -108,26 +108,26 @@ def _grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
     return in_unit(x, xs), in_unit(y, ys), z
 
 
-def _levels(values: Floats) -> Floats:
-    """Round levels from below the least value to above the largest; none where there is no value."""
+def _contour_levels(values: Floats) -> Floats:
+    """Return round levels from below the least value to above the largest; none where there is no value."""
     known = values[np.isfinite(values)]
     if not len(known):
         return known
     low, high = known.min(), known.max()
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for stride in (8, 4, 2, 1):
-        levels = np.outer(decades, STEPS[::stride]).ravel()
+        levels = np.outer(decades, LEVEL_STEPS[::stride]).ravel()
         levels = levels[np.searchsorted(levels, low, "right") - 1 : np.searchsorted(levels, high, "right") + 1]
-        if len(levels) >= ENOUGH:
+        if len(levels) >= MIN_LEVELS:
             return levels
-    return np.asarray(MaxNLocator(ENOUGH).tick_values(low, high * (1 + 1e-9)))
+    return np.asarray(MaxNLocator(MIN_LEVELS).tick_values(low, high * (1 + 1e-9)))
 
 
-def _panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
-    """Filled contours and labelled isolines of one number of GPUs; what is left empty does not fit."""
+def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
+    """Draw filled contours and labelled isolines for one number of GPUs; empty areas are marked as not fitting."""
     xs, ys, z = grid
     ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
-    log_axes(ax, "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > WIDE * values[0]))
+    log_axes(ax, "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]))
     empty = np.isnan(z)
     if empty.any():
         hatched(ax)
@@ -143,25 +143,25 @@ def _panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
     filled = ax.contourf(xs, ys, shown, levels, cmap="cividis_r", norm=BoundaryNorm(levels, 256))
     inside = levels[(levels > shown.min()) & (levels < shown.max())]
     if len(inside):
-        _isolines(ax, ax.contour(xs, ys, shown, inside, colors="black", linewidths=0.5))
+        _label_isolines(ax, ax.contour(xs, ys, shown, inside, colors="black", linewidths=0.5))
     return filled
 
 
-def _isolines(ax: Axes, lines: ContourSet) -> None:
+def _label_isolines(ax: Axes, lines: ContourSet) -> None:
     """Label isolines, away from the borders and from each other."""
-    kept = np.empty((0, 2))
+    label_places = np.empty((0, 2))
     for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=SMALL, colors="black"):
         text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
         place = ax.transAxes.inverted().transform(ax.transData.transform(text.get_position()))
-        near = np.abs(kept - place) < (0.09, 0.05)
+        near = np.abs(label_places - place) < (0.09, 0.05)
         if np.abs(place - 0.5).max() > 0.46 or near.all(axis=1).any():
             text.remove()
         else:
-            kept = np.vstack((kept, place))
+            label_places = np.vstack((label_places, place))
 
 
-def _marks(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
-    """Machines by name, where they lie in the panel."""
+def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
+    """Mark the machines that lie in the panel, by name."""
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
     for system in systems:
         figures = system.figures()
@@ -175,10 +175,10 @@ def _marks(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
             )  # fmt: skip
 
 
-def _opposite(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
-    """Axes for the fields that vary together with x and y."""
+def _add_opposite_axes(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
+    """Add axes for the fields that vary together with x and y."""
     for path, other, side in ((x, y, "top"), (y, x, "right")):
-        pair = _paired(rows, path, other)
+        pair = _field_varying_with(rows, path, other)
         if pair is None or (side == "right" and not last):
             continue
         name, at, values = pair
@@ -190,8 +190,8 @@ def _opposite(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
         second.set(**{"xlabel" if side == "top" else "ylabel": label(name)})
 
 
-def _paired(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
-    """A field that rises with another at every point: its name, and the values of both as shown."""
+def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
+    """Return a field that rises with another at every point: its name, and the values of both in the units shown."""
     fields = [name for name in rows.columns if COLUMNS[name].kind == "figure" and name not in (path, other)]
     for name in fields:
         pairs = rows.select(path, name).unique().sort(path)

@@ -1,4 +1,4 @@
-"""The design space by hand: plans that differ in their pipeline stages, each with all its placements."""
+"""Figures of hand-made plans that differ in their pipeline stages, each with all its placements."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ from traincast.step.estimate import Estimate, estimate
 from traincast.step.placement import placements
 from traincast.ui.figures.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
 
-BASE: Final = Plan(tp=8)
-STAGES: Final = tuple(1 << power for power in range(8))
+BASE_PLAN: Final = Plan(tp=8)
+STAGES_TRIED: Final = tuple(1 << power for power in range(8))
 
 
 @styled
@@ -29,16 +29,16 @@ def design_space(
     system: System,
     gpus: int,
     gbs: int,
-    base: Plan = BASE,
-    stages: Sequence[int] = STAGES,
+    base: Plan = BASE_PLAN,
+    stages: Sequence[int] = STAGES_TRIED,
     assumptions: str | Assumptions | None = None,
 ) -> Figure:
-    """Step time of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
+    """Draw step times of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
 
     Parameters
     ----------
     model, system : Model, System
-        What is trained, and on what.
+        The transformer and the cluster.
     gpus, gbs : int
         Number of GPUs; global batch [sequences].
     base : Plan
@@ -46,26 +46,26 @@ def design_space(
     stages : sequence of int
         Pipeline stages to try; those that break a rule are left out.
     assumptions : str or Assumptions, optional
-        What is assumed; as for `estimate` if left out.
+        Assumptions; as for `estimate` if left out.
 
     Raises
     ------
     InputError
         If no number of stages gives a plan that meets the rules.
     """
-    columns = list(_placed(model, system, gpus, gbs, base, stages, assumptions))
+    columns = list(_estimates_of_placements(model, system, gpus, gbs, base, stages, assumptions))
     if not columns:
         raise InputError(
             "design space", [f"{base} on {gpus:,} GPUs: no number of pipeline stages gives a plan that meets the rules"]
         )
     figure, (ax,) = panels(1, width=max(COLUMN + 0.7, 1.2 + 0.5 * len(columns)), height=3.6)
     for place, est in enumerate(columns):
-        _placements(ax, place, est)
+        _draw_placements(ax, place, est)
     ax.margins(x=0.06, y=0.25)
     log_axes(ax, "y")
     ax.grid(True, axis="y")
     ax.set_ylabel(label("step_seconds"))
-    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory(est):.0f}" for est in columns]
+    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory_shown(est):.0f}" for est in columns]
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
     ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")
@@ -77,36 +77,42 @@ def design_space(
     return figure
 
 
-def _memory(est: Estimate) -> float:
-    """Memory as shown: the same for every placement."""
+def _memory_shown(est: Estimate) -> float:
+    """Return the memory in the unit shown; it is the same for every placement."""
     return float(np.max(in_unit("memory_bytes", np.asarray(est.memory_bytes))))
 
 
-def _placements(ax: Axes, place: int, est: Estimate) -> None:
-    """Times of all placements of a plan in one place, the best one named."""
+def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
+    """Draw the times of all placements of a plan above each other, the best one labelled."""
     seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
     fits = bool(np.all(est.fits))
     ax.plot([place] * 2, [seconds.min(), seconds.max()], color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
     ax.plot([place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3)
     plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan.take(int(np.argmin(seconds)))
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
-    named = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
-    note: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "ha": "center", "va": "top", "linespacing": 0.95}
-    ax.annotate(named, (place, seconds.min()), (0, -4), **note)
+    label_text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
+    text_style: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": SMALL,
+        "ha": "center",
+        "va": "top",
+        "linespacing": 0.95,
+    }
+    ax.annotate(label_text, (place, seconds.min()), (0, -4), **text_style)
 
 
-def _placed(
+def _estimates_of_placements(
     model: Model, system: System, gpus: int, gbs: int, base: Plan, stages: Sequence[int], assumptions: str | Assumptions | None
 ) -> Iterator[Estimate]:
-    """Estimates of each plan that meets the rules, columns over its placements."""
+    """Yield an estimate for each plan that meets the rules, with columns over its placements."""
     for pp in stages:
         dp, rest = divmod(gpus, base.tp * base.tp2 * base.cp * pp)
         if rest or not dp:
             continue
         fast_pp, fast_dp = (1 if degree == 1 else None for degree in (pp, dp))
-        every = placements(replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp), system.fast_domain)
-        if every is not None:
+        all_placements = placements(replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp), system.fast_domain)
+        if all_placements is not None:
             try:
-                yield estimate(model, system, every, gbs, assumptions)
+                yield estimate(model, system, all_placements, gbs, assumptions)
             except InputError:  # breaks a rule
                 continue

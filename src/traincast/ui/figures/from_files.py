@@ -17,12 +17,12 @@ from traincast.ui.figures.search import pareto, roofline, tornado
 from traincast.ui.figures.step import memory_waterfall
 from traincast.ui.figures.study import optima, strong_scaling
 
-SELECTS: Final = ("model", "system", "strategy", "gbs")
+SELECT_COLUMNS: Final = ("model", "system", "strategy", "gbs")
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
     "tornado": tornado,
-    "roofline": lambda found: roofline(found.plans[0][1]),
-    "waterfall": lambda found: memory_waterfall(found.plans[0][1]),
+    "roofline": lambda result: roofline(result.plans[0][1]),
+    "waterfall": lambda result: memory_waterfall(result.plans[0][1]),
 }
 
 
@@ -32,7 +32,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
     Parameters
     ----------
     path : Path
-        The file; its search is made again.
+        The file; its search is run again.
     kind : {"pareto", "tornado", "roofline", "waterfall"}
         What to draw.
 
@@ -42,19 +42,19 @@ def draw_plan(path: Path, kind: str) -> Figure:
         If the file is no such search, or no plan fits.
     """
     try:
-        asked: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        names = {key: asked[key] for key in ("gpus", "assumptions")}
-        model, system = load_model(asked["model"], seq=asked.get("seq")), load_system(asked["system"])
-        found = search(
-            model, system, gbs=asked["global_batch"], strategy=asked["strategies"], framework=asked["framework"], **names
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        names = {key: document[key] for key in ("gpus", "assumptions")}
+        model, system = load_model(document["model"], seq=document.get("seq")), load_system(document["system"])
+        result = search(
+            model, system, gbs=document["global_batch"], strategy=document["strategies"], framework=document["framework"], **names
         )
     except FileNotFoundError:
         raise InputError(str(path), ["no such file"]) from None
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(str(path), [f"is no search as traincast plan --json prints it ({type(error).__name__})"]) from None
-    if found.best is None:
+    if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
-    return OF_A_PLAN[kind](found)
+    return OF_A_PLAN[kind](result)
 
 
 def draw_study(
@@ -84,9 +84,9 @@ def draw_study(
     frame = results.frame
     for name, value in select.items():
         if value is not None:
-            frame = _only(path, frame, name, value)
+            frame = _rows_with(path, frame, name, value)
     if kind == "contour":
-        x, y = x or _field(path, results, 0), y or _field(path, results, 1)
+        x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         largest: Any = frame["gpus"].max()
         return contour(frame, x, y, largest if gpus is None else gpus)
     if kind == "optima":
@@ -94,16 +94,16 @@ def draw_study(
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
 
 
-def _only(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
-    """The rows of one value."""
+def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
+    """Return the rows with one value of a column."""
     known = frame[name].unique(maintain_order=True).to_list()
     if value not in known:
         raise InputError(str(path), [f"{name} = {value!r}: must be one of {', '.join(map(str, known))}"])
     return frame.filter(pl.col(name) == value)
 
 
-def _field(path: Path, results: Results, axis: int) -> str:
-    """The first field of a study's axis."""
+def _first_field(path: Path, results: Results, axis: int) -> str:
+    """Return the first field of a study's axis."""
     axes = results.metadata["study"]["vary"]
     if axis >= len(axes):
         raise InputError(str(path), [f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"])

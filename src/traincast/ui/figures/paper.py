@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
 GPT, VIT = MODELS.values()
-LINE: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # generations that studies 4 and 5 run through
+GENERATIONS: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # generations that studies 4 and 5 run through
 HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
 RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
-OPTIMA: Final = ((GPT, "1d"), (GPT, "summa"), (VIT, "summa"), (VIT, "context"))
-DESIGNS: Final = {  # study 3: what the plans tried have in common
+OPTIMA_CASES: Final = ((GPT, "1d"), (GPT, "summa"), (VIT, "summa"), (VIT, "context"))
+DESIGN_PLANS: Final = {  # study 3: what the plans tried have in common
     GPT: (Plan(tp=8), Plan(tp=4, tp2=2, panels=8, tp_kind="summa")),
     VIT: (Plan(tp=4, cp=4, cp_kind="all-gather"), Plan(tp=4, tp2=4, panels=8, tp_kind="summa")),
 }
-LARGE, LARGEST = 8192, 16384  # GPUs of studies 4 and 5, and of study 3
+CONTOUR_GPUS, DESIGN_GPUS = 8192, 16384  # GPUs of studies 4 and 5, and of study 3
 
 
 def paper_studies() -> dict[str, Study]:
-    """Studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is no search.
+    """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def paper_studies() -> dict[str, Study]:
     bandwidth = np.linspace(500e9, 16000e9, 28)
     systems = [f"{name}-nvs{domain}" for name in ACCELERATORS for domain in DOMAINS]
     alone = {HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}
-    paired = through(HBM, 4), through(RATES, 8)
+    paired = between_generations(HBM, 4), between_generations(RATES, 8)
     return {
         "strong-scaling": define(list(MODELS.values()), systems, GPUS, gbs=BATCH, name="strong-scaling"),
         "capacity-bandwidth": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"),
@@ -49,15 +49,15 @@ def paper_studies() -> dict[str, Study]:
     }
 
 
-def through(paths: tuple[str, ...], points: int) -> Axis:
-    """Fields that vary together from each generation of accelerators to the next, `points` on a leg, its ends included."""
-    figures = [load_system(name).figures() for name in LINE]
+def between_generations(paths: tuple[str, ...], points: int) -> Axis:
+    """Return fields that vary together between generations of accelerators, `points` on each leg, its ends included."""
+    figures = [load_system(name).figures() for name in GENERATIONS]
     legs = {path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)] for path in paths}
     return {path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()}
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
-    """Every figure of the paper's five studies.
+    """Yield every figure of the paper's five studies.
 
     Yields
     ------
@@ -72,14 +72,14 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     scaling = frames["strong-scaling"]
     yield "1-strong-scaling-days", plots.strong_scaling(scaling)
     yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput")
-    for model, strategy in OPTIMA:
+    for model, strategy in OPTIMA_CASES:
         rows = scaling.filter(pl.col("model") == model, pl.col("system") == SYSTEM, pl.col("strategy") == strategy)
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
     machine = load_system(SYSTEM)
-    for model, plans in DESIGNS.items():
+    for model, plans in DESIGN_PLANS.items():
         for plan in plans:
             stem = f"3-design-space-{model}-{plan.strategy}"
-            yield stem, plots.design_space(load_model(model), machine, LARGEST, BATCH, plan)
-    marks = [load_system(name) for name in LINE]
-    yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, LARGE, marks=marks)
-    yield "5-flops-capacity", plots.contour(frames["flops-capacity"], RATES[0], HBM[0], LARGE, marks=marks)
+            yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, BATCH, plan)
+    marks = [load_system(name) for name in GENERATIONS]
+    yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
+    yield "5-flops-capacity", plots.contour(frames["flops-capacity"], RATES[0], HBM[0], CONTOUR_GPUS, marks=marks)

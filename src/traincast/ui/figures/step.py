@@ -1,4 +1,4 @@
-"""Figures of one plan's step: what its time goes to, and what its memory holds, part on part."""
+"""Figures of one plan's step: components of time and of memory."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -29,12 +29,12 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-LEAST: Final = 5e-4  # share of a step that is drawn
+MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 
 
 @styled
 def memory_waterfall(est: Estimate) -> Figure:
-    """Memory of the fullest rank, component on component, against capacity.
+    """Draw the memory of the fullest rank as a waterfall of components, against capacity.
 
     Parameters
     ----------
@@ -46,19 +46,19 @@ def memory_waterfall(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "memory waterfall")
-    held = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
-    figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(held) + 1)))
+    require_one_plan(est, "memory waterfall")
+    memory = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
+    figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(memory) + 1)))
     total = float(in_unit("memory_bytes", est.memory_bytes))
-    for place, (name, size, under) in enumerate(_stacked(held)):
-        ax.bar(place, size, bottom=under, width=0.7, **_look(name))
+    for place, (name, size, under) in enumerate(_with_offsets(memory)):
+        ax.bar(place, size, bottom=under, width=0.7, **_bar_style(name))
         ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=GREY, linewidth=0.6)
-        _written(ax, place, under + size, size)
-    ax.bar(len(held), total, color=GREY, width=0.7)
-    _written(ax, len(held), total, total)
-    _capacity(ax, est)
+        _write_size(ax, place, under + size, size)
+    ax.bar(len(memory), total, color=GREY, width=0.7)
+    _write_size(ax, len(memory), total, total)
+    _draw_capacity(ax, est)
     figure.legend(loc="outside lower center")
-    ax.set_xticks(range(len(held) + 1), [*held, "total"])
+    ax.set_xticks(range(len(memory) + 1), [*memory, "total"])
     ax.set_ylabel(label("memory_bytes"))
     ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=SMALL)
     return figure
@@ -66,7 +66,7 @@ def memory_waterfall(est: Estimate) -> Figure:
 
 @styled
 def stage_memory(est: Estimate) -> Figure:
-    """Memory of every stage of the pipeline by component, against capacity.
+    """Draw the memory of every pipeline stage by component, against capacity.
 
     Parameters
     ----------
@@ -78,27 +78,27 @@ def stage_memory(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "memory of stages")
-    told = [one["memory_by_component_bytes"] for one in est.devices()]
-    named = [name for name in told[0] if any(one[name] for one in told)]
-    figure, (ax,) = panels(1, width=min(PAGE, COLUMN + 0.12 * len(told)), height=3.2)
-    under = np.zeros(len(told))
-    for name in named:
-        sizes = np.array([float(in_unit(name, one[name])) for one in told])
-        ax.bar(range(len(told)), sizes, bottom=under, width=0.75, **_look(name))
+    require_one_plan(est, "memory of stages")
+    stages = [stage_parts["memory_by_component_bytes"] for stage_parts in est.devices()]
+    components = [name for name in stages[0] if any(stage_parts[name] for stage_parts in stages)]
+    figure, (ax,) = panels(1, width=min(PAGE, COLUMN + 0.12 * len(stages)), height=3.2)
+    under = np.zeros(len(stages))
+    for name in components:
+        sizes = np.array([float(in_unit(name, stage_parts[name])) for stage_parts in stages])
+        ax.bar(range(len(stages)), sizes, bottom=under, width=0.75, **_bar_style(name))
         under += sizes
-    _capacity(ax, est)
+    _draw_capacity(ax, est)
     ax.set_xlabel("Pipeline stage, from the first")
     ax.set_ylabel(label("memory_bytes"))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [*ax.get_lines(), *(Patch(label=component_name(name), **_look(name)) for name in reversed(named))]
+    handles = [*ax.get_lines(), *(Patch(label=component_name(name), **_bar_style(name)) for name in reversed(components))]
     figure.legend(handles=handles, loc="outside right center")
     return figure
 
 
 @styled
 def time_waterfall(est: Estimate) -> Figure:
-    """Time of a step, part after part.
+    """Draw the time of a step as a waterfall of components.
 
     Parameters
     ----------
@@ -110,60 +110,62 @@ def time_waterfall(est: Estimate) -> Figure:
     InputError
         If it is of columns of plans.
     """
-    single(est, "time waterfall")
-    whole = float(est.step_seconds)
-    spent = {name: float(value) for name, value in est.breakdown.items() if value > LEAST * whole}
+    require_one_plan(est, "time waterfall")
+    total = float(est.step_seconds)
+    spent = {name: float(value) for name, value in est.breakdown.items() if value > MIN_SHARE_DRAWN * total}
     figure, (ax,) = panels(1, width=COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
-    for place, (name, size, before) in enumerate(_stacked(spent)):
-        ax.barh(place, size, left=before, height=0.7, **_look(name))
+    for place, (name, size, before) in enumerate(_with_offsets(spent)):
+        ax.barh(place, size, left=before, height=0.7, **_bar_style(name))
         ax.plot([before + size] * 2, [place + 0.35, place + 0.65], color=GREY, linewidth=0.6)
-        ax.annotate(f"{seconds(size)}, {size / whole:.1%}", (before + size, place), (3, 0), textcoords="offset points", **_TEXT)
-    low, high = (whole, whole) if est.interval is None else (float(end) for end in est.interval)
-    ax.barh(len(spent), whole, color=GREY, height=0.7)
-    ax.annotate(seconds(whole), (high, len(spent)), (5, 0), textcoords="offset points", **_TEXT)
+        ax.annotate(
+            f"{seconds(size)}, {size / total:.1%}", (before + size, place), (3, 0), textcoords="offset points", **_TEXT_STYLE
+        )
+    low, high = (total, total) if est.interval is None else (float(end) for end in est.interval)
+    ax.barh(len(spent), total, color=GREY, height=0.7)
+    ax.annotate(seconds(total), (high, len(spent)), (5, 0), textcoords="offset points", **_TEXT_STYLE)
     if est.interval is not None:
-        ax.errorbar(whole, len(spent), xerr=[[whole - low], [high - whole]], color=BLACK, elinewidth=0.8, capsize=2)
+        ax.errorbar(total, len(spent), xerr=[[total - low], [high - total]], color=BLACK, elinewidth=0.8, capsize=2)
     ax.set_yticks(range(len(spent) + 1), [*map(component_name, spent), "step"])
     ax.invert_yaxis()
-    ax.set_xlim(0, max(whole * 1.25, high * 1.15))
+    ax.set_xlim(0, max(total * 1.25, high * 1.15))
     ax.set_xlabel(label("step_seconds"))
     return figure
 
 
-_TEXT: Final[dict[str, Any]] = {"va": "center", "fontsize": SMALL}
+_TEXT_STYLE: Final[dict[str, Any]] = {"va": "center", "fontsize": SMALL}
 
 
-def _stacked(parts: dict[str, float]) -> Iterator[tuple[str, float, float]]:
-    """Name and size of parts, and the sum of those before."""
+def _with_offsets(parts: dict[str, float]) -> Iterator[tuple[str, float, float]]:
+    """Yield name and size of each part, and the sum of the parts before it."""
     before = 0.0
     for name, size in parts.items():
         yield name, size, before
         before += size
 
 
-def _look(name: str) -> dict[str, Any]:
-    """Colour and hatch of a component."""
+def _bar_style(name: str) -> dict[str, Any]:
+    """Return colour and hatch of a component."""
     colour, hatch = COMPONENTS[name]
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
 
 
-def _written(ax: Axes, place: float, top: float, size: float) -> None:
-    """A bar's size above it."""
+def _write_size(ax: Axes, place: float, top: float, size: float) -> None:
+    """Write a bar's size above it."""
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
 
 
-def _capacity(ax: Axes, est: Estimate) -> None:
-    """A line for what the accelerator has, in all that the axis shows."""
+def _draw_capacity(ax: Axes, est: Estimate) -> None:
+    """Draw a line at the accelerator's memory capacity, and fit the axis to it."""
     capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(in_unit("memory_bytes", est.memory_bytes))
     unit = unit_of("memory_bytes")[0]
-    told = f"capacity {capacity:.1f} {unit}" + ("" if est.fits else f": {total - capacity:.1f} {unit} too little")
-    ax.axhline(capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=told)
+    capacity_text = f"capacity {capacity:.1f} {unit}" + ("" if est.fits else f": {total - capacity:.1f} {unit} too little")
+    ax.axhline(capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=capacity_text)
     ax.set_ylim(0, max(capacity, total) * 1.12)
 
 
-def single(est: Estimate, what: str) -> None:
+def require_one_plan(est: Estimate, what: str) -> None:
     """Refuse columns of plans."""
     if not isinstance(est.plan, Plan):
         raise InputError(what, ["the estimate is of columns of plans: give one plan"])

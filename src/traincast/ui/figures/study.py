@@ -27,7 +27,7 @@ from traincast.ui.figures.style import (
     MARKERS,
     PAGE,
     SMALL,
-    best,
+    best_rows,
     in_unit,
     label,
     log_axes,
@@ -38,14 +38,14 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-VALUES: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}  # what scales → its column
-TIMES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
+VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}  # what scales → its column
+TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 
 
 @styled
 def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
-    """Length of training, or throughput of one GPU, against the number of GPUs (arXiv 2410.00273, study 1).
+    """Draw length of training, or throughput of one GPU, against the number of GPUs (arXiv 2410.00273, study 1).
 
     Parameters
     ----------
@@ -59,41 +59,41 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     InputError
         If the value is another, the table has more than one batch or point on varied fields, or nothing fits.
     """
-    if value not in VALUES:
-        raise unknown("value", value, VALUES)
-    column = VALUES[value]
-    rows = best(frame, "strong scaling", "gbs", "point").drop_nulls(column)
+    if value not in VALUE_COLUMNS:
+        raise unknown("value", value, VALUE_COLUMNS)
+    column = VALUE_COLUMNS[value]
+    rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     systems = {name: split_name(name) for name in unique(rows, "system")}
     accelerators, domains = (list(dict.fromkeys(part)) for part in zip(*systems.values(), strict=True))
-    looks = {one: (COLOURS[i % len(COLOURS)]) for i, one in enumerate(accelerators)}
-    marks = {one: MARKERS[i % len(MARKERS)] for i, one in enumerate(domains)}
+    colours = {name: (COLOURS[i % len(COLOURS)]) for i, name in enumerate(accelerators)}
+    markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(domains)}
     dashes = dict(zip(unique(rows, "strategy"), DASHES, strict=False))
     models = unique(rows, "model")
     figure, axes = panels(len(models), height=3.5)
     for ax, model in zip(axes, models, strict=True):
-        here = rows.filter(pl.col("model") == model)
-        size, title = (in_unit(column, 1.0), model) if value == "training_days" else _normalised(here)
+        model_rows = rows.filter(pl.col("model") == model)
+        size, title = (in_unit(column, 1.0), model) if value == "training_days" else _normalisation(model_rows)
         for (system, (chip, domain)), strategy in product(systems.items(), dashes):
-            line = here.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
-            drawn = {"color": looks[chip], "marker": marks[domain], "linestyle": dashes[strategy]}
-            ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **drawn)
-        _scaling_axes(ax, unique(here, "gpus"))
+            line = model_rows.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
+            line_style = {"color": colours[chip], "marker": markers[domain], "linestyle": dashes[strategy]}
+            ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **line_style)
+        _scaling_axes(ax, unique(model_rows, "gpus"))
         ax.set_title(title)
         ax.set_ylabel(label(column) if value == "training_days" else f"{label(column, '')}, normalised")
-    _legend(figure, looks, marks, dashes)
+    _legend(figure, colours, markers, dashes)
     return figure
 
 
 def split_name(system: str) -> tuple[str, str]:
-    """Accelerator and fast domain by a system's name: ``"a100-nvs4"`` is an A100 in domains of 4."""
+    """Return accelerator and fast domain of a system's name: ``"a100-nvs4"`` is an A100 in domains of 4."""
     accelerator, _, domain = system.rpartition("-nvs")
     return (accelerator, domain) if accelerator else (system, "")
 
 
-def _normalised(rows: pl.DataFrame) -> tuple[float, str]:
-    """One over the throughput of the first system on the fewest GPUs [s/token], and a title that says which run that is."""
+def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
+    """Return one over the throughput of the first system on the fewest GPUs [s/token], and a title that names that run."""
     first = rows.filter(pl.col("system") == rows["system"][0])
     run = first.filter(pl.col("gpus") == first["gpus"].min()).sort("step_seconds").row(0, named=True)
     title = f"{run['model']} (1 = {run['system']}, {run['strategy']}, {run['gpus']} GPUs)"
@@ -101,7 +101,7 @@ def _normalised(rows: pl.DataFrame) -> tuple[float, str]:
 
 
 def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
-    """Logarithmic axes of a scaling panel, ticks at the numbers of GPUs."""
+    """Set logarithmic axes of a scaling panel, with ticks at the numbers of GPUs."""
     log_axes(ax)
     shown = sorted(sizes)[:: -(len(sizes) // -8)]
     plain_ticks(ax.xaxis, shown, shown)
@@ -109,22 +109,24 @@ def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
     ax.set_xlabel(label("gpus"))
 
 
-def _legend(figure: Figure, looks: dict[str, str], marks: dict[str, str], dashes: Mapping[str, Any]) -> None:
-    """What colour, marker and line style stand for, in three groups below the panels."""
-    colours = [Line2D([], [], color=colour, label=name) for name, colour in looks.items()]
+def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]) -> None:
+    """Draw the legend of colours, markers and line styles in three groups below the panels."""
+    colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
     markers = [
-        Line2D([], [], color=BLACK, marker=mark, linestyle="", label=f"domain of {size}") for size, mark in marks.items() if size
+        Line2D([], [], color=BLACK, marker=mark, linestyle="", label=f"domain of {size}")
+        for size, mark in domain_markers.items()
+        if size
     ]
     lines = [Line2D([], [], color=BLACK, linestyle=dash, label=name) for name, dash in dashes.items()]
     rows = max(map(len, (colours, markers, lines)))
     blank = Line2D([], [], linestyle="", label=" ")
     groups = [group + [blank] * (rows - len(group)) for group in (colours, markers, lines) if group]
-    figure.legend(handles=[one for group in groups for one in group], ncols=len(groups), loc="outside lower center")
+    figure.legend(handles=[handle for group in groups for handle in group], ncols=len(groups), loc="outside lower center")
 
 
 @styled
 def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
-    """The optimal plan on each number of GPUs, its memory, and what its time goes to (arXiv 2410.00273, study 2).
+    """Draw the optimal plan on each number of GPUs, its memory, and its time by component (arXiv 2410.00273, study 2).
 
     Parameters
     ----------
@@ -138,7 +140,7 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     InputError
         If the table has several models, systems, strategies, batches or points, or nothing fits.
     """
-    rows = best(frame, "optima", "model", "system", "strategy", "gbs", "point").sort("gpus")
+    rows = best_rows(frame, "optima", "model", "system", "strategy", "gbs", "point").sort("gpus")
     if rows["step_seconds"].null_count() == len(rows):
         raise InputError("optima", ["no plan fits"])
     knobs = [axis for axis in STRATEGIES[rows["strategy"][0]].axes if axis in rows.columns]
@@ -146,10 +148,10 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     grid, middle, bottom = figure.subplots(3, 1, sharex=True, height_ratios=(0.28 * (len(knobs) + 4), 1.4, 2))
     for ax in (grid, middle, bottom):
         ax.tick_params(labelsize=7, width=0.6)
-    _configurations(grid, rows, knobs)
-    _memory(middle, rows, capacity)
-    spent = [name for name in TIMES if (rows[name].fill_null(0) > 0).any()]
-    _time_split(bottom, rows, spent)
+    _draw_configurations(grid, rows, knobs)
+    _draw_memory(middle, rows, capacity)
+    spent = [name for name in TIME_COLUMNS if (rows[name].fill_null(0) > 0).any()]
+    _draw_time_split(bottom, rows, spent)
     for place in np.flatnonzero(rows["step_seconds"].is_null()):
         for ax in (grid, middle, bottom):
             ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
@@ -164,8 +166,8 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     return figure
 
 
-def _configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
-    """Degrees, micro-batches and placement as a table, degrees shaded by their size."""
+def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
+    """Draw degrees, micro-batches and placement as a table, degrees shaded by their size."""
     counts = rows.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
     names = [*knobs, "mbs", MICROBATCHES, *(["panels"] if rows["strategy"][0] == "summa" else [])]
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
@@ -184,10 +186,10 @@ def _configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
     ax.spines[:].set_visible(False)
 
 
-def _memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
-    """Memory of the fullest rank against capacity."""
-    held = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
-    ax.bar(range(len(rows)), held, color=GREY, width=0.7)
+def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
+    """Draw the memory of the fullest rank against capacity."""
+    memory = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
+    ax.bar(range(len(rows)), memory, color=GREY, width=0.7)
     ax.set_ylabel(f"Memory [{unit_of('memory_bytes')[0]}]")
     if capacity is None:
         try:
@@ -200,8 +202,8 @@ def _memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     ax.set_ylim(0, limit * 1.18)
 
 
-def _time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
-    """Shares of the step time, one on top of the other."""
+def _draw_time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
+    """Draw the shares of the step time as stacked bars."""
     under = np.zeros(len(rows))
     for name in names:
         share = 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy()

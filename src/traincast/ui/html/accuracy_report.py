@@ -1,4 +1,4 @@
-"""The report on predictions of measured runs: how far they are off, by source, and what was skipped."""
+"""HTML report on predictions of measured runs: errors by source, and what was skipped."""
 
 import math
 from collections import Counter
@@ -14,14 +14,14 @@ from traincast.ui.html.elements import Html, Section, items, joined, pairs, para
 from traincast.ui.html.page import Page
 from traincast.ui.html.sources import assumptions
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, meaning, summary_cells
+from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, error_explanations, summary_cells
 
-KINDS: Final = {"dense": "dense models", "moe": "mixtures of experts"}
-FARTHEST: Final = 20  # runs that are told one by one
+KIND_TITLES: Final = {"dense": "dense models", "moe": "mixtures of experts"}
+MAX_RUNS_LISTED: Final = 20  # runs in the table of the largest errors
 
 
 def page(report: Report, source: str = "the bundled table of published runs") -> Page:
-    """The report on predictions of measured runs.
+    """Return the report on predictions of measured runs.
 
     Parameters
     ----------
@@ -30,53 +30,58 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     source : str
         What table the runs are from.
     """
-    done = [one for one in report.predictions if one.skipped is None]
-    met = " and ".join(f"of {KINDS[one.source]} within {one.mape:.1%}" for one in report.totals if one.mape is not None)
-    said = f"Step times {met or 'of no run'} are met in the mean, over {len(done):,} measured runs."
-    title = f"{len(done):,} of {len(report.predictions):,} measured runs predicted"
-    answer = joined((paragraph(said), tiles(_summary(report))))
+    predicted = [prediction for prediction in report.predictions if prediction.skipped is None]
+    errors_text = " and ".join(
+        f"of {KIND_TITLES[total.source]} within {total.mape:.1%}" for total in report.totals if total.mape is not None
+    )
+    answer_text = f"Step times {errors_text or 'of no run'} are met in the mean, over {len(predicted):,} measured runs."
+    title = f"{len(predicted):,} of {len(report.predictions):,} measured runs predicted"
+    answer = joined((paragraph(answer_text), tiles(_summary(report))))
     return Page(
         "Validation", title, [f"runs: {source}", f"assumptions: {report.assumptions}"], answer, tuple(_sections(report, source))
     )
 
 
 def _summary(report: Report) -> Iterator[tuple[str, object, object]]:
-    """The figures that matter most."""
-    for one in report.totals:
-        if one.mape is not None and one.bias is not None:
-            yield f"Error of {KINDS[one.source]}", f"{one.mape:.1%}", f"mean of {one.n:,} runs, bias {one.bias:+.1%}"
-        if one.memory is not None:
-            yield f"Memory of {KINDS[one.source]}", f"{one.memory:.1%}", "mean error, where it was measured"
+    """Yield the key figures."""
+    for total in report.totals:
+        if total.mape is not None and total.bias is not None:
+            yield f"Error of {KIND_TITLES[total.source]}", f"{total.mape:.1%}", f"mean of {total.n:,} runs, bias {total.bias:+.1%}"
+        if total.memory is not None:
+            yield f"Memory of {KIND_TITLES[total.source]}", f"{total.memory:.1%}", "mean error, where it was measured"
     if report.coverage is not None:
         yield "Inside their intervals", f"{report.coverage:.0%}", "of measured times, 90% expected"
 
 
 def _sections(report: Report, source: str) -> Iterator[Section]:
-    """All that stands below the answer."""
-    yield Section("question", "The question", _question(report, source))
-    yield Section("accuracy", "How far predictions are off", joined((_drawn(report), _errors(report))))
-    yield Section("farthest", "The runs that are met worst", farthest(report))
-    yield Section("uncertainty", "How sure this is", _sureness(report))
-    yield Section("skipped", "What was skipped, and why", _skipped(report))
-    yield Section("assumptions", f"What is assumed: {report.assumptions}", _assumed(report))
+    """Yield the sections below the answer."""
+    yield Section("question", "The question", _question_section(report, source))
+    yield Section("accuracy", "How far predictions are off", joined((_parity_figure(report), _error_section(report))))
+    yield Section("farthest", "The runs that are met worst", largest_errors(report))
+    yield Section("uncertainty", "How sure this is", _coverage_section(report))
+    yield Section("skipped", "What was skipped, and why", _skipped_section(report))
+    yield Section("assumptions", f"What is assumed: {report.assumptions}", _assumptions_section(report))
 
 
-def _question(report: Report, source: str) -> Html:
-    """What was asked, and what the runs are of."""
+def _question_section(report: Report, source: str) -> Html:
+    """Return the origin of the runs, and how they are predicted."""
     subjects = report.subjects.values()
-    stacks = Counter(one.stack for one in subjects)
+    stacks = Counter(subject.stack for subject in subjects)
     rows: list[tuple[str, object]] = [
         ("Runs", source),
         ("Predicted with", "the software stack of each run" if report.assumptions == CALIBRATED.name else report.assumptions),
         ("Software", ", ".join(f"{name} ({n:,})" for name, n in stacks.most_common())),
-        ("Kinds", f"{sum(not one.moe for one in subjects):,} dense, {sum(one.moe for one in subjects):,} with experts"),
+        (
+            "Kinds",
+            f"{sum(not subject.moe for subject in subjects):,} dense, {sum(subject.moe for subject in subjects):,} with experts",
+        ),
     ]
     return pairs(rows)
 
 
-def _drawn(report: Report) -> Html:
-    """Predicted against measured, and what errors go with; nothing where no time was measured."""
-    if all(math.isnan(one.error) for one in report.predictions):
+def _parity_figure(report: Report) -> Html:
+    """Return the parity plot and the causes of errors; empty where no time was measured."""
+    if all(math.isnan(prediction.error) for prediction in report.predictions):
         return Html()
     caption = (
         "Left: predicted against measured step times, each point a run, ± 10% shaded. Right: points of the mean error of each "
@@ -86,42 +91,46 @@ def _drawn(report: Report) -> Html:
     return drawing("accuracy-figure", accuracy_figure(report), caption, alternative)
 
 
-def _errors(report: Report) -> Html:
-    """Errors by source and in all."""
-    return joined((error_table(report), *map(paragraph, meaning(report))))
+def _error_section(report: Report) -> Html:
+    """Return errors by source and in total, with their explanation."""
+    return joined((error_table(report), *map(paragraph, error_explanations(report))))
 
 
 def error_table(report: Report) -> Html:
-    """Errors by source and in all, as a table."""
-    rows = [(one.source, *summary_cells(one)) for one in report.summaries]
-    rows += [(f"all {KINDS[one.source]}", *summary_cells(one)) for one in report.totals]
+    """Return a table of errors by source and in total."""
+    rows = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
+    rows += [(f"all {KIND_TITLES[summary.source]}", *summary_cells(summary)) for summary in report.totals]
     return table("Errors of predictions by source", COLUMNS, rows)
 
 
-def farthest(report: Report, most: int = FARTHEST) -> Html:
-    """The runs with the largest errors of the step time."""
-    timed = [one for one in report.predictions if not math.isnan(one.error)]
-    some = sorted(timed, key=lambda one: -abs(one.error))[:most]
+def largest_errors(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
+    """Return a table of the runs with the largest errors of the step time."""
+    timed = [prediction for prediction in report.predictions if not math.isnan(prediction.error)]
+    farthest_runs = sorted(timed, key=lambda prediction: -abs(prediction.error))[:limit]
     names = ("run", "measured", "predicted", "90% interval", "error", "memory measured", "predicted")
-    return table(f"The {len(some)} runs with the largest errors", names, map(_run, some))
+    return table(f"The {len(farthest_runs)} runs with the largest errors", names, map(_run_cells, farthest_runs))
 
 
-def _run(one: Prediction) -> tuple[str, ...]:
-    """A run's cells."""
-    ends = "" if one.low is None or one.high is None else f"{seconds(one.low)} to {seconds(one.high)}"
-    memory = ("" if value is None else gib(value) for value in (one.measured_memory_bytes, one.predicted_memory_bytes))
+def _run_cells(prediction: Prediction) -> tuple[str, ...]:
+    """Return the cells of a run."""
+    interval = (
+        "" if prediction.low is None or prediction.high is None else f"{seconds(prediction.low)} to {seconds(prediction.high)}"
+    )
+    memory = (
+        "" if value is None else gib(value) for value in (prediction.measured_memory_bytes, prediction.predicted_memory_bytes)
+    )
     return (
-        one.id,
-        seconds(one.measured_step_seconds or 0),
-        seconds(one.predicted_step_seconds or 0),
-        ends,
-        f"{one.error:+.1%}",
+        prediction.id,
+        seconds(prediction.measured_step_seconds or 0),
+        seconds(prediction.predicted_step_seconds or 0),
+        interval,
+        f"{prediction.error:+.1%}",
         *memory,
     )
 
 
-def _sureness(report: Report) -> Html:
-    """Whether intervals hold."""
+def _coverage_section(report: Report) -> Html:
+    """Return how many measured times lie in their intervals."""
     if report.coverage is None:
         return paragraph("No interval is known for these assumptions.")
     return items(
@@ -133,18 +142,18 @@ def _sureness(report: Report) -> Html:
     )
 
 
-def _skipped(report: Report) -> Html:
-    """Rows that cannot be predicted, by reason."""
-    told = reasons(report.predictions)
-    if not told:
+def _skipped_section(report: Report) -> Html:
+    """Return a table of skipped rows by reason."""
+    counts = reasons(report.predictions)
+    if not counts:
         return paragraph("Nothing was skipped.")
     return table(
-        "Rows skipped, each for all its reasons", ("reason", "rows"), ((reason, f"{n:,}") for reason, n in told.most_common())
+        "Rows skipped, each for all its reasons", ("reason", "rows"), ((reason, f"{n:,}") for reason, n in counts.most_common())
     )
 
 
-def _assumed(report: Report) -> Html:
-    """Every assumption, of the usual software where each run has its own."""
+def _assumptions_section(report: Report) -> Html:
+    """Return every assumption; those of the usual software stack where each run has its own."""
     assumed = resolve(report.assumptions)
-    own = "Each run is predicted with its own software stack; these are the values of the usual one (traincast catalog shows all)."
-    return joined((*([paragraph(own)] if assumed.name == CALIBRATED.name else []), assumptions(assumed)))
+    note = "Each run is predicted with its own software stack; these are the values of the usual one (traincast catalog shows all)."
+    return joined((*([paragraph(note)] if assumed.name == CALIBRATED.name else []), assumptions(assumed)))

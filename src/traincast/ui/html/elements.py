@@ -1,4 +1,4 @@
-"""HTML from the inside out: whatever is not markup yet is escaped where it enters an element."""
+"""HTML elements; text is escaped where it enters an element."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,71 +9,71 @@ from typing import Final
 from traincast.core.quantities import Column
 from traincast.planner.misfit import label
 
-VOID: Final = frozenset({"meta", "br", "col", "hr"})
-LINK: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
+VOID_ELEMENTS: Final = frozenset({"meta", "br", "col", "hr"})
+LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
 
 
 class Html(str):
-    """Markup, which is not escaped again."""
+    """A string of markup, which is not escaped again."""
 
     __slots__ = ()
 
 
 def markup(content: object) -> Html:
-    """Content as markup: text is escaped, markup is what it is."""
+    """Return content as markup: text is escaped, markup is left as it is."""
     return content if isinstance(content, Html) else Html(escape(str(content)))
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Pieces one after the other."""
-    return Html(escape(between).join(markup(one) for one in parts))
+    """Join pieces of content, escaping text."""
+    return Html(escape(between).join(markup(part) for part in parts))
 
 
 def element(name: str, /, *content: object, **attributes: object) -> Html:
-    """An element.
+    """Return an element.
 
     Parameters
     ----------
     name : str
-        Its name.
+        Tag name.
     *content
-        What is inside; text is escaped.
+        Children; text is escaped.
     **attributes
-        Its attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
+        Attributes, escaped; one that is None or False is left out. ``class_`` is ``class``, ``aria_label`` is ``aria-label``.
     """
-    told = "".join(
+    attributes_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Html(f"<{name}{told}>" if name in VOID else f"<{name}{told}>{joined(content)}</{name}>")
+    return Html(f"<{name}{attributes_text}>" if name in VOID_ELEMENTS else f"<{name}{attributes_text}>{joined(content)}</{name}>")
 
 
 def linked(text: str) -> Html:
-    """Text whose addresses, and numbers of arXiv, are links."""
+    """Return text with links in place of web addresses and arXiv numbers."""
     parts, end = [], 0
-    for match in LINK.finditer(text):
+    for match in LINK_PATTERN.finditer(text):
         address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
         parts += [text[end : match.start()], element("a", match[0], href=address)]
         end = match.end()
     return joined((*parts, text[end:]))
 
 
-MOST: Final = 400  # rows of a table that are shown
+MAX_TABLE_ROWS: Final = 400  # further rows are cut
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
+    """A section of a page.
 
     Parameters
     ----------
     key : str
-        Its name in addresses.
+        Anchor in addresses.
     title : str
-        Its heading.
+        Heading.
     content : Html
-        What it says.
+        Content below the heading.
     """
 
     key: str
@@ -82,55 +82,60 @@ class Section:
 
 
 def paragraph(*content: object, class_: str | None = None) -> Html:
-    """A paragraph."""
+    """Return a paragraph."""
     return element("p", *content, class_=class_)
 
 
 def items(lines: Iterable[object]) -> Html:
-    """A list."""
+    """Return a bulleted list."""
     return element("ul", *(element("li", line) for line in lines))
 
 
 def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()) -> Html:
-    """A table; the first cell of a row is its heading.
+    """Return a table; the first cell of a row is its heading.
 
     Parameters
     ----------
     caption : str
-        What it shows.
+        Caption.
     header : sequence of str
         Headings of its columns.
     rows : iterable of sequences
-        Its cells.
+        Cells of each row.
     words : collection of str
         Columns that hold words, not numbers; as the first always does.
     """
-    looks = ["words" if not i or name in words else None for i, name in enumerate(header)]
-    some = list(rows)
+    classes = ["words" if not i or name in words else None for i, name in enumerate(header)]
+    all_rows = list(rows)
     body = [
-        element("tr", *(element("td" if i else "th", cell, class_=look, scope=None if i else "row") for i, (cell, look) in cells))
-        for cells in (list(enumerate(zip(row, looks, strict=True))) for row in some[:MOST])
+        element(
+            "tr",
+            *(element("td" if i else "th", cell, class_=class_name, scope=None if i else "row") for i, (cell, class_name) in cells),
+        )
+        for cells in (list(enumerate(zip(row, classes, strict=True))) for row in all_rows[:MAX_TABLE_ROWS])
     ]
-    names = (element("th", name, scope="col", class_=look) for name, look in zip(header, looks, strict=True))
-    cut = f" (the first {MOST:,} of {len(some):,} rows)" if len(some) > MOST else ""
-    inside = element("table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body))
-    return element("div", inside, class_="wide", role="region", tabindex=0, aria_label=caption)
+    names = (element("th", name, scope="col", class_=class_name) for name, class_name in zip(header, classes, strict=True))
+    cut = f" (the first {MAX_TABLE_ROWS:,} of {len(all_rows):,} rows)" if len(all_rows) > MAX_TABLE_ROWS else ""
+    body_table = element(
+        "table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body)
+    )
+    return element("div", body_table, class_="wide", role="region", tabindex=0, aria_label=caption)
 
 
-def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Html:
-    """Parts of a whole as a table, each with its share, also as a bar."""
-    shares = {name: float(value) / whole for name, value in parts.items() if value}
+def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Html:
+    """Return a table of parts of a total, each with its share as number and bar."""
+    shares = {name: float(value) / total for name, value in parts.items() if value}
     rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
     return table(caption, ("part", what, "share", ""), rows, words=("",))
 
 
 def _bar(share: float) -> Html:
-    """A share as the length of a bar."""
+    """Return a bar as long as a share."""
     return element("span", class_="bar", style=f"width:{100 * min(share, 1):.2f}%")
 
 
 def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
-    """The figures that matter: what, how much, and a remark each."""
+    """Return tiles of key figures: name, value and remark of each."""
     return element(
         "dl",
         *(
@@ -142,15 +147,15 @@ def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
-    """Names and what they stand for."""
+    """Return a list of names and values."""
     return element("dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs")
 
 
 def code(text: object) -> Html:
-    """Something to type, or a plan as it is typed."""
+    """Return code: something to type, or a plan as it is typed."""
     return element("code", markup(text))
 
 
 def listing(text: str) -> Html:
-    """Lines to copy."""
+    """Return lines to copy."""
     return element("pre", code(text), tabindex=0)

@@ -1,8 +1,8 @@
-"""Cards of results in notebooks: what IPython is told when traincast is imported in one."""
+"""Registration of notebook cards with IPython when traincast is imported in a notebook."""
 
 from typing import Any, Final
 
-HOMES: Final = {
+RESULT_MODULES: Final = {
     "Advice": "traincast.analysis.advise",
     "Calibration": "traincast.accuracy.fit.calibrate",
     "Estimate": "traincast.step.estimate",
@@ -12,7 +12,7 @@ HOMES: Final = {
     "Report": "traincast.accuracy.validate",
     "Results": "traincast.planner.study.results",
     "Scaling": "traincast.analysis.zero_scaling",
-}  # class of a result -> its module; named, so that nothing is imported before it is shown
+}  # class of a result -> its module, by name so that nothing is imported before it is shown
 
 
 def register(formatter: Any) -> None:
@@ -23,12 +23,12 @@ def register(formatter: Any) -> None:
     formatter : IPython.core.formatters.HTMLFormatter
         What makes HTML of a value.
     """
-    for name, module in HOMES.items():
+    for name, module in RESULT_MODULES.items():
         formatter.for_type_by_name(module, name, _card)
 
 
 def register_in_notebook() -> None:
-    """Do so in the IPython that runs, if one does."""
+    """Register the cards with the running IPython, if any."""
     from IPython import get_ipython
 
     shell = get_ipython()
@@ -37,7 +37,7 @@ def register_in_notebook() -> None:
 
 
 def _card(result: object) -> str | None:
-    """The card of a result; None where the text is shown."""
+    """Return the card of a result; None where its text is shown instead."""
     from traincast.ui.html.notebook_cards import card
 
     return card(result)

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: no other file, no script, no host."""
+"""Reports as self-contained pages: one HTML file without scripts and external resources."""
 
 import os
 import time
@@ -16,22 +16,22 @@ from traincast.ui.html.elements import Html, Section, element, items, joined, li
 
 @dataclass(frozen=True)
 class Page:
-    """What a report says.
+    """The content of a report.
 
     Parameters
     ----------
     kind : str
-        What sort of report it is.
+        Kind of report, above the title.
     title : str
-        What is answered.
+        Model, machine and number of GPUs, or what else the report is on.
     remarks : sequence of str
-        What is to be known about it.
+        Remarks below the title: batch, assumptions, calibration.
     answer : Html
-        The answer in a sentence, and what belongs right below.
+        The answer in a sentence, with key figures.
     sections : tuple of Section
-        All the rest.
+        Sections below the answer.
     fits : bool
-        Whether the answer is one to build on.
+        Whether the plan fits; otherwise the answer is marked.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Page:
     fits: bool = True
 
     def document(self, command: str | None = None) -> str:
-        """The page as HTML; `command` repeats it."""
+        """Return the page as HTML; `command` is the command line that repeats it."""
         parts = (*self.sections, _provenance(command))
         head = element(
             "head",
@@ -56,27 +56,27 @@ class Page:
         return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
     def _header(self) -> Html:
-        """What is answered."""
+        """Return the header: kind, title and remarks."""
         return element("header", paragraph(self.kind, class_="kind"), element("h1", self.title), items(self.remarks))
 
     def _main(self, parts: tuple[Section, ...]) -> Iterator[Html]:
-        """The answer, where to find what, and the sections."""
+        """Yield the answer, the links to the sections, and the sections."""
         yield element("div", self.answer, class_="answer" if self.fits else "answer short")
-        links = items(element("a", one.title, href=f"#{one.key}") for one in parts)
+        links = items(element("a", section.title, href=f"#{section.key}") for section in parts)
         yield element("nav", links, aria_label="Sections")
-        for one in parts:
-            yield element("section", element("h2", one.title), one.content, id=one.key)
+        for section in parts:
+            yield element("section", element("h2", section.title), section.content, id=section.key)
 
 
 def write(page: Page, path: Path, command: str | None = None) -> None:
-    """Write a report, whole or not at all; a file that is there already is replaced.
+    """Write a report atomically; an existing file is replaced.
 
     Parameters
     ----------
     page : Page
         The report.
     path : Path
-        Where to: a file that ends in .html.
+        File that ends in .html.
     command : str, optional
         The command line that repeats it.
 
@@ -91,24 +91,24 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
 
 
 def _provenance(command: str | None) -> Section:
-    """What made the report, and how to repeat it."""
+    """Return the section on version, date and the command that repeats the report."""
     today = _today()
-    told = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
+    facts = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
     if command is None:
-        return Section("provenance", "Provenance", told)
-    again = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
-    return Section("provenance", "Provenance", joined((told, again, listing(command))))
+        return Section("provenance", "Provenance", facts)
+    note = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
+    return Section("provenance", "Provenance", joined((facts, note, listing(command))))
 
 
 def _today() -> str:
-    """The date of writing (UTC), or that of SOURCE_DATE_EPOCH, with which the same bytes are written on another day."""
-    given = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
+    """Return today's date (UTC), or that of SOURCE_DATE_EPOCH, which makes reports reproducible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
     try:
-        return datetime.fromtimestamp(int(given), UTC).date().isoformat()
+        return datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
-        raise InputError("SOURCE_DATE_EPOCH", [f"{given!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
+        raise InputError("SOURCE_DATE_EPOCH", [f"{epoch!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
 
 
 def _footer() -> Html:
-    """Whose page it is."""
+    """Return the footer."""
     return element("footer", f"traincast {__version__}: forecasts of training steps, from counts, measured rates and a search.")

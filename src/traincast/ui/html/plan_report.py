@@ -1,4 +1,4 @@
-"""The report on one plan, and what every report on plans shares: time, memory, cost, and how sure it all is."""
+"""HTML report on one plan, and the sections that all reports on plans share: time, memory, cost and uncertainty."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -14,11 +14,11 @@ from traincast.ui.html.elements import Html, Section, bars, code, element, items
 from traincast.ui.html.page import Page
 from traincast.ui.html.sources import foundations
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.plans import cell, days, knobs_of, likely, remarks, title
+from traincast.ui.text.plans import days, knob_text, knobs_of, probability_text, remarks, title
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
-    """The report on one plan.
+    """Return the report on one plan.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     measures : Metrics, optional
         Throughput, utilisation and cost; those of the model's and the system's own figures if left out.
     remarks_ : list of str, optional
-        What is to be known about the question; what is usually said if left out.
+        Remarks on batch, assumptions and calibration; the usual ones if left out.
 
     Raises
     ------
@@ -35,29 +35,29 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
         If the estimate is of columns of plans.
     """
     measures = metrics(est) if measures is None else measures
-    said = (
+    sentence = (
         paragraph(f"A step takes {step(est)}{whole_run(measures)}.") if est.fits else paragraph("The plan does not fit in memory.")
     )
-    more = Html() if est.fits else short(est, advice=True)
-    answer = joined((said, paragraph(code(est.plan)), more, summary(est, measures)))
+    shortfall = Html() if est.fits else memory_shortfall(est, advice=True)
+    answer = joined((sentence, paragraph(code(est.plan)), shortfall, summary(est, measures)))
     sections = (
-        *of_a_plan(est, measures),
-        Section("sensitivity", "What binds", gains(sensitivity(est))),
+        *plan_sections(est, measures),
+        Section("sensitivity", "What binds", hardware_gains(sensitivity(est))),
         operations(est),
-        *rests_on(est, measures),
+        *foundation_and_uncertainty(est, measures),
     )
     return Page("Estimate of a plan", title(est), remarks_ or remarks(est), answer, sections, bool(est.fits))
 
 
 def _plan(est: Estimate) -> Plan:
-    """The plan of an estimate of one."""
+    """Return the plan of an estimate; raise for columns of plans."""
     if not isinstance(est.plan, Plan):
         raise InputError("report", ["the estimate is of columns of plans: give one plan"])
     return est.plan
 
 
 def step(est: Estimate) -> str:
-    """Time of a step, and where measured times lie where that is known."""
+    """Return the step time, with its 90% interval where it is known."""
     time = float(est.step_seconds)
     if est.interval is None:
         return seconds(time)
@@ -65,34 +65,34 @@ def step(est: Estimate) -> str:
 
 
 def whole_run(measures: Metrics) -> str:
-    """What the whole run takes, where that is known, as the rest of a sentence."""
+    """Return length and cost of the whole run, where known, as the end of a sentence."""
     if measures.days is None:
         return ""
     return f", the whole run {days(measures.days)}" + ("" if measures.cost is None else f" and {money(float(measures.cost))}")
 
 
 def money(value: float) -> str:
-    """A sum of money [$] for people: ``"$11.4 M"``."""
+    """Return a sum of money [$] as text: ``"$11.4 M"``."""
     return f"${rate(value, '')}".strip()
 
 
-def short(est: Estimate, advice: bool = False) -> Html:
-    """By how much a plan misses memory, and what would make it fit."""
+def memory_shortfall(est: Estimate, advice: bool = False) -> Html:
+    """Return how much memory a plan is short of, and what would make it fit."""
     return items(line.strip() for line in short_of(est, advice).splitlines())
 
 
 def summary(est: Estimate, measures: Metrics) -> Html:
-    """The figures that matter most."""
+    """Return the key figures as tiles."""
     return tiles(_summary(est, measures))
 
 
 def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, object]]:
-    """What, how much, and a remark."""
+    """Yield name, value and remark of each key figure."""
     off = "" if est.interval is None else f"90%: {' to '.join(seconds(float(end)) for end in est.interval)}"
     yield "Time of a step", seconds(float(est.step_seconds)), off
     every = f"{float(measures.tokens_per_second):,.0f} token/s in all"
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", every
-    sure = "" if est.fits_probability is None else f", {likely(est.fits_probability)} likely to fit"
+    sure = "" if est.fits_probability is None else f", {probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(float(est.memory_bytes)), f"of {gib(float(est.system.accelerator.hbm_bytes))}{sure}"
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
@@ -110,41 +110,41 @@ def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, ob
         yield "Its electricity", rate(float(measures.energy_kwh) * 1000, "Wh"), carbon
 
 
-def of_a_plan(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
-    """What the plan is, and where its time and memory go."""
+def plan_sections(est: Estimate, measures: Metrics) -> tuple[Section, ...]:
+    """Return the sections on a plan's knobs, time, memory and metrics."""
     return (
         Section("plan", "The plan", knobs(est)),
         Section("time", "Where the time goes", time_spent(est)),
-        Section("memory", "Where the memory goes", memory_held(est)),
+        Section("memory", "Where the memory goes", memory_used(est)),
         Section("metrics", "Throughput, utilisation and cost", all_metrics(measures)),
     )
 
 
 def knobs(est: Estimate) -> Html:
-    """Every knob of the plan that is not as usual."""
+    """Return a table of every knob that differs from its default."""
     plan, summary = _plan(est), est.summary()["plan"]
-    named = [name for name in knobs_of([plan]) if cell(plan, name)]
+    named = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
     rows = ((name, str(summary[name]), COLUMNS[name].meaning) for name in named)
-    told = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
-    return joined((paragraph(code(plan)), told))
+    knobs_table = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
+    return joined((paragraph(code(plan)), knobs_table))
 
 
 def time_spent(est: Estimate) -> Html:
-    """Time of a step by component."""
+    """Return the step time by component."""
     from traincast.ui.figures import time_waterfall
 
-    most = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
+    largest = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
     alternative = (
-        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {most} is the largest"
+        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {largest} is the largest"
     )
     drawn = drawing("time-figure", time_waterfall(est), "The parts of a step, one after the other.", alternative)
-    told = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
-    return element("div", drawn, told, class_="beside")
+    table_of_times = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
+    return element("div", drawn, table_of_times, class_="beside")
 
 
-def memory_held(est: Estimate) -> Html:
-    """Memory by component: of the fullest rank, and of every stage."""
+def memory_used(est: Estimate) -> Html:
+    """Return the memory by component, of the fullest rank and of every stage."""
     from traincast.ui.figures import memory_waterfall, stage_memory
 
     capacity, stages = float(est.system.accelerator.hbm_bytes), int(est.plan.pp)
@@ -153,32 +153,34 @@ def memory_held(est: Estimate) -> Html:
         if stages > 1
         else (memory_waterfall(est), "Memory of a rank, part on part; the dashed line is what an accelerator has.")
     )
-    held = gib(float(est.memory_bytes))
+    memory = gib(float(est.memory_bytes))
     drawn = drawing(
-        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {held} of {gib(capacity)}"
+        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {memory} of {gib(capacity)}"
     )
-    whole, told = whole_memory(est)
-    of_all = bars(f"Memory of the fullest rank, {told}", "memory", est.memory, gib, whole)
-    return element("div", drawn, of_all, class_="beside")
+    scale, capacity_text = whole_memory(est)
+    bars_of_memory = bars(f"Memory of the fullest rank, {capacity_text}", "memory", est.memory, gib, scale)
+    return element("div", drawn, bars_of_memory, class_="beside")
 
 
 def all_metrics(measures: Metrics) -> Html:
-    """Metrics as tables, and what is missing for the others."""
-    shares = {name: some for name, some in (("MFU", measures.mfu), ("HFU", measures.hfu)) if some}
+    """Return metrics as tables, and which input is missing for the others."""
+    shares = {name: values for name, values in (("MFU", measures.mfu), ("HFU", measures.hfu)) if values}
     rows = (
-        (name, rate(float(flops), "FLOP/s"), *(f"{float(some[name]):.1%}" for some in shares.values()))
+        (name, rate(float(flops), "FLOP/s"), *(f"{float(values[name]):.1%}" for values in shares.values()))
         for name, flops in measures.flops_per_second_per_gpu.items()
     )
-    told = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
-    every = table("The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _whole(measures))
+    flops_table = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
+    job_table = table(
+        "The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _job_rows(measures)
+    )
     unknown = [f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()]
-    more = (element("h3", "Not known"), items(unknown)) if unknown else ()
-    return joined((element("div", told, every, class_="beside"), *more))
+    unknown_list = (element("h3", "Not known"), items(unknown)) if unknown else ()
+    return joined((element("div", flops_table, job_table, class_="beside"), *unknown_list))
 
 
-def _whole(measures: Metrics) -> Iterator[tuple[str, str]]:
-    """Metrics of the job and of the whole run that are known."""
-    told: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
+def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
+    """Return the known metrics of the job and of the whole run."""
+    metrics_shown: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
         ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
         ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
         ("length", measures.days, days),
@@ -188,32 +190,32 @@ def _whole(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("emissions", measures.carbon_kg, lambda value: f"{value / 1000:,.0f} t CO2e"),
         ("a checkpoint", measures.checkpoint_bytes, gib),
         ("time to write it", measures.checkpoint_seconds, seconds),
-        ("time between two", measures.checkpoint_interval, _long),
-        ("mean time between failures", measures.mtbf_seconds, _long),
+        ("time between two", measures.checkpoint_interval, _long_duration),
+        ("mean time between failures", measures.mtbf_seconds, _long_duration),
         ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
         ("length with failures", measures.effective_days, days),
     )
-    return ((name, form(float(value))) for name, value, form in told if value is not None)
+    return ((name, form(float(value))) for name, value, form in metrics_shown if value is not None)
 
 
-def _long(value: float) -> str:
-    """A duration for people that may take days."""
+def _long_duration(value: float) -> str:
+    """Return a duration as text, in days, hours or minutes where it is long."""
     for size, name in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= 2 * size:
             return f"{value / size:.3g} {name}"
     return seconds(value)
 
 
-def gains(moved: Mapping[str, float]) -> Html:
-    """What better hardware would gain."""
+def hardware_gains(moved: Mapping[str, float]) -> Html:
+    """Return what better hardware would gain."""
     rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
-    told = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
+    gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
     idle = [name for name, change in moved.items() if abs(change) <= FELT]
-    return joined((told, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
+    return joined((gains_table, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
 
 
 def operations(est: Estimate) -> Section:
-    """Every operation of a layer."""
+    """Return the section on every operation of a layer."""
     from traincast.ui.figures import roofline
 
     alternative = (
@@ -235,17 +237,20 @@ def operations(est: Estimate) -> Section:
         for row in est.operations()
     )
     names = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
-    told = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
-    return Section("operations", "Operations of a layer", joined((drawn, told)))
+    operations_table = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
+    return Section("operations", "Operations of a layer", joined((drawn, operations_table)))
 
 
-def rests_on(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
-    """How sure the answer is, and all it rests on."""
-    return (Section("uncertainty", "How sure this is", sureness(est, *more)), *foundations(est.model, est.system, est.assumptions))
+def foundation_and_uncertainty(est: Estimate, measures: Metrics, *more: str) -> tuple[Section, ...]:
+    """Return the sections on uncertainty, model, machine and assumptions."""
+    return (
+        Section("uncertainty", "How sure this is", interval_and_outside(est, *more)),
+        *foundations(est.model, est.system, est.assumptions),
+    )
 
 
-def sureness(est: Estimate, *more: str) -> Html:
-    """Intervals, and what lies outside of measured runs."""
+def interval_and_outside(est: Estimate, *more: str) -> Html:
+    """Return intervals, and in which respects the plan lies outside of measured runs."""
     if est.interval is None:
         idealised = (
             "The step time is that of an idealised machine, a bound for comparing plans and machines: no interval is known for it."
@@ -255,7 +260,7 @@ def sureness(est: Estimate, *more: str) -> Html:
     low, high = (seconds(float(end)) for end in est.interval)
     rows: list[tuple[str, object]] = [
         ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
-        ("Memory", f"the plan fits with a probability of {likely(est.fits_probability or 0)}"),
+        ("Memory", f"the plan fits with a probability of {probability_text(est.fits_probability or 0)}"),
     ]
     outside = [paragraph("The interval is wider, being outside of measured runs:"), items(est.outside)] if est.outside else []
     return joined((pairs(rows), *map(paragraph, more), *outside))

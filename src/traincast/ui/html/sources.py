@@ -1,4 +1,4 @@
-"""What an answer rests on: every assumption and every figure of the model and the machine, with where it comes from."""
+"""Sections on the basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from traincast.core.system import System
 from traincast.core.units import quantity
 from traincast.ui.html.elements import Html, Section, joined, linked, paragraph, table
 
-UNITS: Final = {  # of figures that are no columns
+FIGURE_UNITS: Final = {  # of figures that are no columns
     "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",
     "training_tokens": "token", "seq": "token", "global_batch": "sequence",
 }  # fmt: skip
@@ -23,7 +23,7 @@ CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md
 
 
 def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Section, ...]:
-    """The sections on what an answer rests on."""
+    """Return the sections on model, machine and assumptions."""
     return (
         Section("model", f"The model: {model.title}", figures_of(model)),
         Section("machine", f"The machine: {system.name}", figures_of(system)),
@@ -31,49 +31,54 @@ def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Sec
     )
 
 
-def figures_of(one: Model | System) -> Html:
-    """Figures of a model or a machine, each with its source."""
-    if isinstance(one, Model):
-        return _figures(one, one.sources, "Figures of the model")
-    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(one.tiers))
-    known = dict.fromkeys(one.figures(), "not told") | dict(one.sources)
-    about = paragraph(f"The accelerator is {one.accelerator.name}; {tiers}.")
-    return joined((about, _figures(one, known, "Figures of the machine")))
+def figures_of(subject: Model | System) -> Html:
+    """Return the figures of a model or a machine, each with its source."""
+    if isinstance(subject, Model):
+        return _figure_table(subject, subject.sources, "Figures of the model")
+    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(subject.tiers))
+    known = dict.fromkeys(subject.figures(), "not told") | dict(subject.sources)
+    about = paragraph(f"The accelerator is {subject.accelerator.name}; {tiers}.")
+    return joined((about, _figure_table(subject, known, "Figures of the machine")))
 
 
 def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
-    """Every assumption, on a system where one is given: its value, what it means and where it comes from."""
-    here = assumed if system is None else on(system, assumed)
-    meanings, origins = _meanings(), _origins(here, system)
+    """Return a table of every assumption (as it applies to a system, if given): value, meaning and source."""
+    applied = assumed if system is None else on(system, assumed)
+    meanings, origins = _meanings(), _origins(applied, system)
     rows = (
-        (one.name, _said(getattr(here, one.name)), meanings.get(one.name, ""), linked(origins.get(one.name, "given by hand")))
-        for one in fields(Assumptions)
-        if one.name != "name"
+        (
+            field.name,
+            _value_text(getattr(applied, field.name)),
+            meanings.get(field.name, ""),
+            linked(origins.get(field.name, "given by hand")),
+        )
+        for field in fields(Assumptions)
+        if field.name != "name"
     )
     return table(
         "How counts become seconds and bytes (SI units)", ("assumption", "value", "meaning", "source"), rows, ("meaning", "source")
     )
 
 
-def _figures(of: Model | System, sources: Mapping[str, str], caption: str) -> Html:
-    """Figures by their paths."""
-    rows = ((path, _quantity(of, path), linked(source)) for path, source in sources.items())
+def _figure_table(of: Model | System, sources: Mapping[str, str], caption: str) -> Html:
+    """Return a table of figures by their paths."""
+    rows = ((path, _figure_text(of, path), linked(source)) for path, source in sources.items())
     return table(caption, ("figure", "value", "source"), rows, ("source",))
 
 
-def _quantity(of: Model | System, path: str) -> str:
-    """A figure with its unit; empty where the path leads nowhere."""
+def _figure_text(of: Model | System, path: str) -> str:
+    """Return a figure with its unit; empty where the path leads nowhere."""
     if path == "training_tokens" and isinstance(of, Model) and of.training_sequences is not None:
         return quantity(of.training_sequences * of.seq, "token")
     value: Any = of
     for step in path.replace("network.", "tiers.").split("."):
         value = value[int(step)] if step.isdigit() and isinstance(value, tuple) else getattr(value, step, None)
-    unit = COLUMNS[path].unit if path in COLUMNS else UNITS.get(path, "")
-    return quantity(value, unit) if isinstance(value, int | float) else _said(value)
+    unit = COLUMNS[path].unit if path in COLUMNS else FIGURE_UNITS.get(path, "")
+    return quantity(value, unit) if isinstance(value, int | float) else _value_text(value)
 
 
-def _said(value: object) -> str:
-    """A value for people."""
+def _value_text(value: object) -> str:
+    """Return a value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
@@ -82,17 +87,17 @@ def _said(value: object) -> str:
 
 
 def _meanings() -> dict[str, str]:
-    """What each assumption means, as its class says it."""
-    text = cleandoc(Assumptions.__doc__ or "")
-    parts = re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", text.partition("----------\n")[2], re.MULTILINE)
-    return {name: " ".join(said.replace("`", "").split()) for names, said in parts for name in names.split(", ")}
+    """Return the meaning of each assumption, read from the class docstring."""
+    docstring = cleandoc(Assumptions.__doc__ or "")
+    parts = re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring.partition("----------\n")[2], re.MULTILINE)
+    return {name: " ".join(meaning.replace("`", "").split()) for names, meaning in parts for name in names.split(", ")}
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
-    """Where each assumption that has its preset's, its stack's or the machine's own value comes from."""
+    """Return the source of each assumption whose value is that of the preset, the software stack or the system."""
     stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
-    known: dict[str, tuple[object, str]] = {one.name: (getattr(base, one.name), source) for one in fields(Assumptions)}
+    known: dict[str, tuple[object, str]] = {field.name: (getattr(base, field.name), source) for field in fields(Assumptions)}
     if base is PAPER:
         known |= {
             name: (value, f"arXiv 2410.00273, erratum {n}")
@@ -101,18 +106,18 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
             if getattr(assumed, name) == value
         }
     else:
-        known |= dict(_of_stack(stack))
+        known |= dict(_stack_values(stack))
     if system is not None:
-        found = (one for one in system.software if one.stack == stack)
-        known |= {name: (value, f"found on {system.name}") for one in found for name, value in one.figures}
-    return {name: told for name, (value, told) in known.items() if getattr(assumed, name) == value}
+        measured_here = (entry for entry in system.software if entry.stack == stack)
+        known |= {name: (value, f"found on {system.name}") for entry in measured_here for name, value in entry.figures}
+    return {name: source_text for name, (value, source_text) in known.items() if getattr(assumed, name) == value}
 
 
-def _of_stack(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Values of a software stack and of those it is based on, with their sources; its own last."""
+def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
+    """Yield the values of a software stack and its base stacks, with their sources; its own come last."""
     file = stack_file(name)
     if file.based_on:
-        yield from _of_stack(file.based_on)
+        yield from _stack_values(file.based_on)
     for field, value in file.changes().items():
         entry = getattr(file, field)
         basis = getattr(entry, "basis", None)

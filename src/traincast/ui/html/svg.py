@@ -1,4 +1,4 @@
-"""Figures inside a page: matplotlib's SVG without what refers outside it, in the page's colours and font."""
+"""Figures inside a page: matplotlib's SVG without external references, in the page's colours and font."""
 
 import re
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from traincast.ui.html.elements import Html, element
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PIXELS: Final = 1.5  # of a point
-DROPPED: Final = ("metadata", "style")
-HOLDERS: Final = ("g", "defs")  # of no use when empty
-COLOURS: Final = {"#000000": "currentColor", "#ffffff": "var(--surface)", "#dddddd": "var(--line)", "#f2f2f2": "var(--faint)"}
+PIXELS_PER_POINT: Final = 1.5  # CSS pixels per typographic point
+DROPPED_TAGS: Final = ("metadata", "style")
+GROUP_TAGS: Final = ("g", "defs")  # dropped when empty
+PAGE_COLOURS: Final = {"#000000": "currentColor", "#ffffff": "var(--surface)", "#dddddd": "var(--line)", "#f2f2f2": "var(--faint)"}
 NO_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that no XML may hold
-FONT: Final = re.compile(r"font-family: [^;]*; ?")
-NUMBER: Final = re.compile(r"(?<![\w.])-?\d+\.\d{3,}")  # longer than can be seen
-COLOUR: Final = re.compile(r"#[0-9a-f]{6}\b")
-REFERENCE: Final = re.compile(r"(^#|url\(#)([^)]*)(\)|$)")
+FONT_PATTERN: Final = re.compile(r"font-family: [^;]*; ?")
+LONG_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+\.\d{3,}")  # more digits than are visible
+COLOUR_PATTERN: Final = re.compile(r"#[0-9a-f]{6}\b")
+REFERENCE_PATTERN: Final = re.compile(r"(^#|url\(#)([^)]*)(\)|$)")
 
 
 def require_figures() -> None:
@@ -37,48 +37,48 @@ def require_figures() -> None:
 
 
 def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html:
-    """A figure of a page.
+    """Return a figure of a page.
 
     Parameters
     ----------
     name : str
-        Its name, unique in the page.
+        Id, unique in the page.
     figure : Figure
-        What is drawn.
+        The figure.
     caption : str
-        What stands below it.
+        Text below the figure.
     alternative : str
-        What it shows, for those who do not see it.
+        Alternative text for screen readers.
     """
     from traincast.ui.figures import to_svg
 
     root = ElementTree.fromstring(to_svg(figure).translate(NO_CONTROLS))
-    names = {one.get("id", ""): f"{name}-{i}" for i, one in enumerate(root.iter()) if one.get("id")}
-    inside = [_element(one, names) for one in root]
+    names = {node.get("id", ""): f"{name}-{i}" for i, node in enumerate(root.iter()) if node.get("id")}
+    inside = [_element(child, names) for child in root]
     drawn = element("svg", *inside, viewBox=root.get("viewBox"), role="img", aria_label=alternative, style=_width(root))
     return element("figure", drawn, element("figcaption", caption), id=name)
 
 
 def _width(root: ElementTree.Element) -> str:
-    """Its natural width, from which a narrow page shrinks it."""
-    return f"width:{PIXELS * float(root.get('width', '0pt').removesuffix('pt')):.0f}px"
+    """Return the style of a figure's natural width; narrower pages shrink it."""
+    return f"width:{PIXELS_PER_POINT * float(root.get('width', '0pt').removesuffix('pt')):.0f}px"
 
 
-def _element(one: ElementTree.Element, names: Mapping[str, str]) -> Html:
-    """An element and all inside it, under names that are unique in the page."""
-    tag = one.tag.rpartition("}")[2]
-    inside = [part for part in (_element(child, names) for child in one) if part]
-    if tag in DROPPED or (tag in HOLDERS and not inside):
+def _element(node: ElementTree.Element, names: Mapping[str, str]) -> Html:
+    """Return an SVG element and its children, with ids that are unique in the page."""
+    tag = node.tag.rpartition("}")[2]
+    inside = [part for part in (_element(child, names) for child in node) if part]
+    if tag in DROPPED_TAGS or (tag in GROUP_TAGS and not inside):
         return Html()
-    attributes: dict[str, str | None] = {key.rpartition("}")[2]: _value(value, names) for key, value in one.items()}
+    attributes: dict[str, str | None] = {key.rpartition("}")[2]: _value(value, names) for key, value in node.items()}
     if "id" in attributes:  # nothing refers to a group
-        attributes["id"] = None if tag == "g" else names[one.get("id", "")]
-    return element(tag, (one.text or "").strip(), *inside, **attributes)
+        attributes["id"] = None if tag == "g" else names[node.get("id", "")]
+    return element(tag, (node.text or "").strip(), *inside, **attributes)
 
 
 def _value(value: str, names: Mapping[str, str]) -> str:
-    """An attribute's value in the page."""
-    value = REFERENCE.sub(lambda match: f"{match[1]}{names.get(match[2], match[2])}{match[3]}", value)
-    value = NUMBER.sub(lambda match: f"{float(match[0]):.2f}", value)
-    value = COLOUR.sub(lambda match: COLOURS.get(match[0], match[0]), value)
-    return FONT.sub("", value).replace("\n", " ")
+    """Return an attribute's value with the page's ids, colours and fonts."""
+    value = REFERENCE_PATTERN.sub(lambda match: f"{match[1]}{names.get(match[2], match[2])}{match[3]}", value)
+    value = LONG_NUMBER.sub(lambda match: f"{float(match[0]):.2f}", value)
+    value = COLOUR_PATTERN.sub(lambda match: PAGE_COLOURS.get(match[0], match[0]), value)
+    return FONT_PATTERN.sub("", value).replace("\n", " ")

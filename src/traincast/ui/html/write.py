@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _page_of(result: object) -> "Callable[[Any], Page] | None":
-    """What makes the report of a result; None where there is none."""
+    """Return the function that makes the report of a result, or None."""
     kinds = {kind.__name__ for kind in type(result).__mro__}
     if "Found" in kinds:
         from traincast.ui.html.search_report import page as found_page
@@ -41,9 +41,9 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
     result : Found, Estimate, Results or Report
         What `search`, `estimate`, `study` or `validate` gave.
     path : str or Path
-        Where to: a file that ends in .html.
+        File that ends in .html.
     force : bool
-        Whether a file that is there already is replaced.
+        Whether to overwrite an existing file.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What every command prints with `--json`: one JSON Schema (draft 2020-12) each, from which `docs/json.md` is written.
+"""JSON Schemas (draft 2020-12) of what every command prints with `--json`; `docs/json.md` is written from them.
 
 A new command adds its record to a module here and a line to `OUTPUTS`; tests hold what it prints against that.
 """
@@ -36,7 +36,7 @@ OUTPUTS: Final[Mapping[str, Schema]] = {
 
 
 def schema(name: str) -> Schema:
-    """JSON Schema of what a command prints with `--json`, or of ``"error"``, which stands in its place where input is wrong.
+    """Return the JSON Schema of what a command prints with `--json`, or of ``"error"``, which replaces it if the input is wrong.
 
     Raises
     ------

@@ -1,18 +1,18 @@
 """Outputs of `validate`, `calibrate` and `measure`."""
 
-from traincast.ui.json_schema.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, text, whole
+from traincast.ui.json_schema.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, text, whole_number
 
 _SUMMARY = record(
     "errors of a group of runs; relative ones are shares of the measured value",
     {
-        "n": whole("runs predicted"),
-        "skipped": whole("runs that cannot be"),
+        "n": whole_number("runs predicted"),
+        "skipped": whole_number("runs that cannot be"),
         "weight": number("independent runs among them"),
         "mape": or_null(number("mean absolute relative error of step times")),
         "median": or_null(number("median of the same")),
         "bias": or_null(number("mean relative error")),
         "worst": or_null(number("largest absolute relative error")),
-        "groups": whole("sets of plans of one model on one machine"),
+        "groups": whole_number("sets of plans of one model on one machine"),
         "spearman": or_null(number("rank correlation within them, mean")),
         "regret": or_null(number("time lost by taking the plan predicted first, mean")),
         "best_of_three": or_null(number("the same for the best of the three predicted first")),
@@ -45,14 +45,14 @@ VALIDATION = record(
         "summary": by_name("errors by source", _SUMMARY),
         "totals": by_name("errors of all dense models, and of all with experts", _SUMMARY),
         "coverage": or_null(number("share of measured times that lie in their intervals")),
-        "skipped": by_name("rows that are not predicted, by reason", whole("rows")),
+        "skipped": by_name("rows that are not predicted, by reason", whole_number("rows")),
     },
     sometimes={"figure": text("with `--output`: the file drawn")} | REPORT,
 )
 
 
 def _errors(*more: str) -> dict[str, Schema]:
-    """Errors before and after a calibration."""
+    """Return the schema of errors before and after a calibration."""
     return {when: or_null(number("mean absolute relative error")) for when in ("before", "after", *more)}
 
 
@@ -72,9 +72,9 @@ CALIBRATION = record(
     "a system as measurements say it is",
     {
         "system": text("what it was calibrated from"),
-        "runs": whole("training runs used"),
-        "collectives": whole("measured collectives used"),
-        "products": whole("measured matrix products used"),
+        "runs": whole_number("training runs used"),
+        "collectives": whole_number("measured collectives used"),
+        "products": whole_number("measured matrix products used"),
         "errors": record("of the runs; `held out`: each predicted without itself", _errors("held out")),
         "errors_of_others": by_name("of collectives and products, where there are any", record("errors", _errors())),
         "constants": listed("what was fitted", _CONSTANT),
@@ -126,11 +126,11 @@ MEASURED = record(
                 "kind": text("what kind of device that is", "cpu", "cuda"),
                 "driver": text("versions of its driver and runtime, empty for a CPU"),
                 "memory_bytes": number("memory of a rank", "byte"),
-                "processors": whole("multiprocessors of the accelerator, or threads of a rank"),
-                "cores": whole("cores of the host that a process may use"),
-                "threads": whole("threads of a rank"),
-                "ranks": whole("processes that measured at once"),
-                "nodes": whole("hosts they ran on"),
+                "processors": whole_number("multiprocessors of the accelerator, or threads of a rank"),
+                "cores": whole_number("cores of the host that a process may use"),
+                "threads": whole_number("threads of a rank"),
+                "ranks": whole_number("processes that measured at once"),
+                "nodes": whole_number("hosts they ran on"),
                 "host": text("the first of them"),
                 "launcher": text("what started them"),
                 "backend": text("library of collectives: nccl, gloo, or empty with one rank"),
@@ -139,7 +139,7 @@ MEASURED = record(
                 "dtypes": listed("types of products that were timed, that of training first", text("a type")),
             },
         ),
-        "rows": by_name("how many things were timed, by family", whole("rows")),
+        "rows": by_name("how many things were timed, by family", whole_number("rows")),
         "spread": by_name(
             "width of the middle half of the samples relative to their median, by family", number("median over rows")
         ),
@@ -150,7 +150,7 @@ MEASURED = record(
                 {
                     "family": text("what was timed"),
                     "kind": text("type of products, operation of anything else; small and large collectives (256 KiB); or all"),
-                    "rows": whole("how many"),
+                    "rows": whole_number("how many"),
                     "mape": number("mean absolute error"),
                     "bias": number("mean error"),
                     "worst": text("where it is largest"),

@@ -1,12 +1,12 @@
 """Outputs of `advise`, `limits` and `scaling`."""
 
 from traincast.ui.json_schema.estimates import BYTES_PER_PARAMETER, CASE, ESTIMATE, LEFT_OUT
-from traincast.ui.json_schema.vocabulary import flag, listed, number, or_null, record, text, whole
+from traincast.ui.json_schema.vocabulary import flag, listed, number, or_null, record, text, whole_number
 
 _BETTER = record(
     "a better size, and relative changes with it",
     {
-        "value": whole("the size"),
+        "value": whole_number("the size"),
         "said": text("what changes with it"),
         "gain": number("change in model FLOP/s"),
         "even": number("the part of it due to tiles and waves"),
@@ -21,7 +21,7 @@ ADVICE = record(
         "estimate": ESTIMATE,
         "measured_step_seconds": or_null(number("the time given", "s")),
         "bytes_per_parameter": BYTES_PER_PARAMETER,
-        "parameters": whole("of the model"),
+        "parameters": whole_number("of the model"),
         "throughput": listed(
             "FLOP/s and utilisation",
             record(
@@ -58,9 +58,9 @@ ADVICE = record(
                 "a size",
                 {
                     "name": text("which one"),
-                    "value": whole("the size"),
+                    "value": whole_number("the size"),
                     "shard": number("what a rank has of it"),
-                    "multiple": whole("largest power of two up to 64 that divides both"),
+                    "multiple": whole_number("largest power of two up to 64 that divides both"),
                     "better": or_null(_BETTER),
                 },
             ),
@@ -70,9 +70,9 @@ ADVICE = record(
             record(
                 "a batch",
                 {
-                    "mbs": whole("micro-batch", "sequence"),
-                    "gbs": whole("global batch", "sequence"),
-                    "accumulation": whole("micro-batches of a replica in a step"),
+                    "mbs": whole_number("micro-batch", "sequence"),
+                    "gbs": whole_number("global batch", "sequence"),
+                    "accumulation": whole_number("micro-batches of a replica in a step"),
                     "gain": number("relative change in tokens/s"),
                     "bubble": number("share of the step"),
                     "update": number("share of the step that comes once"),
@@ -81,7 +81,7 @@ ADVICE = record(
                 },
             ),
         ),
-        "best_mbs": whole("the fastest micro-batch of these that fits at the plan's global batch", "sequence"),
+        "best_mbs": whole_number("the fastest micro-batch of these that fits at the plan's global batch", "sequence"),
         "network": record(
             "what goes between nodes, in one direction",
             {
@@ -132,9 +132,9 @@ LIMITS = record(
                 "network": text("where the network bandwidth comes from"),
             },
         ),
-        "layer": record("the layer", {"d_in": whole("its input width"), "d_out": whole("its output width")}),
-        "batch_tokens": whole("the layer's batch", "token"),
-        "micro_batches": whole("it comes in so many"),
+        "layer": record("the layer", {"d_in": whole_number("its input width"), "d_out": whole_number("its output width")}),
+        "batch_tokens": whole_number("the layer's batch", "token"),
+        "micro_batches": whole_number("it comes in so many"),
         "clusters": listed(
             "the best sharding for each number of GPUs",
             record(
@@ -177,8 +177,8 @@ SCALING = record(
         "model": text("name of the model"),
         "left_out": LEFT_OUT,
         "system": text("name of the system"),
-        "seq": whole("tokens of a sequence", "token"),
-        "mbs": whole("sequences of a GPU in an iteration", "sequence"),
+        "seq": whole_number("tokens of a sequence", "token"),
+        "mbs": whole_number("sequences of a GPU in an iteration", "sequence"),
         "assumptions": text("name of the preset"),
         "parameters": number("of the model"),
         "flops": number("of a GPU's iteration", "FLOP"),
@@ -192,8 +192,8 @@ SCALING = record(
             record(
                 "one of them",
                 {
-                    "zero": whole("stage of ZeRO"),
-                    "gpus": whole("so many GPUs"),
+                    "zero": whole_number("stage of ZeRO"),
+                    "gpus": whole_number("so many GPUs"),
                     "compute_seconds": number("what is computed", "s"),
                     "comm_seconds": number("what is communicated", "s"),
                     "iteration_seconds": number("both", "s"),

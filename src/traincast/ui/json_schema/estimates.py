@@ -1,8 +1,8 @@
-"""What several outputs hold: the question, an estimate of a plan, its metrics."""
+"""Schemas that several outputs share: the case, an estimate of a plan, its metrics."""
 
 from traincast.core.plan_choices import ALLOWED, JOINED
 from traincast.core.quantities import COLUMNS
-from traincast.ui.json_schema.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole
+from traincast.ui.json_schema.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole_number
 
 
 def _names(kind: str) -> list[str]:
@@ -10,13 +10,13 @@ def _names(kind: str) -> list[str]:
 
 
 def _choice(name: str) -> Schema:
-    """A choice of a plan: one of its words, or free text where words are joined."""
+    """Return the schema of a plan's choice: an enumeration, or free text where values can be joined."""
     about, allowed = {"description": COLUMNS[name].meaning}, ALLOWED.get(name)
     return about | ({"type": "string"} if allowed is None or name in JOINED else {"enum": list(allowed)})
 
 
 def _parts(about: str, kind: str, unit: str) -> Schema:
-    """Components of a time or a memory."""
+    """Return the schema of the components of a time or a memory."""
     return record(about, {name: number(COLUMNS[name].meaning, unit) for name in _names(kind)})
 
 
@@ -25,15 +25,15 @@ CASE = {
     "model": text("name of the model"),
     "left_out": LEFT_OUT,
     "system": text("name of the system"),
-    "gpus": whole("GPUs in the job"),
-    "global_batch": whole("sequences of a step", "sequence"),
-    "seq": whole("tokens of a sequence", "token"),
+    "gpus": whole_number("GPUs in the job"),
+    "global_batch": whole_number("sequences of a step", "sequence"),
+    "seq": whole_number("tokens of a sequence", "token"),
     "assumptions": text("name of the preset, or of the software stack"),
 }
 MEMORY_PARTS = _parts("memory by component; it adds up to `memory_bytes`", "memory", "byte")
 PLAN = record(
     "every knob and choice of the plan by name",
-    {name: whole(COLUMNS[name].meaning) for name in _names("knob") if name not in ("gpus", "gbs")}
+    {name: whole_number(COLUMNS[name].meaning) for name in _names("knob") if name not in ("gpus", "gbs")}
     | {name: _choice(name) for name in _names("choice")},
     title="plan",
 )

@@ -1,7 +1,7 @@
 """Outputs of `export` and `check`."""
 
 from traincast.ui.json_schema.estimates import CASE, ESTIMATE
-from traincast.ui.json_schema.vocabulary import by_name, listed, number, or_null, record, said, text
+from traincast.ui.json_schema.vocabulary import by_name, listed, number, or_null, record, redescribed, text
 
 EXPORT = record(
     "the launch of a plan in the words of a training framework",
@@ -54,11 +54,11 @@ CHECK = record(
         "not_understood": listed("settings that nothing is known of", text("a setting")),
         "ignored": listed("settings that change no step: logs, data, checkpoints, learning rates", text("a setting")),
         "assumed": listed("what had to be taken for granted", text("in words")),
-        "estimate": said(ESTIMATE, "what is predicted of it"),
-        "best": or_null(said(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")),
+        "estimate": redescribed(ESTIMATE, "what is predicted of it"),
+        "best": or_null(redescribed(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")),
         "best_settings": listed("settings of the best plan that differ", SETTING),
         "longer_than_best": or_null(number("by how much the step is longer than the best plan's, as a share")),
         "changes": listed("changes of one thing that fit and help, the fastest first", CHANGE),
-        "together": or_null(said(CHANGE, "the best two or three changes together, where they are better than one")),
+        "together": or_null(redescribed(CHANGE, "the best two or three changes together, where they are better than one")),
     },
 )

@@ -1,7 +1,19 @@
 """Outputs of `plan`, `estimate` and `memory`."""
 
 from traincast.ui.json_schema.estimates import ANSWER, BRIEF, BYTES_PER_PARAMETER, CASE, ESTIMATE, MEMORY_PARTS, METRICS
-from traincast.ui.json_schema.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, said, text, whole
+from traincast.ui.json_schema.vocabulary import (
+    REPORT,
+    Schema,
+    by_name,
+    flag,
+    listed,
+    number,
+    or_null,
+    record,
+    redescribed,
+    text,
+    whole_number,
+)
 
 EXPLANATION = record(
     "why",
@@ -14,21 +26,23 @@ EXPLANATION = record(
             record(
                 "a degree",
                 {
-                    "degree": whole("of tensor parallelism"),
-                    "best": or_null(said(ESTIMATE, "the best plan with it")),
+                    "degree": whole_number("of tensor parallelism"),
+                    "best": or_null(redescribed(ESTIMATE, "the best plan with it")),
                     "least_memory_bytes": or_null(number("of all plans with it", "byte")),
                 },
             ),
         ),
-        "excluded_tp": by_name("degrees of tp that a rule excludes, by rule", listed("degrees", whole("a degree"))),
-        "nearest_miss": or_null(said(ESTIMATE, "the plan nearest to fitting that does not fit")),
-        "nearest_faster_miss": or_null(said(ESTIMATE, "the nearest to fitting that would be faster than the best plan")),
-        "unlimited_memory": or_null(said(ESTIMATE, "the fastest if memory were unlimited")),
-        "possible_gpus": listed("where no plan meets the rules: the nearest numbers of GPUs that have candidates", whole("GPUs")),
+        "excluded_tp": by_name("degrees of tp that a rule excludes, by rule", listed("degrees", whole_number("a degree"))),
+        "nearest_miss": or_null(redescribed(ESTIMATE, "the plan nearest to fitting that does not fit")),
+        "nearest_faster_miss": or_null(redescribed(ESTIMATE, "the nearest to fitting that would be faster than the best plan")),
+        "unlimited_memory": or_null(redescribed(ESTIMATE, "the fastest if memory were unlimited")),
+        "possible_gpus": listed(
+            "where no plan meets the rules: the nearest numbers of GPUs that have candidates", whole_number("GPUs")
+        ),
         "fits_from": or_null(
             record(
                 "where nothing fits: from where on something does",
-                {"gpus": whole("so many GPUs"), "memory_bytes": number("needed there", "byte")},
+                {"gpus": whole_number("so many GPUs"), "memory_bytes": number("needed there", "byte")},
             )
         ),
         "held": listed(
@@ -56,9 +70,9 @@ SEARCH = record(
         "framework": text("whose plans were searched"),
         "objective": text("what is best", "time", "throughput", "cost", "memory"),
         "strategies": listed("ways to cut a layer that were searched", text("a strategy")),
-        "candidates": whole("candidates that meet every rule"),
-        "feasible": whole("those of them that fit in memory"),
-        "rejected": by_name("candidates rejected, by reason: the first rule broken, or memory", whole("candidates")),
+        "candidates": whole_number("candidates that meet every rule"),
+        "feasible": whole_number("those of them that fit in memory"),
+        "rejected": by_name("candidates rejected, by reason: the first rule broken, or memory", whole_number("candidates")),
         "plans": listed(
             "the best plans, best first; empty where nothing fits",
             ANSWER,
@@ -75,7 +89,7 @@ SEARCH = record(
 
 
 def _direction(name: str) -> dict[str, Schema]:
-    """What is told of an operation in one direction."""
+    """Return the schema of an operation's figures in one direction."""
     return {
         f"{name}_matrix_flops": number(f"work of the {name} pass on the matrix units", "FLOP"),
         f"{name}_vector_flops": number("the same on the vector units", "FLOP"),
@@ -116,8 +130,8 @@ MEMORY = record(
             record(
                 "a stage",
                 {
-                    "stage": whole("its place, from 0"),
-                    "parts": by_name("how many of each part of the model it holds", whole("so many")),
+                    "stage": whole_number("its place, from 0"),
+                    "parts": by_name("how many of each part of the model it holds", whole_number("so many")),
                     "memory_bytes": number("memory of its ranks", "byte"),
                     "memory_by_component_bytes": MEMORY_PARTS,
                 },

@@ -2,7 +2,7 @@
 
 from traincast.core.quantities import COLUMNS
 from traincast.ui.json_schema.estimates import CASE, ESTIMATE
-from traincast.ui.json_schema.vocabulary import by_name, listed, number, or_null, record, said, text, whole
+from traincast.ui.json_schema.vocabulary import by_name, listed, number, or_null, record, redescribed, text, whole_number
 
 COMPONENTS = record(
     "seconds by component of a step",
@@ -15,17 +15,17 @@ TRACE = record(
     {
         "step_seconds": number("the estimate's time of a step", "s"),
         "simulated_seconds": number("that of the trace, without the remainder", "s"),
-        "breakdown_seconds": said(COMPONENTS, "the estimate's seconds by component"),
-        "totals_seconds": said(COMPONENTS, "the same of the trace, on the device that sets the step"),
+        "breakdown_seconds": redescribed(COMPONENTS, "the estimate's seconds by component"),
+        "totals_seconds": redescribed(COMPONENTS, "the same of the trace, on the device that sets the step"),
         "closed_form_less_simulation_seconds": record(
             "the remainder: what the estimate has and the trace has not",
             {name: number(COLUMNS[name].meaning, "s") for name in ("bubble", "pp_comm")},
         ),
-        "device": whole("the device that sets the step"),
+        "device": whole_number("the device that sets the step"),
         "schedule": text("of the pipeline"),
-        "pp": whole("devices of the pipeline"),
-        "vp": whole("chunks of the model on each device"),
-        "microbatches": whole("of a replica in a step"),
+        "pp": whole_number("devices of the pipeline"),
+        "vp": whole_number("chunks of the model on each device"),
+        "microbatches": whole_number("of a replica in a step"),
         "pipeline_seconds": number("from `begin` of a device to the end of the pipeline", "s"),
         "transfer_seconds": number("from the end of a pass until the next device has what it passes on", "s"),
         "kinds": listed("kinds of passes, which `passes` refer to by position", text("F, B, W or BW")),
@@ -34,7 +34,7 @@ TRACE = record(
             record(
                 "a chunk",
                 {
-                    "parts": by_name("layers by kind, embedding, head", whole("so many")),
+                    "parts": by_name("layers by kind, embedding, head", whole_number("so many")),
                     "passes": by_name(
                         "by kind of pass: seconds by component, in the order in which to draw them; their sum is its length",
                         by_name("seconds by component", number("spent on it", "s")),
@@ -59,7 +59,7 @@ TRACE = record(
             record(
                 "a device",
                 {
-                    "stage": whole("its place, from 0"),
+                    "stage": whole_number("its place, from 0"),
                     "begin": number("start of the step on it", "s"),
                     "passes": listed("in order: kind, chunk, micro-batch, start [s]", listed("a pass", number("one of them"))),
                     "waits": listed(

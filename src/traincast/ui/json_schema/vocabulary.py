@@ -1,4 +1,4 @@
-"""Words to write the JSON Schema of an output in: each makes a part of a schema, from what a reader has to know about it."""
+"""Building blocks of the JSON Schemas of outputs; each takes a description for the reader."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -10,48 +10,48 @@ UNIT: Final = "x-unit"  # where a schema says the unit of a number
 
 
 def number(about: str, unit: str = "") -> Schema:
-    """A number, in a unit or without one."""
+    """Return the schema of a number, with or without a unit."""
     return {"type": "number", "description": about} | ({UNIT: unit} if unit else {})
 
 
-def whole(about: str, unit: str = "") -> Schema:
-    """A whole number."""
+def whole_number(about: str, unit: str = "") -> Schema:
+    """Return the schema of a whole number."""
     return number(about, unit) | {"type": "integer"}
 
 
 def text(about: str, *allowed: str) -> Schema:
-    """Text, free or one of some words."""
+    """Return the schema of free text, or of one of the allowed values."""
     return {"type": "string", "description": about} | ({"enum": list(allowed)} if allowed else {})
 
 
 def flag(about: str) -> Schema:
-    """True or false."""
+    """Return the schema of a boolean."""
     return {"type": "boolean", "description": about}
 
 
 def listed(about: str, of: Schema) -> Schema:
-    """A list of things of one kind."""
+    """Return the schema of a list with items of one kind."""
     return {"type": "array", "description": about, "items": of}
 
 
 def by_name(about: str, of: Schema) -> Schema:
-    """Things of one kind by names that are not known beforehand."""
+    """Return the schema of an object with values of one kind under arbitrary names."""
     return {"type": "object", "description": about, "additionalProperties": of}
 
 
 def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None = None, title: str = "") -> Schema:
-    """Known keys, and no others.
+    """Return the schema of an object with known keys and no others.
 
     Parameters
     ----------
     about : str
-        What it describes.
+        Description of the object.
     keys : mapping of str to Schema
         Keys that are always there.
     sometimes : mapping of str to Schema, optional
         Keys that may be left out.
     title : str
-        Its name, where several outputs hold one: it is then described once.
+        Name of a record that several outputs share; it is then defined once.
     """
     return {
         "type": "object",
@@ -62,32 +62,32 @@ def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schem
     } | ({"title": title} if title else {})
 
 
-def or_null(one: Schema) -> Schema:
-    """The same, or null where it is not known."""
-    if "title" in one or "enum" in one:
-        return {"anyOf": [one, {"type": "null"}], "description": one["description"]}
-    return one | {"type": [one["type"], "null"]}
+def or_null(part: Schema) -> Schema:
+    """Return a schema that also allows null, where the value is not known."""
+    if "title" in part or "enum" in part:
+        return {"anyOf": [part, {"type": "null"}], "description": part["description"]}
+    return part | {"type": [part["type"], "null"]}
 
 
 REPORT: Final = {"html": text("with `--html`: the report written")}
 
 
-def said(one: Schema, about: str) -> Schema:
-    """A record that has a title, in a place where there is more to say about it."""
-    return one | {"description": about}
+def redescribed(part: Schema, about: str) -> Schema:
+    """Return a titled record with another description for the place where it is used."""
+    return part | {"description": about}
 
 
-def document(one: Schema, name: str) -> Schema:
-    """A whole JSON Schema (draft 2020-12): records with a title stand once, under ``$defs``."""
+def document(part: Schema, name: str) -> Schema:
+    """Return a complete JSON Schema (draft 2020-12); titled records stand once, under ``$defs``."""
     shared: dict[str, Schema] = {}
-    top = _referring({key: value for key, value in one.items() if key != "title"}, shared)
+    top = _referring({key: value for key, value in part.items() if key != "title"}, shared)
     return {"$schema": DIALECT, "title": name, **top} | ({"$defs": shared} if shared else {})
 
 
 def _referring(part: Any, shared: dict[str, Schema]) -> Any:
-    """A part of a schema with references in place of records that have a title, which are gathered."""
+    """Return a part of a schema with references in place of titled records, which are collected in `shared`."""
     if isinstance(part, list):
-        return [_referring(one, shared) for one in part]
+        return [_referring(item, shared) for item in part]
     if not isinstance(part, dict):
         return part
     if isinstance(part.get("title"), str):
@@ -97,15 +97,15 @@ def _referring(part: Any, shared: dict[str, Schema]) -> Any:
     return {key: _referring(value, shared) for key, value in part.items()}
 
 
-def rows(one: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every key below a part of a schema, as a path, with its own part; records with a title are not entered.
+def rows(part: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield every key below a part of a schema, as path and schema; titled records are not entered.
 
     Examples
     --------
     >>> [path for path, _ in rows(record("", {"plans": listed("", record("", {"tp": whole("")}))}))]
     ['plans', 'plans[].tp']
     """
-    for key, below in one.get("properties", {}).items():
+    for key, below in part.get("properties", {}).items():
         path = f"{at}{key}"
         yield path, below
         for inner, ending in ((below, ""), (below.get("items", {}), "[]"), (below.get("additionalProperties") or {}, ".*")):

@@ -1,4 +1,4 @@
-"""A launch that was checked, for people."""
+"""Terminal tables of a checked launch."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,16 +9,16 @@ from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import Tried
 from traincast.planner.misfit import against, short_of
-from traincast.ui.text.plans import header, heading, paragraphs, print_breakdowns, table_of
+from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_breakdowns, print_header
 
-SHOWN: Final = 5  # changes of one thing
-NAMED: Final = 8  # settings that are listed
+MAX_CHANGES_LISTED: Final = 5  # changes of one setting
+MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 
 
-def print_checked(found: Checked, out: Console) -> None:
-    """All of it, one part after the other."""
-    est, reading = found.est, found.reading
-    header(est, out)
+def print_checked(checked: Checked, out: Console) -> None:
+    """Print what was read of the launch, its estimate, the best plan, and which settings to change."""
+    est, reading = checked.est, checked.reading
+    print_header(est, out)
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
     unread = [f"{name}{f' {value}' if value != 'on' else ''} ({why})" for name, value, why in reading.unread]
     _print_names("not read though it matters", unread, out, len(unread))
@@ -28,67 +28,67 @@ def print_checked(found: Checked, out: Console) -> None:
     paragraphs([f"assumed: {line}" for line in reading.assumed], out)
     out.print()
     print_breakdowns(est, out)
-    _print_best(found, out)
-    _print_changes(found, out)
+    _print_best(checked, out)
+    _print_changes(checked, out)
 
 
-def _print_names(title: str, names: Sequence[str], out: Console, most: int = NAMED) -> None:
-    """Settings that have something in common, the first of them by name."""
+def _print_names(title: str, names: Sequence[str], out: Console, limit: int = MAX_SETTINGS_LISTED) -> None:
+    """Print the first `limit` settings under a title, and how many more there are."""
     if names:
-        more = f" and {len(names) - most} more" if len(names) > most else ""
-        paragraphs([f"{title}: {', '.join(names[:most])}{more}"], out)
+        more = f" and {len(names) - limit} more" if len(names) > limit else ""
+        paragraphs([f"{title}: {', '.join(names[:limit])}{more}"], out)
 
 
-def _print_best(found: Checked, out: Console) -> None:
-    """How far the best plan is, and what it sets."""
-    best, gap = found.found.best, found.gap
-    out.print(heading(f"The best plan that {found.reading.form.title} can run on these GPUs"))
+def _print_best(checked: Checked, out: Console) -> None:
+    """Print how far the launch is from the best plan, and the settings of that plan that differ."""
+    best, gap = checked.found.best, checked.gap
+    out.print(heading(f"The best plan that {checked.reading.form.title} can run on these GPUs"))
     if best is None or gap is None:
         out.print("none fits")
         return
-    if gap <= 0 and found.est.fits:
+    if gap <= 0 and checked.est.fits:
         out.print(f"none is faster: the best of the search takes {seconds(float(best[1].step_seconds))}")
         return
-    short = "" if found.est.fits else ", and does not fit"
+    short = "" if checked.est.fits else ", and does not fit"
     out.print(f"{seconds(float(best[1].step_seconds))}, {best[0]}: this launch takes {signed(gap)}{short}")
-    paragraphs([f"  {line}" for line in _lines(found, found.bench.differing(best[0]))], out)
+    paragraphs([f"  {line}" for line in _setting_lines(checked, checked.bench.differing(best[0]))], out)
 
 
-def _print_changes(found: Checked, out: Console) -> None:
-    """Changes of one thing that help, and the best of several."""
+def _print_changes(checked: Checked, out: Console) -> None:
+    """Print the changes of one setting that help, and the best combination of two or three."""
     out.print(heading("What to change"))
-    if not found.changes and found.together is None:
-        out.print("no change of one, two or three settings is faster and fits" if found.est.fits else "no change makes it fit")
+    if not checked.changes and checked.together is None:
+        out.print("no change of one, two or three settings is faster and fits" if checked.est.fits else "no change makes it fit")
         return
-    table = table_of()
+    table = borderless_table()
     for name, justify in (("gain", "right"), ("step", "right"), ("memory", "right"), ("change", "left")):
         table.add_column(name, justify=justify, no_wrap=name != "change")  # type: ignore[arg-type]
-    together = [] if found.together is None else [found.together]
-    for one in (*found.changes[:SHOWN], *together):
-        gain = percent(found.gain(one))
-        memory = gib(float(one.est.memory_bytes))
-        table.add_row(gain, seconds(float(one.est.step_seconds)), memory, "\n".join(_lines(found, one.settings)))
+    together = [] if checked.together is None else [checked.together]
+    for change in (*checked.changes[:MAX_CHANGES_LISTED], *together):
+        gain = percent(checked.gain(change))
+        memory = gib(float(change.est.memory_bytes))
+        table.add_row(gain, seconds(float(change.est.step_seconds)), memory, "\n".join(_setting_lines(checked, change.settings)))
     out.print(table)
 
 
-def _lines(found: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
-    """Settings that differ, one a line."""
-    return [_line(one) for one in found.spelled(tuple(settings))]
+def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
+    """Return the settings that differ, a line each."""
+    return [_setting_line(setting) for setting in checked.spelled(tuple(settings))]
 
 
-def _line(one: dict[str, Any]) -> str:
-    """A setting that differs: set anew, added or dropped."""
-    name, old, new = one["setting"], one["from"], one["to"]
+def _setting_line(setting: dict[str, Any]) -> str:
+    """Return a setting that is changed, added or dropped as text."""
+    name, old, new = setting["setting"], setting["from"], setting["to"]
     if new is None:
         return f"without {name}{'' if old == 'on' else f' {old}'}"
     return f"{name}{'' if new == 'on' else f' {new}'}" + ("" if old in (None, "on") else f" (is {old})")
 
 
-def nearest(found: Checked) -> str:
-    """What to say of a launch that does not fit: by how much, and the nearest change that makes it fit."""
-    short = f"{found.reading.path}: the launch does not fit: {short_of(found.est)}"
-    one: Tried | None = found.changes[0] if found.changes else found.together
-    if one is None:
+def misfit_advice(checked: Checked) -> str:
+    """Return by how much a launch does not fit, and the smallest change that makes it fit."""
+    short = f"{checked.reading.path}: the launch does not fit: {short_of(checked.est)}"
+    change: Tried | None = checked.changes[0] if checked.changes else checked.together
+    if change is None:
         return f"{short}\n    no change of one, two or three settings makes it fit"
-    said = "; ".join(_lines(found, one.settings))
-    return f"{short}\n    would fit with {said}: {gib(float(one.est.memory_bytes))}, {against(one.est, found.est)}"
+    settings = "; ".join(_setting_lines(checked, change.settings))
+    return f"{short}\n    would fit with {settings}: {gib(float(change.est.memory_bytes))}, {against(change.est, checked.est)}"

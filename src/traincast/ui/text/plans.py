@@ -1,4 +1,4 @@
-"""Results for people: tables and bars that read well at 80 columns and in a pipe."""
+"""Terminal tables and bars of plans, estimates and searches, readable at 80 columns and in a pipe."""
 
 import shutil
 import sys
@@ -23,69 +23,70 @@ from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 
 WIDTH: Final = 80
-BAR: Final = 32  # characters of the longest bar
-ALWAYS: Final = ("tp", "pp", "dp", "mbs")
-RANKED: Final = (
+BAR_CHARACTERS: Final = 32  # length of a full bar
+ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
+RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
     *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
 )
-SHORT: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
-NARROW: Final = {  # components of memory as columns
+SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
+SHORT_COMPONENTS: Final = {  # column titles of memory components
     "gradients": "grads",
     "optimizer": "optim.",
     "activations": "activ.",
     "gathered": "gath.",
     "workspace": "work.",
 }
-USUAL: Final = Plan()
+DEFAULT_PLAN: Final = Plan()
 
 
 def console() -> Console:
-    """A console on standard output: as wide as the terminal, never under 80 columns (a table is not cut), and 80 in a pipe."""
+    """Return a console on standard output: as wide as the terminal, at least 80 columns so that no table is cut; 80 in a pipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     width = max(WIDTH, shutil.get_terminal_size().columns) if terminal else WIDTH
     return Console(width=width, highlight=False)
 
 
-def print_found(found: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
-    """The best plans, the winner in detail, and why the alternatives lose."""
-    share = found.feasible / max(found.candidates, 1)
-    out.print(f"search space: {found.framework.name}, {found.framework.about}")
-    out.print(f"{found.candidates:,} candidates, {found.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
-    if found.best is not None:
-        out.print(ranking(found.plans, _price(found, measures)))
-        out.print(Text(f"fast: members of tp·(tp2 or cp)·pp·dp groups in one domain of {found.system.fast_domain}", style="dim"))
-        if found.best[1].interval is not None:
+def print_search(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
+    """Print the best plans, the fastest in detail, and why the alternatives lose."""
+    share = result.feasible / max(result.candidates, 1)
+    out.print(f"search space: {result.framework.name}, {result.framework.about}")
+    out.print(f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
+    if result.best is not None:
+        out.print(ranking_table(result.plans, _gpu_hour_price(result, measures)))
+        listed = [plan for plan, _ in result.plans]
+        out.print(Text(fast_legend(listed, result.system.fast_domain), style="dim"))
+        if result.best[1].interval is not None:
             out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
         out.print()
-        if found.within_3_percent is not None:
-            first, any_of = map(likely, found.within_3_percent)
-            more = f", {any_of} for one of these {len(found.plans)}" if len(found.plans) > 1 else ""
+        if result.within_3_percent is not None:
+            first, any_of = map(probability_text, result.within_3_percent)
+            more = f", {any_of} for one of these {len(result.plans)}" if len(result.plans) > 1 else ""
             paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
             out.print()
-        print_breakdowns(found.best[1], out)
+        print_breakdowns(result.best[1], out)
         print_metrics(measures, out)
         out.print(heading("Why"))
     paragraphs(explanation.lines(), out)
     out.print(heading("Rejected, by the first rule broken, or by memory where all rules are met"))
-    out.print(rejections(found.rejected))
+    out.print(rejection_table(result.rejected))
 
 
-def header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
-    """What is being answered, and what is to be known about it."""
+def print_header(est: Found | Estimate, out: Console, usual_batch: bool = False, timed: bool = True) -> None:
+    """Print the title of an answer and the remarks on it."""
     out.print(Text(title(est), style="bold"))
     for line in remarks(est, usual_batch, timed):
         out.print(line)
 
 
 def title(est: Found | Estimate) -> str:
-    """What is being answered."""
+    """Return model, parameters, number of GPUs and system in a line."""
     gpus = est.gpus if isinstance(est, Found) else int(est.plan.gpus)
     return f"{est.model.title} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
 
 
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
-    """The batch, and whether it was taken because none is known; what is assumed, and what times are of where there are any."""
+    """Return remarks on the batch, the assumptions and the calibration; `usual_batch` if the model has no batch of its own."""
     model = est.model
     batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
@@ -101,105 +102,112 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
 
 
 def heading(text: str) -> Text:
-    """Title of a part."""
+    """Return the title of a section, in bold, after an empty line."""
     return Text(f"\n{text}", style="bold")
 
 
-def _price(found: Found, measures: Metrics) -> float | None:
-    """Price of a GPU for an hour [$] where plans are ranked by cost and it is known."""
-    if found.objective != "cost" or measures.cost is None or not measures.gpu_hours:
+def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
+    """Return the price of a GPU hour [$] where plans are ranked by cost and it is known."""
+    if result.objective != "cost" or measures.cost is None or not measures.gpu_hours:
         return None
     return float(measures.cost) / float(measures.gpu_hours)
 
 
-def ranking(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
-    """The best plans, one a row, with the knobs and choices that any of them uses.
+def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
+    """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
 
-    `90%` is by how much a measured step may be off; `fast` is how many members of tp · tp2 or cp · pp · dp groups share a fast
-    domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
+    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a fast domain.
+    With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
-    table = table_of(gap=1)
+    table = borderless_table(gap=1)
     shown = knobs_of([plan for plan, _ in plans])
     limits = plans[0][1].interval is not None
     for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
     for name in shown:
-        table.add_column(SHORT.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
+        table.add_column(SHORT_KNOBS.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
     table.add_column("fast", no_wrap=True)
     if price is not None:
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
     for rank, (plan, est) in enumerate(plans, 1):
-        cells = (cell(plan, name) for name in shown)
-        told = (str(rank), *_figures(est), plan.strategy, *cells, fast(plan))
+        cells = (knob_text(plan, name) for name in shown)
+        row_cells = (str(rank), *_time_and_memory(est), plan.strategy, *cells, fast_members(plan))
         cost = () if price is None else (f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}",)
-        table.add_row(*told, *cost)
+        table.add_row(*row_cells, *cost)
     return table
 
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
-    """Knobs and choices that any of some plans uses."""
-    return [name for name in RANKED if name in ALWAYS or any(cell(plan, name) for plan in plans)]
+    """Return the knobs and choices that any of the plans uses."""
+    return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(knob_text(plan, name) for plan in plans)]
 
 
-def _figures(est: Estimate) -> tuple[str, ...]:
-    """Time and memory of a plan, with its limits and the probability that it fits where errors are known."""
-    time, held = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
+def _time_and_memory(est: Estimate) -> tuple[str, ...]:
+    """Return time and memory of a plan, with interval and probability that it fits where errors are known."""
+    time, memory = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
     if est.interval is None or est.fits_probability is None:
-        return time, held
+        return time, memory
     high = float(est.interval[1])
-    return time, f"±{high / float(est.step_seconds) - 1:.0%}", held.removesuffix(" GiB"), likely(est.fits_probability)
+    return time, f"±{high / float(est.step_seconds) - 1:.0%}", memory.removesuffix(" GiB"), probability_text(est.fits_probability)
 
 
-def likely(share: Column) -> str:
-    """A probability for people; never certain."""
+def probability_text(share: Column) -> str:
+    """Return a probability as text, never 0% or 100%."""
     return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
-def cell(plan: Plan, name: str) -> str:
-    """A knob or choice of a plan; empty where it is as usual or has no part in the plan."""
+def knob_text(plan: Plan, name: str) -> str:
+    """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
     value, second = getattr(plan, name), STRATEGIES[plan.strategy].second
-    if name == "order":  # the axes that differ
-        value = "" if value == USUAL.order else value.removeprefix("tp-cp-")
+    if name == "order":  # only the axes that differ from the default
+        value = "" if value == DEFAULT_PLAN.order else value.removeprefix("tp-cp-")
     if isinstance(value, bool):
-        value = "" if value == getattr(USUAL, name) else "on" if value else "off"
-    own = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
-    return str(value) if own.get(name, name in ALWAYS or value not in ("", getattr(USUAL, name))) else ""
+        value = "" if value == getattr(DEFAULT_PLAN, name) else "on" if value else "off"
+    in_strategy = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
+    return str(value) if in_strategy.get(name, name in ALWAYS_SHOWN or value not in ("", getattr(DEFAULT_PLAN, name))) else ""
 
 
-def fast(plan: Plan) -> str:
-    """Members in one fast domain."""
+def fast_members(plan: Plan) -> str:
+    """Return how many members of the group of each axis share a fast domain."""
     return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
 
 
+def fast_legend(plans: Sequence[Plan], domain: int) -> str:
+    """Return the legend of the column `fast`: which fields it has for each strategy listed."""
+    fields = {plan.strategy: "·".join(STRATEGIES[plan.strategy].axes) for plan in plans}
+    groups = ", ".join(f"{axes} ({strategy})" for strategy, axes in fields.items())
+    return f"fast: members of {groups} groups in one domain of {domain}"
+
+
 def print_breakdowns(est: Estimate, out: Console) -> None:
-    """Where the step's time and the rank's memory go."""
+    """Print step time and memory by component."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
-    shown = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
-    title = f"Time of a step: {shown}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
-    whole_run = est.training_days
-    out.print(heading(title if whole_run is None else f"{title}, {days(whole_run)} in all"))
-    out.print(bars(est.breakdown, seconds, float(est.step_seconds)))
+    time_text = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
+    title = f"Time of a step: {time_text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+    training_days = est.training_days
+    out.print(heading(title if training_days is None else f"{title}, {days(training_days)} in all"))
+    out.print(bar_table(est.breakdown, seconds, float(est.step_seconds)))
     if est.outside:
         paragraphs([f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}."], out)
     print_memory(est, out)
 
 
 def print_memory(est: Estimate, out: Console) -> None:
-    """Memory of the fullest rank by component."""
+    """Print the memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    sure = "" if est.fits_probability is None else f" (probability {likely(est.fits_probability)})"
-    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{sure}"))
-    whole, told = whole_memory(est)
+    probability = "" if est.fits_probability is None else f" (probability {probability_text(est.fits_probability)})"
+    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{probability}"))
+    scale, sentence = whole_memory(est)
     if not est.fits:
-        out.print(told)
-    out.print(bars(est.memory, gib, whole))
+        out.print(sentence)
+    out.print(bar_table(est.memory, gib, scale))
 
 
 def print_metrics(measures: Metrics, out: Console) -> None:
-    """Throughput, utilisation by convention, and what the run takes."""
+    """Print throughput, utilisation by convention, and totals of the whole run."""
     lines = []
     flops = {name: rate(float(value), "FLOP/s") for name, value in measures.flops_per_second_per_gpu.items()}
     if measures.mfu is None:
@@ -209,14 +217,14 @@ def print_metrics(measures: Metrics, out: Console) -> None:
         lines.append(f"{flops['megatron']} per GPU (megatron); MFU {shares}")
         if any(float(value) > 1 for name, value in measures.mfu.items() if name != "6n"):
             lines.append("above 100%: the convention counts attention in full, of which a causal kernel skips the masked half")
-    whole = [
+    run_totals = [
         f"{float(measures.gpu_hours):,.3g} GPU-hours" if measures.gpu_hours is not None else "",
         f"${float(measures.cost):,.3g}" if measures.cost is not None else "",
         f"{float(measures.energy_kwh) / 1000:,.3g} MWh" if measures.energy_kwh is not None else "",
         f"{float(measures.carbon_kg) / 1000:,.3g} tCO2e" if measures.carbon_kg is not None else "",
     ]
-    if any(whole):
-        lines.append(f"the whole run: {', '.join(filter(None, whole))}, failures aside")
+    if any(run_totals):
+        lines.append(f"the whole run: {', '.join(filter(None, run_totals))}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
         often = seconds(float(measures.checkpoint_interval))
         whole_run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
@@ -226,26 +234,30 @@ def print_metrics(measures: Metrics, out: Console) -> None:
 
 
 def print_devices(est: Estimate, out: Console) -> None:
-    """Memory of every stage of the pipeline by component; stages that are alike share a line."""
+    """Print the memory of every pipeline stage by component; equal stages share a line."""
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
-    told = est.devices()
-    named = [name for name in told[0]["memory_by_component_bytes"] if any(one["memory_by_component_bytes"][name] for one in told)]
-    table = table_of(gap=1)
+    stages = est.devices()
+    named = [
+        name
+        for name in stages[0]["memory_by_component_bytes"]
+        if any(stage_row["memory_by_component_bytes"][name] for stage_row in stages)
+    ]
+    table = borderless_table(gap=1)
     for name in ("stage", *named, "all"):
-        table.add_column(NARROW.get(name, name), justify="right", no_wrap=True)
-    for first, last in _alike([one["memory_by_component_bytes"] for one in told]):
-        memory = told[first]["memory_by_component_bytes"]
+        table.add_column(SHORT_COMPONENTS.get(name, name), justify="right", no_wrap=True)
+    for first, last in _equal_runs([stage_row["memory_by_component_bytes"] for stage_row in stages]):
+        memory = stages[first]["memory_by_component_bytes"]
         stage = str(first) if first == last else f"{first}-{last}"
-        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{told[first]['memory_bytes'] / GIB:.2f}")
+        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{stages[first]['memory_bytes'] / GIB:.2f}")
     capacity = float(est.system.accelerator.hbm_bytes)
     out.print(heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:.1f}"))
     out.print(table)
     print_memory(est, out)
 
 
-def _alike(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
-    """First and last of each run of equal rows."""
+def _equal_runs(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last index of each run of equal rows."""
     first = 0
     for i in range(1, len(rows) + 1):
         if i == len(rows) or rows[i] != rows[first]:
@@ -254,13 +266,13 @@ def _alike(rows: Sequence[Mapping[str, Column]]) -> Iterator[tuple[int, int]]:
 
 
 def days(number: Column) -> str:
-    """A number of days, in whole days where there are many."""
+    """Return a number of days as text, rounded to whole days from 100 on."""
     return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
-def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float) -> Table:
-    """Parts of a whole, each with its share as a bar."""
-    table = table_of(show_header=False)
+def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
+    """Return a table of parts of a total, each with its share as a bar."""
+    table = borderless_table(show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -268,14 +280,14 @@ def bars(parts: Mapping[str, Column], form: Callable[[float], str], whole: float
     for name, value in parts.items():
         if not value:
             continue
-        share = float(value) / whole
-        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR), style="cyan"))
+        share = float(value) / total
+        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR_CHARACTERS), style="cyan"))
     return table
 
 
-def rejections(rejected: Mapping[str, int]) -> Table:
-    """Candidates rejected, by reason."""
-    table = table_of(show_header=False)
+def rejection_table(rejected: Mapping[str, int]) -> Table:
+    """Return a table of rejected candidates by reason."""
+    table = borderless_table(show_header=False)
     table.add_column(justify="right")
     table.add_column()
     for reason, count in rejected.items():
@@ -284,8 +296,8 @@ def rejections(rejected: Mapping[str, int]) -> Table:
 
 
 def print_operations(est: Estimate, out: Console) -> None:
-    """Every operation of a layer: FLOPs, bytes and seconds of one micro-batch."""
-    table = table_of(gap=1)
+    """Print FLOPs, bytes and seconds of every operation of a layer for one micro-batch."""
+    table = borderless_table(gap=1)
     for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
     for row in est.operations():
@@ -300,7 +312,7 @@ def print_operations(est: Estimate, out: Console) -> None:
 
 
 def print_reproduction(result: Reproduction, out: Console) -> None:
-    """How far the published searches are met, and what the errata change."""
+    """Print how well the published searches are reproduced, and what the errata change."""
     out.print(Text("arXiv 2410.00273 recomputed", style="bold"))
     rate = result.evaluated / result.seconds / 1e6
     out.print(
@@ -308,7 +320,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         f"timed in {seconds(result.seconds)}: {rate:.1f} M candidates/s"
     )
     out.print(heading("Published configurations (GPT3-1T): step time, memory and components"))
-    table = table_of()
+    table = borderless_table()
     for name in ("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"):
         table.add_column(name, justify="left" if name == "strategy" else "right")
     for row in result.configurations:
@@ -316,7 +328,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved)
     out.print(table)
     out.print(heading("Searches: 9 machines × 13 numbers of GPUs each"))
-    table = table_of()
+    table = borderless_table()
     for name in ("model", "strategy", "candidates", "fit", "agree", "worst difference"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -325,7 +337,7 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         table.add_row(line.model, line.strategy, f"{line.candidates:,}", f"{line.feasible:,}", met, worst)
     out.print(table)
     out.print(heading("Optimal step time, errata corrected against published"))
-    table = table_of()
+    table = borderless_table()
     for name in ("model", "strategy", "mean", "median", "lowest", "highest", "feasibility changed"):
         table.add_column(name, justify="left" if name in {"model", "strategy"} else "right")
     for line in result.searches:
@@ -336,9 +348,9 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
 
 
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
-    """Figures of a catalogue entry: path, value with unit, source."""
+    """Print the figures of a catalogue entry: path, value with unit, source."""
     out.print(Text(title, style="bold"))
-    table = table_of()
+    table = borderless_table()
     for name in ("figure", "value", "source"):
         table.add_column(name, justify="right" if name == "value" else "left", overflow="fold")
     for row in rows:
@@ -347,19 +359,19 @@ def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console
 
 
 def print_names(title: str, names: Iterable[str], out: Console) -> None:
-    """A list of names."""
+    """Print a list of names under a title."""
     out.print(heading(title))
     paragraphs([", ".join(names)], out)
 
 
 def paragraphs(lines: Iterable[str], out: Console) -> None:
-    """Sentences wrapped to the width, each further line indented a little deeper than its first."""
+    """Print sentences wrapped to the width, further lines indented slightly deeper than the first."""
     for line in "\n".join(lines).splitlines():
         indent = len(line) - len(line.lstrip())
         wrapped = textwrap.wrap(line.strip(), out.width - indent, subsequent_indent="  ", break_on_hyphens=False)
         out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
 
 
-def table_of(show_header: bool = True, gap: int = 2) -> Table:
-    """A table without lines."""
+def borderless_table(show_header: bool = True, gap: int = 2) -> Table:
+    """Return an empty table without borders."""
     return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))

@@ -1,4 +1,4 @@
-"""Measured training steps against their predictions, for people."""
+"""Terminal tables of measured training steps against their predictions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -9,58 +9,58 @@ from rich.text import Text
 
 from traincast.core.units import quantity
 from traincast.ui.text.accuracy import COLUMNS, summary_cells
-from traincast.ui.text.plans import paragraphs, table_of
+from traincast.ui.text.plans import borderless_table, paragraphs
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.training.compare import Judgement
     from traincast.accuracy.scores import ErrorSummary, Prediction
 
-EXPLAINED: Final = (
+MEANING: Final = (
     "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "
     "plans of one shape that compete: rank correlation, how much slower the one ranked first really is (regret), and the best of "
     "the three ranked first. The machine is calibrated to the steps of every other shape; those of the others are left out."
 )
 
 
-TOLD: Final = {"before": "as measured", "fitted": "calibrated: fitted", "left_out": "calibrated: left out"}
+MACHINE_TITLES: Final = {"before": "as measured", "fitted": "calibrated: fitted", "left_out": "calibrated: left out"}
 
 
-def print_judgement(found: "Judgement", out: Console) -> None:
-    """Every row, errors by shape, and errors in all before and after calibration."""
-    out.print(Text(f"{len(found.rows)} training steps measured: {found.rows[0]['source']}", style="bold"))
-    out.print(_rows(found))
-    out.print(_errors("shape", [(one.source, one) for one in found.before.summaries]))
-    totals = [(TOLD[name], one) for name, one in found.errors.items() if one is not None]
-    out.print(_errors("machine", totals))
+def print_judgement(judgement: "Judgement", out: Console) -> None:
+    """Print every step, errors by shape, and total errors before and after calibration."""
+    out.print(Text(f"{len(judgement.rows)} training steps measured: {judgement.rows[0]['source']}", style="bold"))
+    out.print(_row_table(judgement))
+    out.print(_error_table("shape", [(summary.source, summary) for summary in judgement.before.summaries]))
+    totals = [(MACHINE_TITLES[name], summary) for name, summary in judgement.errors.items() if summary is not None]
+    out.print(_error_table("machine", totals))
     out.print()
-    paragraphs([EXPLAINED], out)
+    paragraphs([MEANING], out)
 
 
-def _rows(found: "Judgement") -> Table:
-    """Every row with its prediction, and that of the calibrated machine."""
-    after = found.calibrated
-    table = table_of(gap=1)
+def _row_table(judgement: "Judgement") -> Table:
+    """Return a table of steps with their predictions before and after calibration."""
+    after = judgement.calibrated
+    table = borderless_table(gap=1)
     for name in ("step", "measured", "spread", "predicted", "error", *(["calibrated", "error", ""] if after else [])):
         table.add_column(name, justify="left" if name in ("step", "") else "right", no_wrap=True)
-    for row, one in zip(found.rows, found.before.predictions, strict=True):
-        then = [*_predicted(after[one.id][1]), after[one.id][0]] if one.id in after else []
+    for row, prediction in zip(judgement.rows, judgement.before.predictions, strict=True):
+        calibrated = [*_prediction_cells(after[prediction.id][1]), after[prediction.id][0]] if prediction.id in after else []
         spread = f"{float(row['step_spread']):.0%}"
-        table.add_row(one.id, quantity(float(row["step_seconds"]), "s"), spread, *_predicted(one), *then)
+        table.add_row(prediction.id, quantity(float(row["step_seconds"]), "s"), spread, *_prediction_cells(prediction), *calibrated)
     return table
 
 
-def _predicted(one: "Prediction") -> tuple[str, str]:
-    """A prediction and its error."""
-    if one.predicted_step_seconds is None:
-        return one.skipped or "", ""
-    return quantity(one.predicted_step_seconds, "s"), f"{one.error:+.1%}"
+def _prediction_cells(prediction: "Prediction") -> tuple[str, str]:
+    """Return the cells of a prediction: its step time, or why it was skipped, and its error."""
+    if prediction.predicted_step_seconds is None:
+        return prediction.skipped or "", ""
+    return quantity(prediction.predicted_step_seconds, "s"), f"{prediction.error:+.1%}"
 
 
-def _errors(first: str, some: "Sequence[tuple[str, ErrorSummary]]") -> Table:
-    """Errors of groups of rows."""
-    table = table_of(gap=1)
+def _error_table(first: str, groups: "Sequence[tuple[str, ErrorSummary]]") -> Table:
+    """Return a table of the errors of groups of steps."""
+    table = borderless_table(gap=1)
     for name in (first, *COLUMNS[1:]):
         table.add_column(name, justify="left" if name == first else "right", no_wrap=True)
-    for name, one in some:
-        table.add_row(name, *summary_cells(one))
+    for name, summary in groups:
+        table.add_row(name, *summary_cells(summary))
     return table
