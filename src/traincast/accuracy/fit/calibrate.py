@@ -14,7 +14,7 @@ from traincast.accuracy.fit.fit import Fitted, fit
 from traincast.accuracy.fit.fitted_yaml import FittedValue, system_with, write_system
 from traincast.accuracy.fit.least_squares import NINETY
 from traincast.accuracy.fit.measured_files import Files, Measured, read
-from traincast.accuracy.fit.parameters import MOST, Parameter, accelerator_name
+from traincast.accuracy.fit.parameters import MAX_FITTED_CONSTANTS, Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Evidence
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file, stack_names
@@ -71,7 +71,7 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
         ]
         for path in paths if home != "stack" else ():
             figure = catalogue_figures[path]
-            if figure.value and sum(parameter.home == home for parameter in parameters) < MOST[home]:  # type: ignore[index]
+            if figure.value and sum(parameter.home == home for parameter in parameters) < MAX_FITTED_CONSTANTS[home]:  # type: ignore[index]
                 parameters.append(
                     _with_prior(path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit)
                 )

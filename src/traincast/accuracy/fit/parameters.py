@@ -14,7 +14,7 @@ from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
-MOST: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # of one accelerator, network or stack
+MAX_FITTED_CONSTANTS: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # of one accelerator, network or stack
 BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigma from its prior
 
 
