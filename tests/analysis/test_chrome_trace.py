@@ -132,7 +132,7 @@ def test_the_same_trace_gives_the_same_bytes(found, tmp_path):
 
 
 def test_too_many_events_are_refused_before_anything_is_written(found, tmp_path, monkeypatch):
-    monkeypatch.setattr(chrome_trace, "MOST_EVENTS", 1000)
+    monkeypatch.setattr(chrome_trace, "MAX_EVENTS", 1000)
     with pytest.raises(InputError, match=r"choose stages .* or micro-batches"):
         chrome_trace.write(found, tmp_path / "trace.json")
     assert list(tmp_path.iterdir()) == []

@@ -17,11 +17,11 @@ from traincast.analysis.data_movement import (
     end_of_batch,
     layer_seconds,
     micro_batch,
+    seconds_by_bound,
     shardings,
-    spent,
     utilisation,
 )
-from traincast.analysis.training_limits import BATCH, batch_tokens, device_of, training
+from traincast.analysis.training_limits import LARGEST_RUN, batch_tokens, device_of, training
 from traincast.catalog.load import accelerator_names
 from traincast.ui import figures
 
@@ -92,7 +92,7 @@ def test_degrees_of_one_move_nothing(work, device):
 
 @given(works(), devices())
 def test_the_time_is_told_once_under_what_binds(work, device):
-    parts = np.array(spent(device, work))
+    parts = np.array(seconds_by_bound(device, work))
     assert (parts >= 0).all()
     assert parts.sum() == pytest.approx(layer_seconds(device, work), rel=1e-12)
     assert utilisation(device, work) <= device.sustained * (1 + 1e-12)
@@ -106,7 +106,7 @@ def test_seconds_come_out_of_bytes_and_flops():
     work = replace(CHECK, width=2 * unit.byte)
     assert micro_batch(device, work).total.to(unit.second).magnitude == pytest.approx(3.2554072481051035e-05, rel=1e-12)
     assert layer_seconds(device, work).check("[time]")
-    assert all(one.check("[time]") for one in spent(device, work))
+    assert all(one.check("[time]") for one in seconds_by_bound(device, work))
     assert utilisation(device, work).to("").magnitude == pytest.approx(utilisation(H100, CHECK), rel=1e-12)
 
 
@@ -174,7 +174,7 @@ def test_half_the_utilisation_takes_twice_the_accelerators():
 
 
 def test_batches_grow_from_the_largest_known():
-    known, tokens = BATCH
+    known, tokens = LARGEST_RUN
     assert batch_tokens(np.array([known]))[0] == tokens
     assert batch_tokens(np.array([64 * known]))[0] == pytest.approx(2 * tokens)
 

@@ -1,4 +1,4 @@
-"""Measured runs side by side: those that differ in numbers only are one evaluation of the engine."""
+"""Measured runs as columns: runs that differ in numbers only are one evaluation of the engine."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ class RunBatch:
     Parameters
     ----------
     model, system : Model, System
-        What ran.
+        Model and machine.
     stack : str
         The software that ran it, as in `Run`.
     plans : Plans
@@ -35,43 +35,43 @@ class RunBatch:
     gbs : array, shape (runs,)
         Their global batches [sequences].
     rows : array of int, shape (runs,)
-        Their places in the sequence that was batched.
+        Indices into the sequence that was batched.
     """
 
     model: Model
     system: System
     stack: str
     plans: Plans
-    gbs: Any  # for the engine a column like any other
+    gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
-    counted: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # operations by what they depend on
+    counted: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # operations by the assumptions they depend on
 
     def estimate(self, system: System, assumed: Assumptions) -> Estimate:
-        """The engine on these runs, with figures of the machine and assumptions as given; operations are counted once."""
+        """Estimate these runs on a machine under assumptions; operations are counted once."""
         assumed = on(system, assumed)
-        for read, whole in self.counted.items():
-            if all(getattr(assumed, name) == value for name, value in read):
-                return estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole)
-        watched = _Watched(assumed)
-        whole = count_operations(self.model, self.plans, watched)  # type: ignore[arg-type]
-        self.counted[tuple((name, getattr(assumed, name)) for name in sorted(watched.read))] = whole
-        return estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole)
+        for assumptions, operations in self.counted.items():
+            if all(getattr(assumed, name) == value for name, value in assumptions):
+                return estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations)
+        recorded = _RecordedAssumptions(assumed)
+        operations = count_operations(self.model, self.plans, recorded)  # type: ignore[arg-type]
+        self.counted[tuple((name, getattr(assumed, name)) for name in sorted(recorded.read))] = operations
+        return estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations)
 
     def seconds(self, system: System, assumed: Assumptions, counted: bool = True) -> Floats:
-        """Step times: shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s].
+        """Return step times, shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s].
 
-        Assumptions may be such columns as well; operations are then `counted` for this time only.
+        Assumptions may be such columns as well; pass ``counted=False`` then, so that operations are not cached.
         """
         if counted:
             value = self.estimate(system, assumed).step_seconds
         else:
-            whole = count_operations(self.model, self.plans, assumed)
-            value = estimate_columns(self.model, system, self.plans, self.gbs, assumed, whole).step_seconds
+            operations = count_operations(self.model, self.plans, assumed)
+            value = estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations).step_seconds
         return np.broadcast_to(np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),)))
 
 
-class _Watched:
-    """Assumptions that remember which of them were read: operations depend on nothing else."""
+class _RecordedAssumptions:
+    """Assumptions that record which of them are read: operations depend on nothing else."""
 
     def __init__(self, assumed: Assumptions):
         self.assumed = assumed
@@ -83,7 +83,7 @@ class _Watched:
 
 
 def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
-    """Runs in batches, and why others cannot be estimated.
+    """Group runs into batches; give the reason for runs that cannot be estimated.
 
     Parameters
     ----------
@@ -93,32 +93,32 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     Returns
     -------
     batches : list of RunBatch
-        Every run that breaks no rule is in one of them.
+        Batches of the runs that break no rule.
     refused : dict of int to str
-        Place of a run in the sequence → what rule it breaks.
+        Index of a run → the rule it breaks.
     """
-    alike: dict[Any, list[int]] = defaultdict(list)
+    groups: dict[Any, list[int]] = defaultdict(list)
     plans = [placed(run) for run in runs]
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        alike[replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())].append(i)
-    found: list[RunBatch] = []
+        groups[replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())].append(i)
+    run_batches: list[RunBatch] = []
     refused: dict[int, str] = {}
-    for group in alike.values():
-        broken = _broken([runs[i] for i in group], [plans[i] for i in group])
-        refused |= {i: _reason(runs[i], plans[i]) for i, wrong in zip(group, broken, strict=True) if wrong}
+    for group in groups.values():
+        broken = _breaks_rules([runs[i] for i in group], [plans[i] for i in group])
+        refused |= {i: _refusal(runs[i], plans[i]) for i, is_broken in zip(group, broken, strict=True) if is_broken}
         if rows := [i for i in group if i not in refused]:
-            found.append(_batch(rows, runs, plans))
-    return found, refused
+            run_batches.append(_batch(rows, runs, plans))
+    return run_batches, refused
 
 
 def placed(run: Run) -> Plan:
-    """The plan of a run with its ranks where frameworks put them."""
-    every = placements(run.plan, run.system.domain(run.plan.gpus), ordered=True)
-    return run.plan if every is None else every.row(0)
+    """Return the plan of a run with its ranks placed in the order of frameworks."""
+    all_placements = placements(run.plan, run.system.domain(run.plan.gpus), ordered=True)
+    return run.plan if all_placements is None else all_placements.row(0)
 
 
-def _side_by_side(plans: Sequence[Plan]) -> Plans:
-    """Plans with the same choices as columns."""
+def _as_columns(plans: Sequence[Plan]) -> Plans:
+    """Return plans with the same choices as columns."""
     knobs: dict[str, Any] = {
         name: np.array([float(getattr(plan, name) or 1) for plan in plans]) for name in plans[0].columns().numbers()
     }
@@ -126,24 +126,24 @@ def _side_by_side(plans: Sequence[Plan]) -> Plans:
 
 
 def _batch(rows: Sequence[int], runs: Sequence[Run], plans: Sequence[Plan]) -> RunBatch:
-    """The runs at some places."""
+    """Return the runs at some indices as a batch."""
     first = runs[rows[0]]
     gbs = np.array([float(runs[i].gbs) for i in rows])
-    return RunBatch(first.model, first.system, first.stack, _side_by_side([plans[i] for i in rows]), gbs, np.array(rows))
+    return RunBatch(first.model, first.system, first.stack, _as_columns([plans[i] for i in rows]), gbs, np.array(rows))
 
 
-def _broken(runs: Sequence[Run], plans: Sequence[Plan]) -> Iterable[bool]:
-    """Which runs break a rule."""
+def _breaks_rules(runs: Sequence[Run], plans: Sequence[Plan]) -> Iterable[bool]:
+    """Return for each run whether it breaks a rule."""
     gbs: Any = np.array([run.gbs for run in runs])
-    masks = broken_rules(runs[0].model, _side_by_side(plans), gbs, runs[0].system.fast_domain).values()
-    wrong = np.zeros(len(runs), bool)
+    masks = broken_rules(runs[0].model, _as_columns(plans), gbs, runs[0].system.fast_domain).values()
+    broken = np.zeros(len(runs), bool)
     for mask in masks:
-        wrong |= mask
-    return wrong.tolist()
+        broken |= mask
+    return broken.tolist()
 
 
-def _reason(run: Run, plan: Plan) -> str:
-    """What a run is refused for."""
+def _refusal(run: Run, plan: Plan) -> str:
+    """Return why a run is refused."""
     try:
         estimate(run.model, run.system, plan, run.gbs)
     except InputError as error:

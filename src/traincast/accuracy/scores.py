@@ -1,4 +1,4 @@
-"""How far predictions of measured runs are off: by source, in all, and how well they rank plans."""
+"""Errors of predicted runs, by source and in total, and how well predictions rank plans."""
 
 import math
 import re
@@ -11,12 +11,12 @@ import numpy as np
 
 from traincast.core.quantities import Floats
 
-MANY: Final = 2  # plans that make a group worth ranking, at least so many and one more
-FIRST: Final = 3  # plans ranked first, of which the best is tried
+MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
+BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
 KINDS: Final = {False: "dense", True: "moe"}
-INDEPENDENT: Final = {"vtrain-s": 206}  # numbers that all rows of a source are composed of (docs/scoreboard.md)
+INDEPENDENT: Final = {"vtrain-s": 206}  # independent measurements that all rows of a source are composed of (docs/scoreboard.md)
 
-FAMILIES: Final = {  # of sources: what ran
+FAMILIES: Final = {  # framework or origin → its sources
     "Megatron on A100 and V100": ("bloom", "korth", "mlm20", "mlm21", "vtrain-m", "vtrain-s", "zb"),
     "NeMo, Megatron-Core": ("dgxc", "mbridge", "mcore", "mega", "mlperf", "nemo", "nvmoe", "simumax"),
     "FSDP, DeepSpeed": ("dsazure", "ibm", "ibm-old", "internevo", "misc", "mpt", "nanotron", "titan"),
@@ -32,17 +32,17 @@ class Prediction:
     Parameters
     ----------
     id : str
-        What the row is called.
+        Name of the row.
     measured_step_seconds, predicted_step_seconds : float or None
         Time of a step [s].
     low, high : float or None
         Interval of the predicted time [s]; None where assumptions give none.
     measured_memory_bytes, predicted_memory_bytes : float or None
-        Memory of the fullest rank, both as the row's way of measuring sees it [byte].
+        Memory of the fullest rank, both by the row's kind of measurement [byte].
     skipped : str or None
         Why the row is not predicted.
     parts : mapping of str to float
-        Seconds of the predicted step by component, where they were asked for.
+        Seconds of the predicted step by component, where requested.
     """
 
     id: str
@@ -72,7 +72,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a row is of, as far as scores need it.
+    """Properties of a row that scores are grouped by.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Subject:
     stack : str
         The software that ran it.
     setting : hashable
-        All that rows share which differ only in their plan.
+        Everything but the plan: equal for rows to be ranked against each other.
     plan : hashable
         The plan.
     """
@@ -94,24 +94,24 @@ class Subject:
 
 @dataclass(frozen=True)
 class ErrorSummary:
-    """How far predictions of one source are off.
+    """Errors of the predictions of one source.
 
     Parameters
     ----------
     source : str
-        Rows whose names begin alike, mixture-of-experts models apart; ``"dense"`` or ``"moe"`` for all of a kind.
+        Name of the source, mixture-of-experts models apart; ``"dense"`` or ``"moe"`` for totals.
     n, skipped : int
-        Rows predicted whose step time was measured, and rows skipped.
+        Rows predicted that have a measured step time, and rows skipped.
     weight : float
-        What the rows count together: their number, or less where they are composed of fewer measurements.
+        Total weight of the rows: their number, or less where they are composed of fewer measurements.
     mape, median, bias, worst : float or None
         Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value; None where no
         step time was measured.
     groups : int
         Groups of rows that differ only in their plan, of which there are three or more.
     spearman, regret, best_of_three : float or None
-        Of such groups, the mean of: rank correlation; how much slower the plan ranked first really is than the best; the same of
-        the best of the three ranked first. None without such groups.
+        Means over such groups: rank correlation; measured slowdown of the plan ranked first relative to the best; the same for the
+        best of the three ranked first. None without such groups.
     worst_regret, worst_of_three : float or None
         The largest regrets.
     memory : float or None
@@ -137,7 +137,7 @@ class ErrorSummary:
 
 @dataclass(frozen=True)
 class RankingScore:
-    """How well one group of plans is ranked: rank correlation, regret of the first, and of the best of the first three."""
+    """Ranking of one group of plans: rank correlation, regret of the first, and of the best of the first three."""
 
     spearman: float
     regret: float
@@ -145,117 +145,120 @@ class RankingScore:
 
 
 def source_of(run_id: str, moe: bool) -> str:
-    """What rows of one source have in common: the beginning of their names, and whether the model has experts."""
+    """Return the source of a row: the beginning of its name, and whether the model has experts."""
     return run_id.rsplit("-", 1)[0] + ("/moe" if moe else "")
 
 
 def family_of(source: str) -> str:
-    """What sources are drawn alike with; a source that is not bundled stands alone."""
+    """Return the family of a source, for figures; a source that is not bundled is its own family."""
     bare = source.removesuffix("/moe")
     return next((family for family, members in FAMILIES.items() if bare in members), bare)
 
 
 def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
-    """Errors by source.
+    """Summarise errors by source.
 
     Parameters
     ----------
     predictions : sequence of Prediction
         Rows, predicted or skipped.
     of : mapping of str to Subject
-        What the rows are of, by id, as far as they can be read.
+        Properties of the rows that can be read, by id.
     """
-    by: dict[str, list[Prediction]] = defaultdict(list)
-    for one in predictions:
-        by[source_of(one.id, one.id in of and of[one.id].moe)].append(one)
-    return tuple(summary(source, some, of) for source, some in sorted(by.items()) if any(one.skipped is None for one in some))
+    by_source: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in predictions:
+        by_source[source_of(prediction.id, prediction.id in of and of[prediction.id].moe)].append(prediction)
+    return tuple(
+        summary(source, rows, of) for source, rows in sorted(by_source.items()) if any(row.skipped is None for row in rows)
+    )
 
 
 def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
-    """Errors of all dense models and of all with experts; a source counts as no more than it measured (`INDEPENDENT`)."""
+    """Summarise errors of all dense models and of all with experts, weighting sources by `INDEPENDENT` measurements."""
     kinds: dict[str, list[Prediction]] = {name: [] for name in KINDS.values()}
-    for one in predictions:
-        if one.id in of:
-            kinds[KINDS[of[one.id].moe]].append(one)
-    return tuple(summary(name, some, of) for name, some in kinds.items() if any(one.skipped is None for one in some))
+    for prediction in predictions:
+        if prediction.id in of:
+            kinds[KINDS[of[prediction.id].moe]].append(prediction)
+    return tuple(summary(name, rows, of) for name, rows in kinds.items() if any(row.skipped is None for row in rows))
 
 
-def summary(source: str, some: Sequence[Prediction], of: Mapping[str, Subject]) -> ErrorSummary:
-    """Errors of some rows."""
-    done = [one for one in some if one.skipped is None]
-    timed = [one for one in done if one.measured_step_seconds is not None]
-    errors, weights = np.array([one.error for one in timed]), _weights(timed)
+def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) -> ErrorSummary:
+    """Summarise errors of rows."""
+    predicted = [row for row in rows if row.skipped is None]
+    timed = [row for row in predicted if row.measured_step_seconds is not None]
+    errors, weights = np.array([row.error for row in timed]), _weights(timed)
     ranks = rankings(timed, of)
-    regrets, of_three = [one.regret for one in ranks], [one.best_of_three for one in ranks]
+    regrets, of_three = [score.regret for score in ranks], [score.best_of_three for score in ranks]
     n = len(timed)
     return ErrorSummary(
         source=source,
         n=n,
-        skipped=len(some) - len(done),
+        skipped=len(rows) - len(predicted),
         weight=float(weights.sum()),
         mape=float(np.average(np.abs(errors), weights=weights)) if n else None,
         median=_median(np.abs(errors), weights) if n else None,
         bias=float(np.average(errors, weights=weights)) if n else None,
         worst=float(np.abs(errors).max()) if n else None,
         groups=len(ranks),
-        spearman=_figure(np.mean, [one.spearman for one in ranks]),
-        regret=_figure(np.mean, regrets),
-        best_of_three=_figure(np.mean, of_three),
-        worst_regret=_figure(np.max, regrets),
-        worst_of_three=_figure(np.max, of_three),
-        memory=_figure(np.mean, [abs(one.memory_error) for one in done if one.measured_memory_bytes]),
+        spearman=_statistic(np.mean, [score.spearman for score in ranks]),
+        regret=_statistic(np.mean, regrets),
+        best_of_three=_statistic(np.mean, of_three),
+        worst_regret=_statistic(np.max, regrets),
+        worst_of_three=_statistic(np.max, of_three),
+        memory=_statistic(np.mean, [abs(row.memory_error) for row in predicted if row.measured_memory_bytes]),
     )
 
 
-def _weights(some: Sequence[Prediction]) -> Floats:
-    """What each row counts: 1, or what it measured on average."""
-    sources = [one.id.rsplit("-", 1)[0] for one in some]
+def _weights(rows: Sequence[Prediction]) -> Floats:
+    """Return the weight of each row: 1, or less where a source has fewer independent measurements than rows."""
+    sources = [row.id.rsplit("-", 1)[0] for row in rows]
     n = Counter(sources)
     return np.array([min(1.0, INDEPENDENT.get(name, n[name]) / n[name]) for name in sources])
 
 
 def _median(values: Floats, weights: Floats) -> float:
-    """The median; of weighted values that which half of the weight is below."""
+    """Return the median; of weighted values the one that half of the weight is below."""
     if np.all(weights == 1):
         return float(np.median(values))
     order = np.argsort(values)
     return float(values[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
 
 
-def _figure(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
-    """One figure of many values; None without any."""
+def _statistic(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
+    """Return a statistic of values; None without values."""
     return float(of(values)) if values else None
 
 
 def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[RankingScore]:
-    """How every group of runs that differ only in their plan is ranked."""
+    """Score the ranking of every group of runs that differ only in their plan."""
     groups: dict[Hashable, list[Prediction]] = defaultdict(list)
-    for one in predictions:
-        groups[of[one.id].setting].append(one)
-    found = []
-    for some in groups.values():
-        if len({of[one.id].plan for one in some}) > MANY:
+    for prediction in predictions:
+        groups[of[prediction.id].setting].append(prediction)
+    scores = []
+    for rows in groups.values():
+        if len({of[prediction.id].plan for prediction in rows}) > MAX_UNRANKED_PLANS:
             predicted, measured = (
-                np.array([getattr(one, f"{which}_step_seconds") for one in some]) for which in ("predicted", "measured")
+                np.array([getattr(prediction, f"{which}_step_seconds") for prediction in rows])
+                for which in ("predicted", "measured")
             )
             order = measured[np.argsort(predicted, kind="stable")]
-            regret, of_three = (float(order[:first].min() / measured.min() - 1) for first in (1, FIRST))
-            found.append(RankingScore(spearman(predicted, measured), regret, of_three))
-    return found
+            regret, of_three = (float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF))
+            scores.append(RankingScore(spearman(predicted, measured), regret, of_three))
+    return scores
 
 
 def spearman(a: Floats, b: Floats) -> float:
-    """Rank correlation, equal values sharing their mean rank."""
-    ranks = [np.array([np.mean(np.flatnonzero(np.sort(one) == value)) for value in one]) for one in (a, b)]
-    off = [one - one.mean() for one in ranks]
-    spread = float(np.sqrt((off[0] ** 2).sum() * (off[1] ** 2).sum()))
-    return float((off[0] * off[1]).sum()) / spread if spread else 0.0
+    """Return the rank correlation (Spearman); equal values share their mean rank."""
+    ranks = [np.array([np.mean(np.flatnonzero(np.sort(values) == value)) for value in values]) for values in (a, b)]
+    deviations = [rank - rank.mean() for rank in ranks]
+    spread = float(np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum()))
+    return float((deviations[0] * deviations[1]).sum()) / spread if spread else 0.0
 
 
 def reasons(predictions: Iterable[Prediction]) -> Counter[str]:
-    """How many rows are skipped for each reason, without the numbers of the row; a row may have several."""
-    told: Counter[str] = Counter()
-    for one in predictions:
-        if one.skipped is not None:
-            told.update({re.sub(r" \([^()]*\)$", "", part) for part in re.split(r"; (?![^(]*\))", one.skipped)})
-    return told
+    """Count the rows skipped for each reason, without numbers of the row; a row may have several reasons."""
+    counts: Counter[str] = Counter()
+    for prediction in predictions:
+        if prediction.skipped is not None:
+            counts.update({re.sub(r" \([^()]*\)$", "", part) for part in re.split(r"; (?![^(]*\))", prediction.skipped)})
+    return counts

@@ -1,4 +1,4 @@
-"""Predictions against measured runs: row by row, and summed up by source."""
+"""Predictions against measured runs: row by row, and summarised by source."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
-ROW = tuple(one.name for one in fields(Prediction) if one.name != "parts")
+PREDICTION_COLUMNS = tuple(column.name for column in fields(Prediction) if column.name != "parts")
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,9 +36,9 @@ class Report:
     summaries, totals : tuple of ErrorSummary
         Errors by source; and of all dense models, and all with experts.
     assumptions : str
-        What was assumed.
+        Name of the assumptions.
     subjects : mapping of str to Subject
-        What the rows are of that can be read, by id.
+        Properties of the rows that can be read, by id.
     """
 
     predictions: tuple[Prediction, ...]
@@ -48,8 +48,8 @@ class Report:
     subjects: Mapping[str, Subject] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        done = [one for one in self.predictions if one.skipped is None]
-        return f"<Report of {len(done)} runs, {len(self.predictions) - len(done)} skipped>"
+        predicted = [prediction for prediction in self.predictions if prediction.skipped is None]
+        return f"<Report of {len(predicted)} runs, {len(self.predictions) - len(predicted)} skipped>"
 
     @property
     def moe(self) -> frozenset[str]:
@@ -59,18 +59,18 @@ class Report:
     @property
     def coverage(self) -> float | None:
         """Share of the measured step times that lie in the 90 % intervals of their predictions; None without intervals or times."""
-        inside = [
-            one.low <= one.measured_step_seconds <= one.high
-            for one in self.predictions
-            if one.low is not None and one.high is not None and one.measured_step_seconds is not None
+        covered = [
+            prediction.low <= prediction.measured_step_seconds <= prediction.high
+            for prediction in self.predictions
+            if prediction.low is not None and prediction.high is not None and prediction.measured_step_seconds is not None
         ]
-        return float(np.mean(inside)) if inside else None
+        return float(np.mean(covered)) if covered else None
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: every row, the summary by source, that of all dense and all mixture-of-experts models, reasons of skips."""
+        """Return rows, summaries by source, totals of dense and mixture-of-experts models, and skip reasons as JSON values."""
         return {
             "assumptions": self.assumptions,
-            "rows": [{name: getattr(one, name) for name in ROW} for one in self.predictions],
+            "rows": [{name: getattr(prediction, name) for name in PREDICTION_COLUMNS} for prediction in self.predictions],
             "summary": _by_source(self.summaries),
             "totals": _by_source(self.totals),
             "coverage": self.coverage,
@@ -78,9 +78,9 @@ class Report:
         }
 
 
-def _by_source(some: Iterable[ErrorSummary]) -> dict[str, dict[str, Any]]:
-    """Summaries by their source."""
-    return {one.source: {key: value for key, value in asdict(one).items() if key != "source"} for one in some}
+def _by_source(summaries: Iterable[ErrorSummary]) -> dict[str, dict[str, Any]]:
+    """Return summaries by source."""
+    return {summary.source: {key: value for key, value in asdict(summary).items() if key != "source"} for summary in summaries}
 
 
 def validate(
@@ -89,16 +89,16 @@ def validate(
     *,
     parts: bool = False,
 ) -> Report:
-    """Predict every run of a table that can be read, and compare.
+    """Predict every readable run of a table, and compare with the measurement.
 
     Parameters
     ----------
     runs : str, Path or sequence of mapping of str to str, optional
         A CSV file with the columns of the bundled table of published runs, or its rows; that table itself if left out.
     assumptions : str or Assumptions
-        What is assumed; ``"calibrated"`` takes for each run the software stack that ran it.
+        Assumptions; ``"calibrated"`` uses for each run the software stack that ran it.
     parts : bool
-        Whether predictions say what the time of a step is spent on.
+        Whether predictions include the step time by component.
 
     Returns
     -------
@@ -114,54 +114,56 @@ def validate(
     --------
     >>> import traincast as tc
     >>> report = tc.validate()
-    >>> next(one for one in report.predictions if one.id == "korth-008").skipped is None
+    >>> next(row for row in report.predictions if row.id == "korth-008").skipped is None
     True
     """
     table = list(readable(rows(runs) if runs is None or isinstance(runs, str | Path) else runs))
-    if twice := [name for name, count in Counter(row["id"] for row, _ in table).items() if count > 1]:
-        raise InputError("runs", [f"id = {name!r}: names several runs; each needs its own" for name in twice])
-    told = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
+    if repeated := [name for name, count in Counter(row["id"] for row, _ in table).items() if count > 1]:
+        raise InputError("runs", [f"id = {name!r}: names several runs; each needs its own" for name in repeated])
+    predictions = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
     usable = [run for _, run in table if isinstance(run, Run)]
-    told |= {one.id: one for one in _predicted(usable, assumptions, parts)}
-    every, of = tuple(told[row["id"]] for row, _ in table), {run.id: _subject(run) for run in usable}
+    predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
+    ordered, subjects = tuple(predictions[row["id"]] for row, _ in table), {run.id: _subject(run) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
-    return Report(every, summaries(every, of), totals(every, of), name, of)
+    return Report(ordered, summaries(ordered, subjects), totals(ordered, subjects), name, subjects)
 
 
 def _subject(run: Run) -> Subject:
-    """What a run is of: those of one model, machine, batch, precision and software differ in their plan only."""
-    alike = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
-    return Subject(moe=run.model.experts is not None, stack=run.stack, setting=alike, plan=run.plan)
+    """Return the properties of a run: runs of one model, machine, batch, precision and software differ in their plan only."""
+    setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
+    return Subject(moe=run.model.experts is not None, stack=run.stack, setting=setting, plan=run.plan)
 
 
-def _predicted(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:
-    """Predictions of runs; those that differ in numbers only are estimated side by side."""
-    found, refused = batches(runs)
+def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:
+    """Yield predictions of runs; those that differ in numbers only are estimated as columns."""
+    run_batches, refused = batches(runs)
     for i, reason in refused.items():
         yield Prediction(runs[i].id, skipped=reason)
-    for batch in found:
-        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: each with its own software
-        yield from _batch(batch, [runs[i] for i in batch.rows], assumed, parts)
+    for batch in run_batches:
+        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: the stack of the run
+        yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 
-def _batch(batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
-    """Predictions of the runs of a batch."""
+def _batch_predictions(batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
+    """Yield predictions of the runs of a batch."""
     try:
         est = batch.estimate(batch.system, assumed)
     except InputError as error:  # a precision that the accelerator lacks, say
         yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
     kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
-    ends = est.interval or (np.nan, np.nan)
-    seconds, low, high, *memory = (np.broadcast_to(np.asarray(one), len(runs)) for one in (est.step_seconds, *ends, *kinds))
+    interval = est.interval or (np.nan, np.nan)
+    seconds, low, high, *memory = (
+        np.broadcast_to(np.asarray(column), len(runs)) for column in (est.step_seconds, *interval, *kinds)
+    )
     spent = {part: np.broadcast_to(np.asarray(value), len(runs)) for part, value in (est.breakdown if parts else {}).items()}
     share = np.broadcast_to(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])), len(runs))
     for i, run in enumerate(runs):
         if run.step_seconds is not None and share[i] > 1:
-            least = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"
-            yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {least}")
+            problem = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"
+            yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {problem}")
             continue
-        held = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
+        memory_of_kind = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
         yield Prediction(
             run.id,
             run.step_seconds,
@@ -169,13 +171,13 @@ def _batch(batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bo
             low=float(low[i]) if est.interval else None,
             high=float(high[i]) if est.interval else None,
             measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=float(held[i]),
+            predicted_memory_bytes=float(memory_of_kind[i]),
             parts={part: float(value[i]) for part, value in spent.items()},
         )
 
 
 def _share_of_peak(est: Estimate, batch: RunBatch, step_seconds: Floats) -> Column:
-    """MFU of measured step times [s] by the convention that counts no more than has to be computed (megatron)."""
+    """Return the MFU of measured step times [s] by the convention that counts only necessary FLOPs (megatron)."""
     peak = est.system.accelerator.peak(batch.plans.recipe.rate)
     per_gpu = batch.gbs * batch.model.seq / (step_seconds * batch.plans.gpus)
     return utilisation(model_flops_per_token(batch.model, "megatron"), per_gpu, peak)

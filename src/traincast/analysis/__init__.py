@@ -1,1 +1,1 @@
-"""What reads an estimate: trace, advice, memory of a parameter, scaling of ZeRO, limits of data movement, the paper's results."""
+"""Analyses of an estimate: trace, advice, bytes per parameter, ZeRO scaling, limits of data movement, the paper's results."""

@@ -1,4 +1,4 @@
-"""All advice on a plan, and rules of thumb beside what the estimator says of the same thing.
+"""Advice on one plan, and rules of thumb next to the estimator's own figures.
 
 The rules are those of S. Bekman, "Software tune up for the best performance" (Machine Learning Engineering), and of Megatron-LM
 (arXiv 2104.04473).
@@ -33,18 +33,18 @@ MEGATRON: Final = "arXiv 2104.04473"
 
 @dataclass(frozen=True, kw_only=True)
 class RuleOfThumb:
-    """A rule of thumb and the exact figure.
+    """A rule of thumb and the figure that the estimator predicts for the same quantity.
 
     Parameters
     ----------
     about : str
-        What it is about.
+        Quantity that the rule is about.
     rule, here : str
         What the rule says, and what the estimator says of this plan.
     low, high : float, optional
         The rule in numbers, where it has any.
     exact : float, optional
-        The estimator's number, in the same unit; None where it cannot be told.
+        The estimator's number, in the same unit; None where there is none.
     source : str
         Whose rule it is.
     """
@@ -60,12 +60,12 @@ class RuleOfThumb:
 
 @dataclass(frozen=True)
 class Advice:
-    """Memory anatomy, throughput and advice on one plan; each part is made when it is asked for.
+    """Bytes per parameter, throughput and advice on one plan; each part is computed on first access.
 
     Parameters
     ----------
     est : Estimate
-        Of the plan.
+        Estimate of the plan.
     step_seconds : float, optional
         Measured time of a step [s].
     network_share : float
@@ -78,62 +78,62 @@ class Advice:
 
     @cached_property
     def per_parameter(self) -> PerParameter:
-        """Bytes per parameter before anything is sharded."""
+        """Bytes per parameter before sharding."""
         return kept_by(self.est)
 
     @cached_property
     def throughput(self) -> list[Throughput]:
-        """FLOP/s and utilisation by convention, of the measured time where there is one."""
+        """FLOP/s and utilisation by convention; of the measured step time where it is given."""
         return throughput(self.est, self.step_seconds)
 
     @cached_property
     def products(self) -> list[Product]:
-        """Products that waste tiles or waves."""
+        """Matrix products that lose time to tile or wave quantisation."""
         return wasteful(self.est)
 
     @cached_property
     def dimensions(self) -> list[Dimension]:
-        """Sizes of the model, and better ones."""
+        """Dimensions of the model, and better values near them."""
         return dimensions(self.est)
 
     @cached_property
     def batches(self) -> list[BatchSizeOption]:
-        """Other micro-batches and global batches."""
+        """Other micro-batch and global batch sizes."""
         return batches(self.est)
 
     @cached_property
     def network(self) -> Network:
-        """Bandwidth between nodes that is needed."""
+        """Bandwidth between nodes that the plan needs."""
         return network(self.est, self.network_share)
 
     @cached_property
     def rules(self) -> list[RuleOfThumb]:
-        """Rules of thumb beside exact figures."""
-        return [*_amounts(self), *_speeds(self)]
+        """Rules of thumb with the estimator's figures."""
+        return [*_memory_and_flop_rules(self), *_time_rules(self)]
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: numbers in SI."""
+        """Return everything as JSON values, in SI units."""
         return {
             "measured_step_seconds": self.step_seconds,
             "bytes_per_parameter": self.per_parameter.to_dict(),
             "parameters": self.est.model.parameters,
-            "throughput": [asdict(one) for one in self.throughput],
-            "products": [asdict(one) for one in self.products],
-            "dimensions": [asdict(one) for one in self.dimensions],
-            "batches": [asdict(one) for one in self.batches],
+            "throughput": [asdict(row) for row in self.throughput],
+            "products": [asdict(row) for row in self.products],
+            "dimensions": [asdict(row) for row in self.dimensions],
+            "batches": [asdict(row) for row in self.batches],
             "best_mbs": best_batch(self.batches).mbs,
             "network": asdict(self.network),
-            "rules_of_thumb": [asdict(one) for one in self.rules],
+            "rules_of_thumb": [asdict(row) for row in self.rules],
         }
 
 
 def advise(est: Estimate, *, step_seconds: float | None = None, network_share: float = NETWORK_SHARE) -> Advice:
-    """Anatomy and advice on one plan.
+    """Analyse one plan: bytes per parameter, utilisation, rules of thumb, and sizes that would run faster.
 
     Parameters
     ----------
     est : Estimate
-        Of one plan; tiles are known to ``"calibrated"`` and to software stacks, not to ``"paper"``.
+        Estimate of one plan; tiles are modelled by ``"calibrated"`` and by software stacks, not by ``"paper"``.
     step_seconds : float, optional
         Measured time of a step, for FLOP/s and utilisation; the predicted one without it [s].
     network_share : float
@@ -142,7 +142,7 @@ def advise(est: Estimate, *, step_seconds: float | None = None, network_share: f
     Returns
     -------
     Advice
-        What there is to say.
+        The analyses, computed on first access.
 
     Raises
     ------
@@ -154,51 +154,51 @@ def advise(est: Estimate, *, step_seconds: float | None = None, network_share: f
     --------
     >>> import traincast as tc
     >>> est = tc.estimate("gpt3-175b", "dgx-a100", tc.Plan(tp=8, pp=8, dp=4), assumptions="calibrated")
-    >>> found = tc.advise(est)
-    >>> found.per_parameter.training, found.network.needed_per_node < found.network.per_node
+    >>> advice = tc.advise(est)
+    >>> advice.per_parameter.training, advice.network.needed_per_node < advice.network.per_node
     (18.0, True)
     """
     one_plan(est)
-    found = Advice(est, step_seconds, network_share)
-    _ = found.throughput, found.network  # refuse what cannot be
-    return found
+    advice = Advice(est, step_seconds, network_share)
+    _ = advice.throughput, advice.network  # compute now, to raise for a time or share that cannot be
+    return advice
 
 
-def _amounts(found: Advice) -> Iterator[RuleOfThumb]:
-    """Rules on bytes and FLOPs."""
-    est, plan = found.est, one_plan(found.est)
-    usual = per_parameter().training
-    whole = usual * est.model.parameters
-    least, most = whole / plan.gpus, whole / (plan.tp * plan.tp2 * plan.pp)
+def _memory_and_flop_rules(advice: Advice) -> Iterator[RuleOfThumb]:
+    """Yield rules on bytes and FLOPs."""
+    est, plan = advice.est, one_plan(advice.est)
+    bytes_per_parameter = per_parameter().training
+    states = bytes_per_parameter * est.model.parameters
+    low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
-    said = f"{usual:.0f} B a parameter: {least / GIB:.1f} to {gib(most)}"
-    yield RuleOfThumb(about="model states of a rank", rule=said, here=gib(exact), low=least, high=most, exact=exact)
+    rule = f"{bytes_per_parameter:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
+    yield RuleOfThumb(about="model states of a rank", rule=rule, here=gib(exact), low=low, high=high, exact=exact)
     context = float(est.memory.get("buffers", 0.0))
     if context:
         yield RuleOfThumb(
             about="context, libraries", rule="0.5 to 2 GB", here=f"{context / 1e9:.2f} GB", low=0.5e9, high=2e9, exact=context
         )
-    again = recomputes_all(est)
-    thumb = flops_of_thumb(est.model, est.gbs, again)
-    counted = hardware_flops_per_token(est.model, "full" if again else "none", "megatron-full") * est.model.seq * est.gbs
-    said = f"{8 if again else 6} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield RuleOfThumb(about="work of a step", rule=said, here=f"{rate(counted, 'FLOP')}", low=thumb, high=thumb, exact=counted)
+    full_recompute = recomputes_all(est)
+    thumb = flops_of_thumb(est.model, est.gbs, full_recompute)
+    counted = hardware_flops_per_token(est.model, "full" if full_recompute else "none", "megatron-full") * est.model.seq * est.gbs
+    rule = f"{8 if full_recompute else 6} × P × tokens: {rate(thumb, 'FLOP')}"
+    yield RuleOfThumb(about="work of a step", rule=rule, here=f"{rate(counted, 'FLOP')}", low=thumb, high=thumb, exact=counted)
 
 
-def _speeds(found: Advice) -> Iterator[RuleOfThumb]:
-    """Rules on time."""
-    est, plan = found.est, one_plan(found.est)
-    backward = _backward(est)
+def _time_rules(advice: Advice) -> Iterator[RuleOfThumb]:
+    """Yield rules on time."""
+    est, plan = advice.est, one_plan(advice.est)
+    backward = _backward_over_forward(est)
     yield RuleOfThumb(about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward)
-    cost = _recomputation(est)
+    cost = _full_recompute_cost(est)
     if cost is not None:
-        said = f"{percent(cost[0])} slower, -{gib(cost[1])}"
-        yield RuleOfThumb(about="full recomputation", rule="20 to 25% slower", here=said, low=0.20, high=0.25, exact=cost[0])
-    more = next((one.gain for one in found.batches if one.gbs == 2 * est.gbs), None)
-    if more is not None:
-        here = f"{signed(more)} with twice as much"
-        yield RuleOfThumb(about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=more)
-    mfu = next(one.mfu for one in found.throughput if one.convention == "megatron-full")
+        here = f"{percent(cost[0])} slower, -{gib(cost[1])}"
+        yield RuleOfThumb(about="full recomputation", rule="20 to 25% slower", here=here, low=0.20, high=0.25, exact=cost[0])
+    gain = next((option.gain for option in advice.batches if option.gbs == 2 * est.gbs), None)
+    if gain is not None:
+        here = f"{signed(gain)} with twice as much"
+        yield RuleOfThumb(about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=gain)
+    mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
     if mfu is not None:
         yield RuleOfThumb(about="MFU", rule="50% is good", here=percent(mfu), low=0.5, high=0.5, exact=mfu)
     domain = est.system.fast_domain
@@ -210,29 +210,29 @@ def _speeds(found: Advice) -> Iterator[RuleOfThumb]:
         exact=float(plan.tp * plan.tp2),
         source=MEGATRON,
     )
-    needed = found.network.needed_per_node
+    needed = advice.network.needed_per_node
     yield RuleOfThumb(
         about="bandwidth of a node", rule="at least 400 Gb/s", here=f"{needed * 8e-9:,.0f} Gb/s needed", low=5e10, exact=needed
     )
 
 
-def _backward(est: Estimate) -> float:
-    """Time of the layers' backward pass relative to forward, communication left out, recomputation too."""
+def _backward_over_forward(est: Estimate) -> float:
+    """Return the layers' backward time relative to forward, without communication and recomputation."""
     forward = backward = 0.0
     for part, count in est.stages.whole.items():
-        for one in est.timed[part]:
-            forward += float(count) * float(one.forward.compute + one.forward.memory)
-            backward += float(count) * float(one.backward.compute + one.backward.memory)
+        for operation in est.timed[part]:
+            forward += float(count) * float(operation.forward.compute + operation.forward.memory)
+            backward += float(count) * float(operation.backward.compute + operation.backward.memory)
     return backward / forward
 
 
-def _recomputation(est: Estimate) -> tuple[float, float] | None:
-    """Throughput that full recomputation costs relative to none, and memory it saves [byte]; None where one of them cannot run."""
+def _full_recompute_cost(est: Estimate) -> tuple[float, float] | None:
+    """Return the share of throughput that full recompute costs, and the memory it saves [byte]; None where a plan cannot run."""
     plan = one_plan(est)
     try:
         none, full = (
-            estimate(est.model, est.system, replace(plan, recompute=word, recompute_every=1), est.gbs, est.assumptions)
-            for word in ("none", "full")
+            estimate(est.model, est.system, replace(plan, recompute=recompute, recompute_every=1), est.gbs, est.assumptions)
+            for recompute in ("none", "full")
         )
     except InputError:
         return None

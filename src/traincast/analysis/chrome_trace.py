@@ -1,8 +1,8 @@
 """A trace in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-A process is a device of the pipeline, its threads are streams. What fills the step of a device is on exactly one stream at a time:
-compute, communication it waits for, or a wait. Beside that, passes are shown as a whole, and sends and communication that hides run
-while devices work. Source: "Trace Event Format" of the Chromium project.
+A process is a device of the pipeline, its threads are streams. At any time of the step exactly one stream of a device is busy:
+compute, exposed communication, or a wait. Passes are drawn a second time as one block each; sends and overlapped communication run
+on streams of their own. Source: "Trace Event Format" of the Chromium project.
 """
 
 import gzip
@@ -19,7 +19,7 @@ from traincast.core.output_files import beside, check_output
 from traincast.times.pipeline.simulation import SimulatedPass
 
 ENDINGS: Final = (".json", ".json.gz")
-MOST_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond
+MAX_EVENTS: Final = 1_000_000  # 150 MB; browsers get slow beyond
 STREAMS: Final = {  # in the order in which they are drawn
     "passes": "passes",
     "compute": "compute",
@@ -33,221 +33,222 @@ THREADS: Final = {stream: thread for thread, stream in enumerate(STREAMS, 1)}  #
 STREAM_OF: Final = {"tp_comm": "tensor", "ep_comm": "experts", "dp_comm": "data", "pp_comm": "sends"} | dict.fromkeys(
     ("compute", "exposed_memory", "recomputation", "optimizer_step"), "compute"
 )  # component → stream; waits for all others
-BESIDE: Final = ("experts", "data", "sends")  # streams on which something runs beside the work
-WAIT_FOR: Final = {"bubble": "wait for other stages", "pp_comm": "wait for a transfer"}
+OVERLAPPED_STREAMS: Final = ("experts", "data", "sends")  # run while the device computes
+WAIT_NAMES: Final = {"bubble": "wait for other stages", "pp_comm": "wait for a transfer"}
 
 
 class Event(NamedTuple):
-    """Something that takes time on a stream of a device."""
+    """An interval of time on a stream of a device."""
 
     device: int
     stream: str
     name: str
-    component: str  # of the breakdown; empty for what is shown a second time, or runs beside the work
+    component: str  # of the breakdown; empty for blocks drawn a second time and for overlapped communication
     start: float  # [s]
     seconds: float  # [s]
     of: SimulatedPass | None = None  # the pass it is a part of
 
 
-def events(found: Trace, device: int, microbatches: Collection[int] | None = None) -> Iterator[Event]:
-    """What a device does in a step.
+def events(trace: Trace, device: int, microbatches: Collection[int] | None = None) -> Iterator[Event]:
+    """Yield what a device does in a step.
 
     Parameters
     ----------
-    found : Trace
+    trace : Trace
         The trace.
     device : int
-        Place in the pipeline, from 0.
+        Position in the pipeline, from 0.
     microbatches : collection of int, optional
-        Those whose passes are wanted; all if left out.
+        Micro-batches whose passes are yielded; all if left out.
 
     Yields
     ------
     Event
-        Passes and their parts, waits, and what follows the pipeline. If all micro-batches are wanted, those with a component fill
-        the step of the device without gap or overlap.
+        Passes and their parts, waits, and what follows the pipeline. With all micro-batches, the events that have a component
+        fill the step of the device without gap or overlap.
     """
-    for own, sent in zip(found.by_device[device], found.sent[device], strict=True):
-        if microbatches is None or own.microbatch in microbatches:
-            yield from _of_pass(found, own, sent)
-    yield from _data_parallel(found, device, microbatches)
-    for component, start, seconds in found.waits[device]:
-        yield Event(device, "waits", WAIT_FOR[component], component, start, seconds)
-    for name, component, start, seconds in found.after:
-        yield Event(device, STREAM_OF.get(component, "waits"), name, component or REMAINDER, found.begin[device] + start, seconds)
+    for pass_, sent_at in zip(trace.by_device[device], trace.sent[device], strict=True):
+        if microbatches is None or pass_.microbatch in microbatches:
+            yield from _pass_events(trace, pass_, sent_at)
+    yield from _data_parallel_events(trace, device, microbatches)
+    for component, start, seconds in trace.waits[device]:
+        yield Event(device, "waits", WAIT_NAMES[component], component, start, seconds)
+    for name, component, start, seconds in trace.after:
+        yield Event(device, STREAM_OF.get(component, "waits"), name, component or REMAINDER, trace.begin[device] + start, seconds)
 
 
-def _of_pass(found: Trace, own: SimulatedPass, sent: float) -> Iterator[Event]:
-    """A pass as a whole, what it spends its time on, and its send, which starts when the pass is `sent` [s]."""
-    name = f"{own.kind} {own.microbatch}"
-    yield Event(own.device, "passes", name, "", own.start, own.end - own.start, own)
-    start = own.start
-    for component, seconds in found.passes.spent[own.kind][own.chunk].items():
-        yield Event(own.device, STREAM_OF.get(component, "waits"), f"{component} {name}", component, start, seconds, own)
+def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator[Event]:
+    """Yield a pass as one block, its components, its hidden exchange, and its send, which starts at `sent_at` [s]."""
+    name = f"{pass_.kind} {pass_.microbatch}"
+    yield Event(pass_.device, "passes", name, "", pass_.start, pass_.end - pass_.start, pass_)
+    start = pass_.start
+    for component, seconds in trace.passes.spent[pass_.kind][pass_.chunk].items():
+        yield Event(pass_.device, STREAM_OF.get(component, "waits"), f"{component} {name}", component, start, seconds, pass_)
         start += seconds
-    if exchange := found.passes.exchange[own.kind][own.chunk]:
-        yield Event(own.device, "experts", f"exchange {name}, hidden", "", own.start, exchange, own)
-    reader = found.reader(own)
-    if reader is not None and found.passes.beside:
-        yield Event(own.device, "sends", f"{name} to stage {reader.device}", "", sent, found.passes.beside, own)
+    if exchange := trace.passes.exchange[pass_.kind][pass_.chunk]:
+        yield Event(pass_.device, "experts", f"exchange {name}, hidden", "", pass_.start, exchange, pass_)
+    reader = trace.reader(pass_)
+    if reader is not None and trace.passes.beside:
+        yield Event(pass_.device, "sends", f"{name} to stage {reader.device}", "", sent_at, trace.passes.beside, pass_)
 
 
-def _data_parallel(found: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
-    """Data-parallel traffic that hides behind passes: beside each of them, or once in a step, after its start or before its end."""
-    own, zero = found.by_device[device], int(found.estimate.plan.zero)
-    ways = (("gather weights", {"F"}, zero == 3), ("reduce gradients", {"B", "BW"}, zero >= 2))
-    for (name, kinds, always), seconds in zip(ways, found.passes.traffic[device], strict=True):
-        beside = [one for one in own if one.kind in kinds]
-        whole = sum(one.end - one.start for one in beside)
-        if not seconds or not whole:
+def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
+    """Yield data-parallel traffic that overlaps passes: with each of them, or once per step, at its start or before its end."""
+    passes, zero = trace.by_device[device], int(trace.estimate.plan.zero)
+    collectives = (("gather weights", {"F"}, zero == 3), ("reduce gradients", {"B", "BW"}, zero >= 2))
+    for (name, kinds, per_pass), seconds in zip(collectives, trace.passes.traffic[device], strict=True):
+        overlapping = [pass_ for pass_ in passes if pass_.kind in kinds]
+        busy = sum(pass_.end - pass_.start for pass_ in overlapping)
+        if not seconds or not busy:
             continue
-        if not always:
-            start = found.begin[device] if "F" in kinds else own[-1].end - seconds
+        if not per_pass:
+            start = trace.begin[device] if "F" in kinds else passes[-1].end - seconds
             yield Event(device, "data", f"{name}, hidden", "", start, seconds)
             continue
-        for one in beside:
-            if microbatches is None or one.microbatch in microbatches:
-                share = seconds * (one.end - one.start) / whole
-                yield Event(device, "data", f"{name} {one.kind} {one.microbatch}, hidden", "", one.start, share, one)
+        for pass_ in overlapping:
+            if microbatches is None or pass_.microbatch in microbatches:
+                share = seconds * (pass_.end - pass_.start) / busy
+                yield Event(device, "data", f"{name} {pass_.kind} {pass_.microbatch}, hidden", "", pass_.start, share, pass_)
 
 
-def write(found: Trace, path: Path, force: bool = False, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> None:
+def write(trace: Trace, path: Path, force: bool = False, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> None:
     """Write a trace for Perfetto.
 
     Parameters
     ----------
-    found : Trace
+    trace : Trace
         The trace.
     path : Path
-        Where to: .json, or compressed .json.gz.
+        Output file: .json, or compressed .json.gz.
     force : bool
-        Whether to overwrite a file that is there.
+        Whether to overwrite an existing file.
     stages, microbatches : collection of int
         Devices, and micro-batches whose passes are written; all if empty.
 
     Raises
     ------
     InputError
-        As for `to_chrome`; or if the ending is another, the folder is missing, or the file is there already.
+        As for `to_chrome`; or if the suffix is another, the folder is missing, or the file exists.
     """
     check_output(path, force, ENDINGS)
-    told = chrome_events(found, stages, microbatches)
+    json_events = chrome_events(trace, stages, microbatches)
     with beside(path) as partial, ExitStack() as opened:
         file: Any = opened.enter_context(partial.open("wb"))
         if path.suffix == ".gz":
             file = opened.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))
         out = opened.enter_context(TextIOWrapper(file, encoding="utf-8"))
-        out.write(json.dumps(_frame(found))[:-1] + ', "traceEvents": [')
-        for i, event in enumerate(told):
+        out.write(json.dumps(_metadata_of_file(trace))[:-1] + ', "traceEvents": [')
+        for i, event in enumerate(json_events):
             out.write((",\n" if i else "\n") + json.dumps(event))
         out.write("\n]}\n")
 
 
-def to_chrome(found: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
-    """A trace as one object in the format, for Perfetto.
+def to_chrome(trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
+    """Return a trace as one JSON object in the trace event format, for Perfetto.
 
     Parameters
     ----------
-    found : Trace
+    trace : Trace
         The trace.
     stages, microbatches : collection of int
-        Devices, and micro-batches whose passes are told; all if empty.
+        Devices, and micro-batches whose passes are included; all if empty.
 
     Raises
     ------
     InputError
-        If there are no such stages or micro-batches, or more than a million events.
+        If a stage or micro-batch does not exist, or there are more than a million events.
     """
-    return _frame(found) | {"traceEvents": list(chrome_events(found, stages, microbatches))}
+    return _metadata_of_file(trace) | {"traceEvents": list(chrome_events(trace, stages, microbatches))}
 
 
-def _frame(found: Trace) -> dict[str, Any]:
-    """What surrounds the events."""
-    est = found.estimate
+def _metadata_of_file(trace: Trace) -> dict[str, Any]:
+    """Return the keys of the file besides its events."""
+    est = trace.estimate
     about = {"model": est.model.title, "system": est.system.name, "plan": str(est.plan), "global_batch": est.gbs}
-    return {"displayTimeUnit": "ms", "otherData": about | {"assumptions": est.assumptions.name} | found.sums()}
+    return {"displayTimeUnit": "ms", "otherData": about | {"assumptions": est.assumptions.name} | trace.sums()}
 
 
-def chrome_events(found: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> Iterator[dict[str, Any]]:
-    """Events of a trace in the format; arguments and errors as for `to_chrome`."""
-    chosen = sorted(_chosen("stages", stages, found.timeline.pp))
-    batches = _chosen("micro-batches", microbatches, found.microbatches)
-    number = _number(found, chosen, batches)
-    if number > MOST_EVENTS:
-        most = f"about {number:,} events, at most {MOST_EVENTS:,} are written"
-        raise InputError("trace", [f"{most}: choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"])
-    for device in chosen:
-        yield from _process(found, device)
-        yield from _complete(found, device, batches)
-        yield from _flows(found, device, chosen, batches)
+def chrome_events(trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> Iterator[dict[str, Any]]:
+    """Yield events in the trace event format; arguments and errors as for `to_chrome`."""
+    devices = sorted(_selected("stages", stages, trace.timeline.pp))
+    batches = _selected("micro-batches", microbatches, trace.microbatches)
+    number = _approximate_count(trace, devices, batches)
+    if number > MAX_EVENTS:
+        limit = f"about {number:,} events, at most {MAX_EVENTS:,} are written"
+        raise InputError("trace", [f"{limit}: choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"])
+    for device in devices:
+        yield from _process_metadata(trace, device)
+        yield from _complete_events(trace, device, batches)
+        yield from _flow_events(trace, device, devices, batches)
 
 
-def _chosen(what: str, given: Collection[int], number: int) -> Collection[int]:
-    """Those chosen of a number of stages or micro-batches."""
-    wrong = [f"{one}: there are 0 to {number - 1}" for one in sorted(given) if not 0 <= one < number]
+def _selected(what: str, indices: Collection[int], number: int) -> Collection[int]:
+    """Return the selected indices of stages or micro-batches, all if none is given; raise for those that do not exist."""
+    wrong = [f"{index}: there are 0 to {number - 1}" for index in sorted(indices) if not 0 <= index < number]
     if wrong:
         raise InputError(what, wrong)
-    return set(given) or range(number)
+    return set(indices) or range(number)
 
 
-def _number(found: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
-    """Events, about: of each pass, its parts, a send, and the arrow to its reader."""
-    parts = {kind: [len(one) + 4 for one in spent] for kind, spent in found.passes.spent.items()}
-    waits = sum(len(found.waits[stage]) for stage in stages)
-    return waits + sum(parts[p.kind][p.chunk] for stage in stages for p in found.by_device[stage] if p.microbatch in microbatches)
+def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
+    """Return about how many events there are: each pass, its components, its send, and the arrow to its reader."""
+    parts = {kind: [len(components) + 4 for components in chunks] for kind, chunks in trace.passes.spent.items()}
+    waits = sum(len(trace.waits[stage]) for stage in stages)
+    return waits + sum(parts[p.kind][p.chunk] for stage in stages for p in trace.by_device[stage] if p.microbatch in microbatches)
 
 
-def _process(found: Trace, device: int) -> Iterator[dict[str, Any]]:
-    """Name and place of a device."""
-    held = ", ".join(f"{n:g} {part}" for part, n in found.passes.devices[device].held.items())
-    slowest = ", sets the step" if device == found.device else ""
-    yield _metadata("process_name", device, name=f"stage {device}{slowest}")
-    yield _metadata("process_labels", device, labels=held)
-    yield _metadata("process_sort_index", device, sort_index=device)
+def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
+    """Yield the name and position of a device."""
+    parts = ", ".join(f"{n:g} {name}" for name, n in trace.passes.devices[device].held.items())
+    slowest = ", sets the step" if device == trace.device else ""
+    yield _metadata_event("process_name", device, name=f"stage {device}{slowest}")
+    yield _metadata_event("process_labels", device, labels=parts)
+    yield _metadata_event("process_sort_index", device, sort_index=device)
 
 
-def _metadata(what: str, device: int, thread: int = 1, **told: Any) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": device + 1, "tid": thread, "args": told}
+def _metadata_event(what: str, device: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": device + 1, "tid": thread, "args": arguments}
 
 
-def _complete(found: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
-    """Events of a device on its threads, without overlap, in the whole nanoseconds that Perfetto counts.
+def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
+    """Yield the events of a device on its threads, without overlap, in whole nanoseconds, Perfetto's unit.
 
-    What runs beside the work takes a further thread where it meets something: a slow link has several sends on its way.
+    An overlapped event takes a further thread where its own is busy: a slow link has several sends in flight.
     """
     free: dict[int, int] = {}
-    for one in sorted(events(found, device, microbatches), key=lambda one: one.start):
-        start, end, thread = _ns(one.start), _ns(one.start + one.seconds), THREADS[one.stream]
-        while one.stream in BESIDE and free.get(thread, 0) > start + 1:
+    for event in sorted(events(trace, device, microbatches), key=lambda event: event.start):
+        start, end, thread = _ns(event.start), _ns(event.start + event.seconds), THREADS[event.stream]
+        while event.stream in OVERLAPPED_STREAMS and free.get(thread, 0) > start + 1:
             thread += len(THREADS)
         if thread not in free:
-            yield from _thread(device, thread)
+            yield from _thread_metadata(device, thread)
         start = max(start, free.get(thread, 0))
         free[thread] = max(start, end)
-        about = {} if one.of is None else {"chunk": one.of.chunk, "micro_batch": one.of.microbatch}
-        told = {"ph": "X", "name": one.name, "cat": one.component or one.stream, "pid": device + 1, "tid": thread}
-        yield told | {"ts": start / 1000, "dur": (free[thread] - start) / 1000, "args": about}
+        arguments = {} if event.of is None else {"chunk": event.of.chunk, "micro_batch": event.of.microbatch}
+        record = {"ph": "X", "name": event.name, "cat": event.component or event.stream, "pid": device + 1, "tid": thread}
+        yield record | {"ts": start / 1000, "dur": (free[thread] - start) / 1000, "args": arguments}
 
 
-def _thread(device: int, thread: int) -> Iterator[dict[str, Any]]:
-    """Name and place of a thread."""
-    more, stream = divmod(thread - 1, len(THREADS))
+def _thread_metadata(device: int, thread: int) -> Iterator[dict[str, Any]]:
+    """Yield the name and position of a thread."""
+    copy, stream = divmod(thread - 1, len(THREADS))
     name = list(STREAMS.values())[stream]
-    yield _metadata("thread_name", device, thread, name=f"{name} {more + 1}" if more else name)
-    yield _metadata("thread_sort_index", device, thread, sort_index=stream * 100 + more)
+    yield _metadata_event("thread_name", device, thread, name=f"{name} {copy + 1}" if copy else name)
+    yield _metadata_event("thread_sort_index", device, thread, sort_index=stream * 100 + copy)
 
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _flows(found: Trace, device: int, stages: Collection[int], microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
-    """Arrows from passes to those on other devices that go on with them."""
-    for own in found.by_device[device]:
-        reader = found.reader(own)
-        if own.microbatch in microbatches and reader is not None and reader.device in stages:
-            way = "forward" if own.kind == "F" else "backward"
-            number = (own.microbatch * len(found.passes.parts) + own.chunk) * 2 + (way == "backward")
-            for end, one in (("s", own), ("f", reader)):
-                told = {"ph": end, "name": way, "cat": "sends", "id": number, "pid": one.device + 1, "tid": THREADS["passes"]}
-                yield told | {"ts": _ns((one.start + one.end) / 2) / 1000} | ({"bp": "e"} if end == "f" else {})
+def _flow_events(trace: Trace, device: int, stages: Collection[int], microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
+    """Yield arrows from passes to the passes on other devices that read their output."""
+    for sender in trace.by_device[device]:
+        reader = trace.reader(sender)
+        if sender.microbatch in microbatches and reader is not None and reader.device in stages:
+            direction = "forward" if sender.kind == "F" else "backward"
+            number = (sender.microbatch * len(trace.passes.parts) + sender.chunk) * 2 + (direction == "backward")
+            for end, pass_ in (("s", sender), ("f", reader)):
+                record = {"ph": end, "name": direction, "cat": "sends", "id": number, "pid": pass_.device + 1}
+                middle = _ns((pass_.start + pass_.end) / 2) / 1000
+                yield record | {"tid": THREADS["passes"], "ts": middle} | ({"bp": "e"} if end == "f" else {})

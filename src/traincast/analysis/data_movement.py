@@ -1,8 +1,8 @@
-"""Time of one linear layer, cut in two dimensions and over replicas, on an idealised machine that moves data.
+"""Time of one linear layer, sharded in two dimensions and over replicas, on an idealised machine.
 
 The model of Epoch AI's notebook on data movement (see also Erdil and Schneider-Joseph, arXiv 2411.01137): FLOPs, memory traffic and
 network traffic overlap perfectly, and the slowest of them is the time. Attention, pointwise operations, the optimizer, traffic
-between pipeline stages, latency and start-up are left out. Degrees need not divide widths.
+between pipeline stages, latency and launch overhead are left out. Degrees need not divide widths.
 
 Formulas take numbers and columns alike; columns of shardings are the last axis.
 """
@@ -20,22 +20,22 @@ RESOURCES: Final = ("FLOP", "memory", "network")
 
 @dataclass(frozen=True, kw_only=True)
 class MovementDevice:
-    """An accelerator and its network as the model sees them. Every figure may be a number or a column.
+    """An accelerator and its network as the model sees them; every figure may be a number or a column.
 
     Parameters
     ----------
     name : str
-        Name it is known by.
+        Name of the accelerator.
     flops8 : Column
         Dense peak on words of one byte [FLOP byte/s]: it halves with every doubling of the word.
     memory_bandwidth : Column
         Peak memory bandwidth [byte/s].
     network_bandwidth : Column
-        Peak of what it sends and receives, both directions together [byte/s].
+        Peak network bandwidth, both directions together [byte/s].
     sustained : Column
-        Share of the first two that is sustained; the network is taken at its peak.
+        Share of peak FLOP/s and memory bandwidth that is sustained; the network runs at its peak.
     network : str
-        Where the network's bandwidth comes from.
+        Source of the network bandwidth.
     """
 
     name: str
@@ -48,16 +48,16 @@ class MovementDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class MovementWork:
-    """One linear layer, the tokens of a step, and how both are cut. Every field may be a number or a column.
+    """One linear layer, the tokens of a batch, and their sharding; every field may be a number or a column.
 
     Parameters
     ----------
     d_in, d_out : Column
         Input and output width.
     tokens : Column
-        Tokens of a batch, in all replicas together [token].
+        Tokens of a batch, over all replicas [token].
     tp_in, tp_out, dp : Column
-        Parts of the input width, parts of the output width, and replicas.
+        Shards of the input width, shards of the output width, and replicas.
     micro_batches : Column
         Micro-batches of a batch.
     width : Column
@@ -75,18 +75,18 @@ class MovementWork:
 
     @property
     def gpus(self) -> Column:
-        """Accelerators."""
+        """Number of accelerators."""
         return self.tp_in * self.tp_out * self.dp
 
     @property
     def flops(self) -> Column:
-        """Forward and backward of a batch, in all [FLOP]."""
+        """Forward and backward of a batch, over all accelerators [FLOP]."""
         return 6 * self.d_in * self.d_out * self.tokens
 
 
 @dataclass(frozen=True)
 class ResourceSeconds:
-    """What each resource takes of a piece of work [s]; all are at work at once."""
+    """Time that each resource needs [s]; all overlap perfectly."""
 
     flop: Column
     memory: Column
@@ -94,40 +94,40 @@ class ResourceSeconds:
 
     @property
     def total(self) -> Column:
-        """Time of the work: that of the slowest [s]."""
+        """Time of the slowest resource [s]."""
         return np.maximum(np.maximum(self.flop, self.memory), self.network)
 
     def bound(self) -> tuple[Column, Column, Column]:
-        """The time, told under the resource that it is spent on; the first of equal ones [s]."""
+        """Return the total time under the resource that binds and 0 under the others; the first of equal ones binds [s]."""
         flop = np.where((self.flop >= self.memory) & (self.flop >= self.network), 1.0, 0.0)
         memory = np.where(self.memory >= self.network, 1.0 - flop, 0.0)
         return self.total * flop, self.total * memory, self.total * (1.0 - flop - memory)
 
 
 def all_reduce_words(words: Column, members: Column) -> Column:
-    """Words that a device sends or receives in an all-reduce.
+    """Return the words that a device sends or receives in an all-reduce.
 
-    Shards are exchanged directly and reduced, and each result is sent to all at once, which costs the sender nothing.
+    Shards are exchanged directly and reduced; each result is multicast, which costs the sender nothing.
 
     Parameters
     ----------
     words : Column
         Length of the vector on each device.
     members : Column
-        Devices.
+        Devices of the group.
     """
     return 3 * (members - 1) * words / members
 
 
 def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
-    """Forward and backward of one micro-batch on each device [s].
+    """Return the time of forward and backward of one micro-batch on each device [s].
 
     Parameters
     ----------
     device : MovementDevice
         The accelerator.
     work : MovementWork
-        The layer, and how it is cut.
+        The layer and its sharding.
     """
     i, o = work.d_in / work.tp_in, work.d_out / work.tp_out
     n, b = i * o, work.tokens / work.dp / work.micro_batches
@@ -138,21 +138,21 @@ def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
 
 
 def end_of_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
-    """All-reduce of a batch's gradients over the replicas [s]; the optimizer is left out.
+    """Return the time of the gradient all-reduce over the replicas [s]; the optimizer is left out.
 
     Parameters
     ----------
     device : MovementDevice
         The accelerator.
     work : MovementWork
-        The layer, and how it is cut.
+        The layer and its sharding.
     """
     words = all_reduce_words(work.d_in / work.tp_in * (work.d_out / work.tp_out), work.dp)
     return _seconds(device, work, 0 * words, words, words)
 
 
 def _seconds(device: MovementDevice, work: MovementWork, flops: Column, memory: Column, network: Column) -> ResourceSeconds:
-    """Times of FLOPs, and of words to and from memory and network [s]."""
+    """Return the times of FLOPs, and of words to and from memory and network [s]."""
     u, w = device.sustained, work.width
     return ResourceSeconds(
         flop=flops * w / (u * device.flops8),
@@ -162,30 +162,30 @@ def _seconds(device: MovementDevice, work: MovementWork, flops: Column, memory: 
 
 
 def layer_seconds(device: MovementDevice, work: MovementWork) -> Column:
-    """Time of a batch: its micro-batches, then its gradients [s]."""
+    """Return the time of a batch: its micro-batches, then the gradient all-reduce [s]."""
     return work.micro_batches * micro_batch(device, work).total + end_of_batch(device, work).total
 
 
-def spent(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
-    """Time of a batch [s] in which FLOPs, memory and network bind; they add up to `layer_seconds`."""
-    layers, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
-    flop, memory, network = (work.micro_batches * one + end for one, end in zip(layers, gradients, strict=True))
+def seconds_by_bound(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
+    """Return the time of a batch [s] in which FLOPs, memory and network bind; they add up to `layer_seconds`."""
+    micro_batches, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
+    flop, memory, network = (work.micro_batches * micro + end for micro, end in zip(micro_batches, gradients, strict=True))
     return flop, memory, network
 
 
 def utilisation(device: MovementDevice, work: MovementWork) -> Column:
-    """Share of the dense peak at the word's size that a batch makes use of; at most `Device.sustained`."""
+    """Return the share of the dense peak at the word's size that a batch uses; at most `MovementDevice.sustained`."""
     return work.flops * work.width / (device.flops8 * work.gpus * layer_seconds(device, work))
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """The best sharding on each number of accelerators; columns of one length, NaN where a layer cannot be cut into as many.
+    """The best sharding on each number of accelerators; columns of one length, NaN where a layer cannot be cut into that many.
 
     Parameters
     ----------
     gpus, tp_in, tp_out, dp : Floats
-        Accelerators, and how the layer is cut over them.
+        Accelerators, and the sharding of the layer over them.
     seconds : Floats
         Time of a batch [s].
     utilisation : Floats
@@ -204,24 +204,24 @@ class Clusters:
 
     @property
     def binds(self) -> list[str | None]:
-        """The resource that most of the time is spent on, for each number of accelerators."""
+        """The resource that binds for most of the time, for each number of accelerators."""
         return binding(self.spent)
 
 
 def binding(shares: tuple[Floats, Floats, Floats]) -> list[str | None]:
-    """Name of the resource with the largest share; None where shares are NaN."""
+    """Return the name of the resource with the largest share; None where shares are NaN."""
     rows = np.stack(shares, axis=-1)
     return [None if np.isnan(row).any() else RESOURCES[int(row.argmax())] for row in rows]
 
 
 def shardings(gpus: int) -> tuple[Floats, Floats, Floats]:
-    """Every tp_in, tp_out, dp whose product is a number of accelerators; columns, tp_in slowest, all ascending."""
-    low = np.arange(1, int(gpus**0.5) + 1)
-    low = low[gpus % low == 0]
-    divisors = np.unique(np.concatenate((low, gpus // low)))
-    tp_in, tp_out = (one.ravel() for one in np.meshgrid(divisors, divisors, indexing="ij"))
-    fits = (gpus // tp_in) % tp_out == 0
-    tp_in, tp_out = tp_in[fits], tp_out[fits]
+    """Enumerate every tp_in, tp_out, dp whose product is a number of accelerators; columns, tp_in slowest, all ascending."""
+    small = np.arange(1, int(gpus**0.5) + 1)
+    small = small[gpus % small == 0]
+    divisors = np.unique(np.concatenate((small, gpus // small)))
+    tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(divisors, divisors, indexing="ij"))
+    divides = (gpus // tp_in) % tp_out == 0
+    tp_in, tp_out = tp_in[divides], tp_out[divides]
     return tp_in.astype(float), tp_out.astype(float), (gpus // tp_in // tp_out).astype(float)
 
 
@@ -234,10 +234,10 @@ def best_shardings(
     micro_batches: float = 1.0,
     width: float = 2.0,
 ) -> Clusters:
-    """The fastest sharding of a layer on each of several numbers of accelerators.
+    """Find the fastest sharding of a layer on each number of accelerators.
 
-    A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the least tp_in, then the
-    least tp_out is taken.
+    A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the smallest tp_in, then the
+    smallest tp_out, is taken.
 
     Parameters
     ----------
@@ -254,23 +254,23 @@ def best_shardings(
     width : float
         Size of a word [byte].
     """
-    cuts = [shardings(one) for one in gpus]
-    tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*cuts, strict=True))
+    all_shardings = [shardings(number) for number in gpus]
+    tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*all_shardings, strict=True))
     work = MovementWork(
         d_in=d_in, d_out=d_out, tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp, micro_batches=micro_batches, width=width
     )
     possible = (tp_in <= d_in) & (tp_out <= d_out) & (dp * micro_batches <= tokens)
     seconds = np.where(possible, layer_seconds(device, work), np.inf)
-    ends = np.cumsum([len(one[0]) for one in cuts])
-    best = np.array([start + part.argmin() for start, part in zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)])
-    there = np.where(possible[best], 1.0, np.nan)
-    flop, memory, network = (np.asarray(one)[best] / seconds[best] * there for one in spent(device, work))
+    ends = np.cumsum([len(columns[0]) for columns in all_shardings])
+    best = np.array([start + block.argmin() for start, block in zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)])
+    valid = np.where(possible[best], 1.0, np.nan)  # factor
+    flop, memory, network = (np.asarray(bound)[best] / seconds[best] * valid for bound in seconds_by_bound(device, work))
     return Clusters(
         gpus=np.array(gpus, float),
-        tp_in=tp_in[best] * there,
-        tp_out=tp_out[best] * there,
-        dp=dp[best] * there,
-        seconds=seconds[best] * there,
-        utilisation=np.asarray(utilisation(device, work))[best] * there,
+        tp_in=tp_in[best] * valid,
+        tp_out=tp_out[best] * valid,
+        dp=dp[best] * valid,
+        seconds=seconds[best] * valid,
+        utilisation=np.asarray(utilisation(device, work))[best] * valid,
         spent=(flop, memory, network),
     )

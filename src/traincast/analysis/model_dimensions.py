@@ -1,11 +1,12 @@
-"""Better dimensions of a model for a plan and an accelerator: which sizes waste tiles or waves, and what a neighbour gains.
+"""Dimensions of a model that lose time to tile or wave quantisation on an accelerator, and better values near them.
 
-Every gain is the estimator's own: a neighbour is estimated like the model itself and compared with it. Where the assumptions know
-no tiles (``"paper"``), none are told.
+Every gain is the difference of two estimates, of the model itself and of a variant. Assumptions without tiles (``"paper"``) give no
+products.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import gcd
 from typing import Any, Final
 
@@ -18,32 +19,32 @@ from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
 from traincast.times.kernel_efficiency import tiled
 
-NEAR: Final = 0.08  # a better size is looked for this far around, relative to the size
-MOST: Final = 12  # sizes tried of a dimension, the nearest
-WASTED: Final = 0.02  # share of a product's time from which its waste is told
-WORTH: Final = 0.01  # gain from which a size that divides well is told to be better
-COARSE: Final = 64  # good multiple of a dimension on A100 and after (Bekman); 8 is the least at 16 bits
-WIDEST: Final = 128  # width of heads from which fused attention is fast
+SEARCH_RANGE: Final = 0.08  # of the size: candidates are at most this far from it
+MAX_SIZES_TRIED: Final = 12  # of a dimension, the nearest first
+MIN_WASTED_SHARE: Final = 0.02  # of a product's time; below it the product is not listed
+MIN_GAIN: Final = 0.01  # below it a size that divides well is not replaced
+COARSE: Final = 64  # good multiple of a dimension since A100 (Bekman); 8 is the minimum at 16 bits
+MAX_HEAD_WIDTH: Final = 128  # of the candidates: fused attention is fast from here on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """A matrix product that tiles or waves waste.
+    """A matrix product that loses time to tile or wave quantisation.
 
     Parameters
     ----------
     operation : str
         Block and operation, such as ``"mlp.fc1"``.
     direction : {"forward", "backward"}
-        The pass; backward is the gradients of input and weights.
+        The pass; backward computes the gradients of input and weights.
     m, k, n : float
-        Sizes on a rank: an m × k matrix by a k × n one.
+        Local sizes on a rank: an m × k matrix times a k × n one.
     tiles : float
-        Share of its arithmetic that pads tiles.
+        Share of its FLOPs that are tile padding.
     waves : float
-        Share of the rest that waits for the last wave of tiles.
+        Share of the rest lost to the partial last wave of tiles.
     share : float
-        Share of the arithmetic of all products of the model's parts, each once, that is wasted here.
+        Time lost here over that of all products of the model's parts, each counted once.
     """
 
     operation: str
@@ -57,67 +58,68 @@ class Product:
 
 
 def wasteful(est: Estimate) -> list[Product]:
-    """Matrix products that waste tiles or waves on this accelerator, the most expensive first.
+    """List matrix products that lose time to tile or wave quantisation on this accelerator, the most expensive first.
 
     Parameters
     ----------
     est : Estimate
-        Of one plan.
+        Estimate of one plan.
 
     Returns
     -------
     list of Product
-        Those that waste more than 2 % of their time. Products with the same sizes are told once; fused attention is none.
+        Products that lose more than 2 % of their time. Those of equal sizes are listed once; fused attention is left out.
     """
-    even, gpu = replace(est.assumptions, wave_loss=0.0), est.system.accelerator
+    without_waves, gpu = replace(est.assumptions, wave_loss=0.0), est.system.accelerator
     rows: dict[tuple[float, float, float], list[Any]] = {}
     spent = 0.0
     for name, direction, kernel in _products(est):
-        padded, whole = float(tiled(kernel, gpu, even)), float(tiled(kernel, gpu, est.assumptions))
+        tile_slowdown, slowdown = float(tiled(kernel, gpu, without_waves)), float(tiled(kernel, gpu, est.assumptions))
         work = float(kernel.flops)
-        spent += work * whole
-        if 1 - 1 / whole > WASTED:
+        spent += work * slowdown
+        if 1 - 1 / slowdown > MIN_WASTED_SHARE:
             sizes = float(kernel.m), float(kernel.k), float(kernel.n)
-            rows.setdefault(sizes, [name, direction, padded, whole, 0.0])[-1] += work * (whole - 1)
-    found = [
+            rows.setdefault(sizes, [name, direction, tile_slowdown, slowdown, 0.0])[-1] += work * (slowdown - 1)
+    products = [
         Product(
             **dict(zip(("m", "k", "n"), sizes, strict=True)),
             operation=name,
             direction=direction,
-            tiles=1 - 1 / padded,
-            waves=1 - padded / whole,
+            tiles=1 - 1 / tile_slowdown,
+            waves=1 - tile_slowdown / slowdown,
             share=lost / spent,
         )
-        for sizes, (name, direction, padded, whole, lost) in rows.items()
+        for sizes, (name, direction, tile_slowdown, slowdown, lost) in rows.items()
     ]
-    return sorted(found, key=lambda one: -one.share)
+    return sorted(products, key=lambda product: -product.share)
 
 
 def _products(est: Estimate) -> Iterator[tuple[str, str, Gemm]]:
-    """Every matrix product of every part of the model, fused attention aside."""
-    for one in (one for timed in est.timed.values() for one in timed):
-        passes: tuple[tuple[str, PassCount], ...] = (("forward", one.operation.forward), ("backward", one.operation.whole_backward))
+    """Yield every matrix product of every part of the model, without fused attention."""
+    for timed in chain.from_iterable(est.timed.values()):
+        operation = timed.operation
+        passes: tuple[tuple[str, PassCount], ...] = (("forward", operation.forward), ("backward", operation.whole_backward))
         for direction, work in passes:
             if work.fused is None:
-                yield from ((one.operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm))
+                yield from ((operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Better:
-    """A better size, and what it gains with the plan as it is.
+    """A better value of a dimension, and its gain with the plan as it is.
 
     Parameters
     ----------
     value : int
         The size.
     said : str
-        What else changes with it, in words.
+        Other changes that come with it, in words.
     gain : float
-        Model FLOPs in a second, relative to now; for a vocabulary, which is only padded, steps in a second.
+        Relative gain in model FLOP/s; for a vocabulary, which is only padded, in steps per second.
     even : float
-        The part of it that is due to tiles and waves; the rest a larger or smaller model gains or loses anyway.
+        Part of the gain that is due to tiles and waves; the rest comes from the other size of the model.
     step_seconds, parameters : float
-        Relative change of both; a larger model takes longer.
+        Relative changes; a larger model takes longer.
     """
 
     value: int
@@ -130,20 +132,20 @@ class Better:
 
 @dataclass(frozen=True, kw_only=True)
 class Dimension:
-    """One of the model's sizes, and what a rank has of it.
+    """A dimension of the model, and its local shard.
 
     Parameters
     ----------
     name : {"hidden", "ffn", "head width", "expert ffn", "vocabulary"}
-        Which.
+        Name of the dimension.
     value : int
         The size.
     shard : float
-        What is left of it on a rank after tensor parallelism.
+        Local size after tensor parallelism.
     multiple : int
-        Largest power of two, up to 64, that divides both: 64 is good, below 8 is bad.
+        Largest power of two, up to 64, that divides size and shard: 64 is good, below 8 is bad.
     better : Better, optional
-        A better size near it, where the estimate gains by one; the nearest good multiple where it is none itself.
+        A better size near it where one is faster; the nearest good multiple where the size itself is none.
     """
 
     name: str
@@ -154,126 +156,126 @@ class Dimension:
 
 
 def dimensions(est: Estimate) -> list[Dimension]:
-    """Every size of the model: whether it divides well, before and after tensor parallelism, and a better one near it.
+    """List the dimensions of the model: whether each divides well, before and after tensor parallelism, and a better value near it.
 
-    One size changes at a time, the plan stays, and every candidate is estimated, with tiles and without. Told is the nearest size
-    that gains at least nine tenths of what the best candidate does.
+    One size changes at a time, the plan stays, and every candidate is estimated with tiles and without. The nearest size is chosen
+    that gains at least nine tenths of what the best candidate gains.
 
     Parameters
     ----------
     est : Estimate
-        Of one plan.
+        Estimate of one plan.
 
     Returns
     -------
     list of Dimension
         Widths of layers, of heads and of the vocabulary, as far as the model has them.
     """
-    found, untiled = [], _untiled(est, est.model)
-    for name, value, over, candidates in _sizes(est.model, one_plan(est)):
-        divides = gcd(value, COARSE) if value % over else gcd(value, value // over, COARSE)
-        tried = [_tried(est, untiled, name, size, said, other) for size, said, other in candidates]
-        better = _chosen(name, [one for one in tried if one is not None], value, divides)
-        found.append(Dimension(name=name, value=value, shard=value / over, multiple=divides, better=better))
-    return found
+    rows, untiled_seconds = [], _untiled_seconds(est, est.model)
+    for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
+        divides = gcd(value, COARSE) if value % ranks else gcd(value, value // ranks, COARSE)
+        gains = [_gain_of(est, untiled_seconds, name, size, note, variant) for size, note, variant in candidates]
+        better = _best_option(name, [gain for gain in gains if gain is not None], value, divides)
+        rows.append(Dimension(name=name, value=value, shard=value / ranks, multiple=divides, better=better))
+    return rows
 
 
-def _chosen(name: str, tried: list[Better], value: int, divides: int) -> Better | None:
-    """The nearest of the sizes that gain about as much as the best; a good multiple all the same where the size is none.
+def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> Better | None:
+    """Return the nearest size that gains about as much as the best; where the size divides badly, the nearest good multiple.
 
-    Widths of layers are judged by tiles and waves alone: any larger one makes better use of what surrounds its products.
+    Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
-    gains = {one.value: one.gain if name in ("head width", "vocabulary") else one.even for one in tried}
-    most = max(gains.values(), default=0.0)
-    if most < WORTH and divides >= COARSE:
+    gains = {option.value: option.gain if name in ("head width", "vocabulary") else option.even for option in tried}
+    best = max(gains.values(), default=0.0)
+    if best < MIN_GAIN and multiple >= COARSE:
         return None
-    enough = [one for one in tried if gains[one.value] >= 0.9 * most] if most >= WORTH else tried
-    return min(enough, key=lambda one: abs(one.value - value), default=None)
+    good = [option for option in tried if gains[option.value] >= 0.9 * best] if best >= MIN_GAIN else tried
+    return min(good, key=lambda option: abs(option.value - value), default=None)
 
 
 Candidate = tuple[int, str, Model]
 
 
-def _sizes(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, list[Candidate]]]:
-    """Name, size, ranks that share it, and candidates of every dimension."""
-    tp, one = plan.tp, model.experts
+def _dimensions_and_candidates(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, list[Candidate]]]:
+    """Yield name, size, ranks that shard it, and candidates of every dimension."""
+    tp, experts = plan.tp, model.experts
     yield "hidden", model.hidden, tp, _widths(model, tp)
-    if one is None or one.first_dense or one.every > 1:
-        yield "ffn", model.ffn, tp, [(f, "", replace(model, ffn=f)) for f in _near(model.ffn, _grain(model.ffn, tp))]
-    if one is not None:
-        widths = _near(one.ffn, _grain(one.ffn, plan.etp))
-        yield "expert ffn", one.ffn, plan.etp, [(f, "", replace(model, experts=replace(one, ffn=f))) for f in widths]
+    if experts is None or experts.first_dense or experts.every > 1:
+        yield "ffn", model.ffn, tp, [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, _step_of(model.ffn, tp))]
+    if experts is not None:
+        widths = _multiples_near(experts.ffn, _step_of(experts.ffn, plan.etp))
+        yield "expert ffn", experts.ffn, plan.etp, [(f, "", replace(model, experts=replace(experts, ffn=f))) for f in widths]
     if model.latent is None:
         yield "head width", model.head_width, 1, _heads(model, tp)
     if model.vocab is not None:
-        wide = sorted({-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, COARSE, 2 * COARSE)} - {model.vocab})
-        yield "vocabulary", model.vocab, tp, [(v, "padded", replace(model, vocab=v)) for v in wide]
+        padded = sorted({-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, COARSE, 2 * COARSE)} - {model.vocab})
+        yield "vocabulary", model.vocab, tp, [(v, "padded", replace(model, vocab=v)) for v in padded]
 
 
-def _grain(value: int, ranks: int) -> int:
-    """Step between sizes that leave every rank a multiple of 64, or of 8 where that is too coarse."""
-    return COARSE * ranks if COARSE * ranks <= NEAR * value else 8 * ranks
+def _step_of(value: int, ranks: int) -> int:
+    """Return the step between sizes whose local shard is a multiple of 64, or of 8 where that is too coarse."""
+    return COARSE * ranks if COARSE * ranks <= SEARCH_RANGE * value else 8 * ranks
 
 
-def _near(value: int, step: int) -> list[int]:
-    """Multiples of a step around a size, the nearest; those on both sides of it at least."""
+def _multiples_near(value: int, step: int) -> list[int]:
+    """Return multiples of a step around a size, the nearest first; at least the two next to it."""
     below = value // step * step
     near = {below, below + step} | {
-        n for i in range(MOST) for n in (below - i * step, below + i * step) if abs(n / value - 1) <= NEAR
+        n for i in range(MAX_SIZES_TRIED) for n in (below - i * step, below + i * step) if abs(n / value - 1) <= SEARCH_RANGE
     }
-    return sorted((n for n in near if n > 0 and n != value), key=lambda n: abs(n - value))[:MOST]
+    return sorted((n for n in near if n > 0 and n != value), key=lambda n: abs(n - value))[:MAX_SIZES_TRIED]
 
 
 def _widths(model: Model, tp: int) -> list[Candidate]:
-    """Other hidden widths, multiples of 64 on every rank; where heads share the width, as many of them or as wide ones."""
-    near = _near(model.hidden, COARSE * tp if COARSE * tp <= NEAR * model.hidden else 8 * tp)
+    """Return other hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
+    near = _multiples_near(model.hidden, COARSE * tp if COARSE * tp <= SEARCH_RANGE * model.hidden else 8 * tp)
     if model.head_dim is not None or model.latent is not None:
         return [(h, "", replace(model, hidden=h)) for h in near]
-    found = []
+    candidates = []
     for h in near:
-        widths = [w for w in range(COARSE, WIDEST + 1, 8) if h % w == 0 and _can_have(model, h // w, tp)]
+        widths = [w for w in range(COARSE, MAX_HEAD_WIDTH + 1, 8) if h % w == 0 and _heads_divide(model, h // w, tp)]
         if model.heads * 8 <= h and h % (model.heads * 8) == 0:
-            found.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
+            candidates.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
         elif widths:
             width = min(widths, key=lambda w: abs(w - model.head_width))
-            found.append((h, f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width)))
-    return found
+            candidates.append((h, f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width)))
+    return candidates
 
 
-def _can_have(model: Model, heads: int, tp: int) -> bool:
-    """Whether so many heads divide over the ranks and the heads of keys and values."""
+def _heads_divide(model: Model, heads: int, tp: int) -> bool:
+    """Return whether the heads divide over the ranks and over the heads of keys and values."""
     return heads > 0 and heads % tp == 0 and heads % (model.kv_heads or 1) == 0
 
 
 def _heads(model: Model, tp: int) -> list[Candidate]:
-    """Heads a multiple of 8 wide and no wider than 128: other numbers of them, or where none divides another hidden width."""
-    whole, own, found = model.heads * model.head_width, model.head_width, []
-    for width in range(COARSE, WIDEST + 1, 8):
-        heads = max(whole // width, 1)
-        if heads * width == whole and width != own and _can_have(model, heads, tp):
-            found.append((width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width)))
-    if found or own % 8 == 0:
-        return found
-    around = [width for width in (own // 8 * 8, own // 8 * 8 + 8) if width]
+    """Return head widths that are a multiple of 8, at most 128: other numbers of heads, or else another hidden width."""
+    total, current, candidates = model.heads * model.head_width, model.head_width, []
+    for width in range(COARSE, MAX_HEAD_WIDTH + 1, 8):
+        heads = max(total // width, 1)
+        if heads * width == total and width != current and _heads_divide(model, heads, tp):
+            candidates.append((width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width)))
+    if candidates or current % 8 == 0:
+        return candidates
+    around = [width for width in (current // 8 * 8, current // 8 * 8 + 8) if width]
     if model.head_dim is not None:
         return [(width, "", replace(model, head_dim=width)) for width in around]
     return [(width, f"hidden {model.heads * width:,}", replace(model, hidden=model.heads * width)) for width in around]
 
 
-def _tried(est: Estimate, untiled: float, name: str, value: int, said: str, model: Model) -> Better | None:
-    """What a size gains; None where the plan cannot be kept."""
+def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, model: Model) -> Better | None:
+    """Return the gain of a size; None where the plan cannot run with it."""
     try:
-        other = estimate(model, est.system, est.plan, est.gbs, est.assumptions)
+        variant = estimate(model, est.system, est.plan, est.gbs, est.assumptions)
     except InputError:
         return None
-    time = float(other.step_seconds / est.step_seconds)
+    time = float(variant.step_seconds / est.step_seconds)
     flops = 1.0 if name == "vocabulary" else model_flops_per_token(model) / model_flops_per_token(est.model)
-    even = _untiled(est, model) / untiled / time - 1 if est.assumptions.tile else 0.0
-    more = model.parameters / est.model.parameters - 1
-    return Better(value=value, said=said, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=more)
+    even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.tile else 0.0
+    parameters = model.parameters / est.model.parameters - 1
+    return Better(value=value, said=note, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=parameters)
 
 
-def _untiled(est: Estimate, model: Model) -> float:
-    """Time of a step of a model, were there neither tiles nor waves [s]."""
+def _untiled_seconds(est: Estimate, model: Model) -> float:
+    """Return the step time of a model without tile and wave quantisation [s]."""
     smooth = replace(est.assumptions, tile=0.0)
     return float(estimate_columns(model, est.system, one_plan(est), est.gbs, smooth).step_seconds)

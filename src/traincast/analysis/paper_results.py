@@ -1,4 +1,4 @@
-"""Recompute the searches published with arXiv 2410.00273 and say how far they agree, and what its errata change."""
+"""Recompute the searches published with arXiv 2410.00273: agreement with its figures, and the effect of its errata."""
 
 import csv
 import time
@@ -56,7 +56,7 @@ class Configurations:
 
 @dataclass(frozen=True)
 class Searches:
-    """The searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions.
+    """Searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Searches:
     searches, candidates, feasible : int
         Numbers of searches, of candidates, and of candidates that fit (corrected).
     compared, agreeing : int
-        Published figures of candidates, feasible ones and optima (both variants) compared, and those met (times to 1e-9).
+        Published figures of candidates, feasible ones and optima (both variants) compared, and those that agree (times to 1e-9).
     worst_difference : float or None
         Largest relative difference to a published optimum's time; None where nothing is published.
     optima_change : dict of str to float
@@ -89,7 +89,7 @@ class Searches:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """All of it, and the time it took."""
+    """Results for all configurations and searches, and the time they took."""
 
     configurations: list[Configurations]
     searches: list[Searches]
@@ -99,13 +99,13 @@ class Reproduction:
 
     @property
     def agrees(self) -> bool:
-        """Whether every published figure is met."""
+        """Whether every published figure is reproduced."""
         return all(row.agreeing == row.compared for row in self.searches) and all(
             row.worst_difference < 1e-9 for row in self.configurations
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for machines."""
+        """Return everything as JSON values."""
         return {"paper": f"arXiv {PAPER_ID}", "agrees": self.agrees, **asdict(self)}
 
 
@@ -126,7 +126,7 @@ Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domai
 
 @dataclass(frozen=True)
 class Optimum:
-    """What one search found: numbers of candidates and of those that fit, and the least step time [s] (infinite if none fits)."""
+    """Result of one search: numbers of candidates and of those that fit, and the least step time [s] (infinite if none fits)."""
 
     candidates: int
     feasible: int
@@ -134,7 +134,7 @@ class Optimum:
 
 
 def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Optimum]]]:
-    """Run one strategy's searches on every machine, published and corrected."""
+    """Run one strategy's searches on every machine, with published and corrected assumptions."""
     model = load_model(model_name)
     for domain in DOMAINS:  # outside: machines with equal domains share the enumeration
         for gpu in ACCELERATORS:
@@ -147,8 +147,8 @@ def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Opt
                 yield (
                     (model_name, strategy, gpu, domain, gpus),
                     {
-                        name: Optimum(found[job].candidates, found[job].feasible, found[job].least_seconds)
-                        for name, found in variants.items()
+                        name: Optimum(results[job].candidates, results[job].feasible, results[job].least_seconds)
+                        for name, results in variants.items()
                     },
                 )
 
@@ -156,11 +156,11 @@ def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Opt
 def _compare(
     model: str, strategy: str, optima: dict[Key, dict[str, Optimum]], published: dict[tuple[Key, str], dict[str, str]]
 ) -> Searches:
-    """Hold one model's searches against what is published, and corrected against published assumptions."""
-    mine = {key: pair for key, pair in optima.items() if key[:2] == (model, strategy)}
+    """Compare one model's searches with the published ones, and corrected with published assumptions."""
+    pairs = {key: pair for key, pair in optima.items() if key[:2] == (model, strategy)}
     compared = agreeing = 0
     worst: float | None = None
-    for key, pair in mine.items():
+    for key, pair in pairs.items():
         for variant, optimum in pair.items():
             row = published.get((key, variant))
             if row is None:
@@ -168,18 +168,18 @@ def _compare(
             compared += 1
             difference = 0.0 if not optimum.feasible else abs(optimum.seconds / float(row["step_time_s"] or "nan") - 1)
             worst = max(worst or 0.0, difference)
-            same = (optimum.candidates, optimum.feasible) == (int(row["candidates"]), int(row["feasible"]))
-            agreeing += same and difference < 1e-9
-    before = np.array([pair["published"].seconds for pair in mine.values()])
-    after = np.array([pair["corrected"].seconds for pair in mine.values()])
+            counts_agree = (optimum.candidates, optimum.feasible) == (int(row["candidates"]), int(row["feasible"]))
+            agreeing += counts_agree and difference < 1e-9
+    before = np.array([pair["published"].seconds for pair in pairs.values()])
+    after = np.array([pair["corrected"].seconds for pair in pairs.values()])
     both = np.isfinite(before) & np.isfinite(after)
     change = after[both] / before[both] - 1
-    corrected = [pair["corrected"] for pair in mine.values()]
+    corrected = [pair["corrected"] for pair in pairs.values()]
     effects: dict[str, Callable[[Floats], Any]] = {"mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max}
     return Searches(
         model=model,
         strategy=strategy,
-        searches=len(mine),
+        searches=len(pairs),
         candidates=sum(optimum.candidates for optimum in corrected),
         feasible=sum(optimum.feasible for optimum in corrected),
         compared=compared,
@@ -206,34 +206,35 @@ def _configurations(strategy: str) -> Configurations:
             return estimate(load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}"), plans, BATCH, assumed)
 
         published, corrected = run(PUBLISHED), run(PAPER)
-        wanted = {
+        recomputed = {
             "published_step_time_s": published.step_seconds,
             "published_memory_bytes": published.memory_bytes,
             "corrected_step_time_s": corrected.step_seconds,
             "corrected_memory_bytes": corrected.memory_bytes,
             **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
         }
-        worst = max(worst, *(_difference(got, _column(batch, name), published.step_seconds) for name, got in wanted.items()))
+        step = published.step_seconds
+        worst = max(worst, *(_difference(computed, _column(batch, name), step) for name, computed in recomputed.items()))
         for name, assumed in errata.items():
-            mended = run(assumed)
-            seconds[name] = max(seconds[name], _largest(mended.step_seconds / published.step_seconds))
-            memory[name] = max(memory[name], _largest(mended.memory_bytes / published.memory_bytes))
+            corrected_run = run(assumed)
+            seconds[name] = max(seconds[name], _largest(corrected_run.step_seconds / published.step_seconds))
+            memory[name] = max(memory[name], _largest(corrected_run.memory_bytes / published.memory_bytes))
     return Configurations(STRATEGY[strategy], len(rows), worst, seconds, memory)
 
 
-def _difference(got: Any, wanted: Floats, step: Any) -> float:
-    """Largest difference, relative to the figure itself (to the step time where the figure is a vanishing component)."""
-    scale = np.where(np.abs(wanted) > 1e-9 * step, np.abs(wanted), step)
-    return float(np.max(np.abs(got - wanted) / scale))
+def _difference(computed: Any, published: Floats, step: Any) -> float:
+    """Return the largest difference, relative to the figure (to the step time where the figure is a vanishing component)."""
+    scale = np.where(np.abs(published) > 1e-9 * step, np.abs(published), step)
+    return float(np.max(np.abs(computed - published) / scale))
 
 
 def _largest(ratio: Any) -> float:
-    """Largest relative change, either way."""
+    """Return the largest relative change, in either direction."""
     return float(np.max(np.abs(np.asarray(ratio) - 1)))
 
 
 def _plans(strategy: str, rows: Iterable[dict[str, str]]) -> Plans:
-    """Published configurations as columns."""
+    """Return published configurations as columns."""
     names = {"dp": "dp", "tp": "tp1", "pp": "pp", "mbs": "micro_batch", "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp"}
     second = {"summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"}, "context": {"cp": "tp2", "fast_cp": "nv_tp2"}}
     rows = list(rows)
@@ -246,12 +247,12 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
 
 
 def _published(table: str) -> Iterator[dict[str, str]]:
-    """Rows of a bundled table of published figures."""
+    """Yield the rows of a bundled table of published figures."""
     with files("traincast").joinpath(f"catalog/published/{PAPER_ID}-{table}.csv").open(encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 
 def _key(row: dict[str, str]) -> tuple[Key, str]:
-    """Name of a published search, and its variant."""
+    """Return the key of a published search, and its variant."""
     model, strategy = MODELS[row["model"]], STRATEGY[row["strategy"]]
     return (model, strategy, row["gpu"].lower(), int(row["nvs"]), int(row["gpus"])), row["variant"]

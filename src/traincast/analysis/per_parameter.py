@@ -1,4 +1,4 @@
-"""What a parameter and a step are made of: bytes by recipe, and FLOP/s and utilisation of a measured time by every convention.
+"""Bytes per parameter by recipe, and FLOP/s and utilisation of a step time by every convention.
 
 Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tune up for the best performance" (Machine Learning
 Engineering), unless another source is named.
@@ -17,17 +17,17 @@ from traincast.step.estimate import Estimate
 from traincast.step.metrics import metrics
 from traincast.step.model_flops import CONVENTIONS
 
-STATES: Final = ("weights", "gradients", "optimizer")  # components of memory that are kept for every parameter
-BEKMAN: Final = "bekman"  # the convention of the formula of thumb
+STATES: Final = ("weights", "gradients", "optimizer")  # components of memory in proportion to the parameters
+BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions
 
 
 def one_plan(est: Estimate) -> Plan:
-    """The plan of an estimate of one.
+    """Return the plan of an estimate of one plan.
 
     Raises
     ------
     InputError
-        If it is of columns of plans or machines.
+        If the estimate is of columns of plans or machines.
     """
     if wrong := not_a("est", est, "an Estimate", Estimate):
         raise InputError("advice", wrong)
@@ -38,7 +38,7 @@ def one_plan(est: Estimate) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class PerParameter:
-    """What is kept of every parameter before anything is sharded.
+    """Bytes per parameter before sharding.
 
     Parameters
     ----------
@@ -53,21 +53,21 @@ class PerParameter:
 
     @property
     def training(self) -> float:
-        """All of it [byte]."""
+        """Sum of all parts [byte]."""
         return self.weights + self.master + self.gradients + self.moments
 
     @property
     def inference(self) -> float:
-        """Weights and master copy: what a model trained so takes where it is not trained [byte]."""
+        """Weights and master copy: the model without training states [byte]."""
         return self.weights + self.master
 
     def to_dict(self) -> dict[str, float]:
-        """For machines: bytes of a parameter."""
+        """Return the parts and their sums as JSON values [byte]."""
         return asdict(self) | {"training": self.training, "inference": self.inference}
 
 
 def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: str = "fp32") -> PerParameter:
-    """Bytes per parameter of a recipe. Casts to low precision are left out: they live while a step lasts.
+    """Return the bytes per parameter of a recipe, without casts to low precision, which are temporary.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
     optimizer : str
         Optimizer, as ``Plan.optimizer_kind``.
     grad_dtype : {"fp32", "16-bit"}
-        What gradients are accumulated in, at least in the weights' precision.
+        Data type of accumulated gradients; at least the precision of the weights.
 
     Returns
     -------
     PerParameter
-        Its parts [byte].
+        Weights, master copy, gradients and moments [byte].
 
     Raises
     ------
@@ -93,24 +93,24 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
     >>> per_parameter().training, per_parameter().inference  # mixed precision, AdamW
     (18.0, 6.0)
     """
-    for kind, name, known in (
+    for kind, name, names in (
         ("precision", precision, PRECISIONS),
         ("optimizer", optimizer, OPTIMIZERS),
         ("grad_dtype", grad_dtype, GRADIENTS),
     ):
-        if name not in known:
-            raise unknown(kind, name, known)
-    return _kept(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
+        if name not in names:
+            raise unknown(kind, name, names)
+    return _bytes_of(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
 
 
 def kept_by(est: Estimate) -> PerParameter:
-    """Bytes per parameter as the plan of an estimate keeps them, before anything is sharded."""
+    """Return the bytes per parameter of the plan of an estimate, before sharding."""
     columns = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
-    return _kept(columns.ready(est.assumptions))
+    return _bytes_of(columns.ready(est.assumptions))
 
 
-def _kept(plan: Plans) -> PerParameter:
-    """Bytes per parameter of plans that say what gradients are accumulated in."""
+def _bytes_of(plan: Plans) -> PerParameter:
+    """Return the bytes per parameter of plans whose gradient data type is set."""
     recipe = plan.recipe
     return PerParameter(weights=2 * recipe.width, master=recipe.master, gradients=plan.gradient_bytes, moments=plan.optimizer.state)
 
@@ -122,15 +122,15 @@ class Throughput:
     Parameters
     ----------
     convention : str
-        What is counted.
+        Name of the convention.
     model_flops_per_second : float
-        FLOPs the model asks for [FLOP/s].
+        Model FLOP/s [FLOP/s].
     hardware_flops_per_second : float, optional
-        With those computed again, where that is counted [FLOP/s].
+        Including recomputed FLOPs, where the convention counts them [FLOP/s].
     mfu, hfu : float, optional
-        Both relative to the peak, where that is known.
+        Utilisation: model and hardware FLOP/s over the dense peak, where that is known.
     source : str
-        Who counts so.
+        Origin of the convention.
     """
 
     convention: str
@@ -142,12 +142,12 @@ class Throughput:
 
 
 def throughput(est: Estimate, step_seconds: float | None = None) -> list[Throughput]:
-    """FLOP/s and utilisation of one GPU by every convention, and by the formula of thumb.
+    """Return FLOP/s and utilisation of one GPU by every convention, and by the rule of thumb.
 
     Parameters
     ----------
     est : Estimate
-        Of one plan: supplies model, batch, GPUs, recomputation and peak.
+        Estimate of one plan: supplies model, batch, GPUs, recomputation and peak.
     step_seconds : float, optional
         Measured time of a step; the predicted one without it [s].
 
@@ -161,13 +161,13 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     InputError
         If the step time is no finite number above 0, or so short that it would need more than the dense peak.
     """
-    known = metrics(est, step_seconds=step_seconds)
-    mfu, hfu = known.mfu or {}, known.hfu or {}
+    result = metrics(est, step_seconds=step_seconds)
+    mfu, hfu = result.mfu or {}, result.hfu or {}
     peak = _peak(est)
-    found = [
+    rows = [
         Throughput(
             convention=name,
-            model_flops_per_second=float(known.flops_per_second_per_gpu[name]),
+            model_flops_per_second=float(result.flops_per_second_per_gpu[name]),
             hardware_flops_per_second=None if peak is None or name not in hfu else float(hfu[name]) * peak,
             mfu=_number(mfu, name),
             hfu=_number(hfu, name),
@@ -177,7 +177,7 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     ]
     seconds = float(est.step_seconds if step_seconds is None else step_seconds)
     model, hardware = (
-        flops_of_thumb(est.model, est.gbs, again) / seconds / int(est.plan.gpus) for again in (False, recomputes_all(est))
+        flops_of_thumb(est.model, est.gbs, recomputed) / seconds / int(est.plan.gpus) for recomputed in (False, recomputes_all(est))
     )
     shares = (None, None) if peak is None else (model / peak, hardware / peak)
     thumb = Throughput(
@@ -188,36 +188,36 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
         hfu=shares[1],
         source="Bekman: parameters × 3 (4 with checkpointing) × 2 × tokens",
     )
-    return [*found, thumb]
+    return [*rows, thumb]
 
 
 def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
-    """FLOPs of a step by the formula of thumb: parameters × 2 × 3 × tokens, 4 in place of 3 where activations are checkpointed.
+    """Return the FLOPs of a step by the rule of thumb: parameters × 2 × 3 × tokens; 4 in place of 3 with full recompute.
 
     Parameters
     ----------
     model : Model
-        Supplies the parameters a token meets, embedding included, and the tokens of a sequence.
+        Supplies the active parameters, embedding included, and the tokens of a sequence.
     gbs : int
         Global batch [sequences].
     recomputed : bool
-        Whether the forward pass is made again.
+        Whether the forward pass is recomputed.
 
     Returns
     -------
     float
-        FLOPs of all GPUs [FLOP].
+        Over all GPUs [FLOP].
     """
     return model.active_parameters * (4 if recomputed else 3) * 2.0 * model.seq * gbs
 
 
 def recomputes_all(est: Estimate) -> bool:
-    """Whether the plan makes the whole forward pass again."""
+    """Return whether the plan recomputes the whole forward pass."""
     return "full" in words(est.plan.recompute)
 
 
 def _peak(est: Estimate) -> float | None:
-    """Dense peak of one GPU at the run's precision, if it is known [FLOP/s]."""
+    """Return the dense peak of one GPU at the plan's precision, None if it is not known [FLOP/s]."""
     try:
         return float(est.system.accelerator.peak(PRECISIONS[est.plan.precision].rate))
     except InputError:
@@ -225,5 +225,5 @@ def _peak(est: Estimate) -> float | None:
 
 
 def _number(shares: Mapping[str, Any], name: str) -> float | None:
-    """A share as a number, if it is known."""
+    """Return a share as a number, None if it is not known."""
     return float(shares[name]) if name in shares else None

@@ -1,8 +1,8 @@
-"""The step of one plan as it runs: every pass of every micro-batch on every device, what it waits for, and what follows.
+"""Simulated timeline of one training step: every pass of every micro-batch on every device, every wait, and what follows.
 
-The pipeline is simulated event by event. What is paid once in a step (data-parallel traffic, optimizer, host, stragglers) follows
-as the estimate has it. So a trace differs from the estimate in what the closed form of the pipeline differs from its simulation,
-and that has a name of its own: `Trace.remainder`.
+The pipeline is simulated event by event. What is paid once per step (data-parallel traffic, optimizer, host, stragglers) is taken
+from the estimate and follows the pipeline. Trace and estimate therefore differ only by what the closed form of the pipeline differs
+from its simulation: `Trace.remainder`.
 """
 
 from collections import Counter
@@ -21,22 +21,22 @@ from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 
-MOST_PASSES: Final = 500_000  # some seconds
-LEAST: Final = 1e-12  # of a step: shorter waits are rounding
+MOST_PASSES: Final = 500_000  # some seconds of simulation
+MIN_WAIT: Final = 1e-12  # of a step: shorter waits are rounding
 RESOLUTION: Final = 1e-6  # of a step: what `to_dict` rounds to
 REMAINDER: Final = "closed form less simulation"
 
 
 class Wait(NamedTuple):
-    """A time in which a device waits for others of the pipeline."""
+    """An interval in which a device waits for other stages."""
 
-    component: str  # pp_comm as far as it would not wait if transfers took no time, else bubble
+    component: str  # pp_comm for the part caused by transfer time, else bubble
     start: float  # [s]
     seconds: float  # [s]
 
 
 class After(NamedTuple):
-    """What follows the pipeline, on every device."""
+    """An interval after the pipeline, the same on every device."""
 
     name: str
     component: str  # of the breakdown; empty for the remainder
@@ -46,25 +46,25 @@ class After(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """A training step of one plan as it runs; `trace` makes it.
+    """The simulated timeline of a training step of one plan; made by `trace`.
 
     Parameters
     ----------
     estimate : Estimate
-        What is traced.
+        Estimate of the traced plan.
     passes : Passes
-        What a pass through each chunk spends its time on.
+        Seconds by component of a pass through each chunk.
     timeline : Timeline
-        The pipeline as it ran, from the start of the first pass.
+        The simulated pipeline, from the start of the first pass.
     by_device : tuple of tuple of SimulatedPass
-        Passes of each device, in order; those that ran as one (DualPipe's F with a BW) are put one after the other.
+        Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the other.
     begin : tuple of float
-        Start of the step on each device: 0, or where the optimizer does not wait for other stages, so that devices go on into the
-        next step one after the other, the start of its first pass [s].
+        Start of the step on each device: 0; without a barrier before the optimizer, where devices enter the next step one after
+        the other, the start of the device's first pass [s].
     pipeline_seconds : float
-        From there to the end of the pipeline, on every device [s].
+        Time from there to the end of the pipeline, on every device [s].
     waits : tuple of tuple of Wait
-        Of each device, in order.
+        Waits of each device, in order.
     """
 
     estimate: Estimate
@@ -81,7 +81,7 @@ class Trace:
     @property
     def microbatches(self) -> int:
         """Micro-batches of a replica."""
-        return 1 + max(one.microbatch for one in self.timeline.passes)
+        return 1 + max(pass_.microbatch for pass_ in self.timeline.passes)
 
     @property
     def device(self) -> int:
@@ -90,23 +90,23 @@ class Trace:
 
     @property
     def step_seconds(self) -> float:
-        """The estimate's time of a step: `simulated_seconds` and all of `remainder` [s]."""
+        """Step time of the estimate: `simulated_seconds` plus `remainder` [s]."""
         return float(self.estimate.step_seconds)
 
     @property
     def simulated_seconds(self) -> float:
-        """Time of a step as simulated [s]."""
+        """Simulated step time [s]."""
         return sum(self.totals.values())
 
     @property
     def totals(self) -> dict[str, float]:
-        """Seconds by component on the device that sets the step; with `remainder` they are the estimate's breakdown."""
+        """Seconds by component on the device that sets the step; with `remainder` they add up to the estimate's breakdown."""
         return self.totals_of(self.device)
 
     def totals_of(self, device: int) -> dict[str, float]:
-        """Seconds by component on a device; on each they add up to `simulated_seconds`."""
+        """Return seconds by component on a device; on each they add up to `simulated_seconds`."""
         totals = dict.fromkeys(self.estimate.breakdown, 0.0)
-        for (kind, chunk), n in Counter((one.kind, one.chunk) for one in self.by_device[device]).items():
+        for (kind, chunk), n in Counter((pass_.kind, pass_.chunk) for pass_ in self.by_device[device]).items():
             for component, seconds in self.passes.spent[kind][chunk].items():
                 totals[component] += n * seconds
         for component, _, seconds in self.waits[device]:
@@ -117,23 +117,23 @@ class Trace:
 
     @cached_property
     def remainder(self) -> dict[str, float]:
-        """Closed form less simulation, by component: what the estimate has and the trace has not, or has too much of (< 0) [s]."""
+        """Closed form less simulation, by component; below 0 where the simulation is longer [s]."""
         totals = self.totals
-        return {one: float(self.estimate.breakdown[one]) - totals[one] for one in ("bubble", "pp_comm")}
+        return {component: float(self.estimate.breakdown[component]) - totals[component] for component in ("bubble", "pp_comm")}
 
     @cached_property
     def after(self) -> tuple[After, ...]:
-        """What follows the pipeline, in order: the remainder where the estimate is longer, then what is paid once in a step."""
-        more = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
-        told = [one for one in (more, *self._once) if one[2] > LEAST * self.step_seconds]
-        starts = accumulate((seconds for _, _, seconds in told), initial=self.pipeline_seconds)
+        """Intervals after the pipeline, in order: the remainder where the estimate is longer, then what is paid once per step."""
+        remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
+        intervals = [interval for interval in (remainder, *self._once) if interval[2] > MIN_WAIT * self.step_seconds]
+        starts = accumulate((seconds for _, _, seconds in intervals), initial=self.pipeline_seconds)
         return tuple(
-            After(name, component, start, seconds) for (name, component, seconds), start in zip(told, starts, strict=False)
+            After(name, component, start, seconds) for (name, component, seconds), start in zip(intervals, starts, strict=False)
         )
 
     @property
     def _once(self) -> list[tuple[str, str, float]]:
-        """What is paid once in a step: name, component, seconds."""
+        """What is paid once per step: name, component, seconds."""
         step = self.estimate.step
         return [
             ("exchange with experts, first and last pass", "bubble", self.passes.unhidden),
@@ -146,24 +146,25 @@ class Trace:
 
     @cached_property
     def sent(self) -> tuple[tuple[float, ...], ...]:
-        """When what passes pass on is ready, for each of `by_device`: at their end, of two that ran as one at that of both [s]."""
-        found: list[list[float]] = [[] for _ in range(self.timeline.pp)]
-        for one in self.timeline.passes:
-            found[one.device].append(one.end)
-        return tuple(map(tuple, found))
+        """Time at which the output of each pass of `by_device` is ready: its end, of two overlapped passes that of both [s]."""
+        ends: list[list[float]] = [[] for _ in range(self.timeline.pp)]
+        for pass_ in self.timeline.passes:
+            ends[pass_.device].append(pass_.end)
+        return tuple(map(tuple, ends))
 
-    def reader(self, own: SimulatedPass) -> SimulatedPass | None:
-        """The pass on another device that goes on with what a pass passes on."""
-        following = self._readers.get((own.kind != "F", own.chunk + (1 if own.kind == "F" else -1), own.microbatch))
-        return None if own.kind == "W" or following is None or following.device == own.device else following
+    def reader(self, pass_: SimulatedPass) -> SimulatedPass | None:
+        """Return the pass on another device that reads the output of a pass; None where there is none."""
+        following = self._readers.get((pass_.kind != "F", pass_.chunk + (1 if pass_.kind == "F" else -1), pass_.microbatch))
+        return None if pass_.kind == "W" or following is None or following.device == pass_.device else following
 
     @cached_property
     def _readers(self) -> dict[tuple[bool, int, int], SimulatedPass]:
-        """Passes by whether they go backward, chunk and micro-batch."""
-        return {(one.kind != "F", one.chunk, one.microbatch): one for own in self.by_device for one in own if one.kind != "W"}
+        """Passes by direction (whether backward), chunk and micro-batch."""
+        passes = [pass_ for passes in self.by_device for pass_ in passes if pass_.kind != "W"]
+        return {(pass_.kind != "F", pass_.chunk, pass_.microbatch): pass_ for pass_ in passes}
 
     def sums(self) -> dict[str, Any]:
-        """Sums of the estimate and of the trace for machines [s]."""
+        """Return sums of the estimate and of the trace as JSON values [s]."""
         return {
             "step_seconds": self.step_seconds,
             "simulated_seconds": self.simulated_seconds,
@@ -173,9 +174,9 @@ class Trace:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The trace for machines, compact; docs/trace.md says what the keys hold."""
+        """Return the trace as compact JSON values; docs/trace.md describes the keys."""
         digits = _digits(self.step_seconds)
-        kinds = [kind for kind in self.passes.spent if any(one.kind == kind for one in self.timeline.passes)]
+        kinds = [kind for kind in self.passes.spent if any(pass_.kind == kind for pass_ in self.timeline.passes)]
         return self.sums() | {
             "device": self.device,
             "schedule": self.timeline.schedule,
@@ -189,27 +190,27 @@ class Trace:
                 {"parts": dict(parts), "passes": {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds}}
                 for chunk, parts in enumerate(self.passes.parts)
             ],
-            "after": [one._asdict() for one in self.after],
+            "after": [interval._asdict() for interval in self.after],
             "devices": [
                 {
                     "stage": device,
                     "begin": begin,
-                    "passes": [[kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)] for p in own],
+                    "passes": [[kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)] for p in passes],
                     "waits": [[w.component, round(w.start, digits), round(w.seconds, digits)] for w in self.waits[device]],
                     "totals_seconds": self.totals_of(device),
                 }
-                for device, (begin, own) in enumerate(zip(self.begin, self.by_device, strict=True))
+                for device, (begin, passes) in enumerate(zip(self.begin, self.by_device, strict=True))
             ],
         }
 
 
 def trace(est: Estimate) -> Trace:
-    """The step of a plan as it runs, from the event simulation of its pipeline.
+    """Simulate the step of a plan event by event.
 
     Parameters
     ----------
     est : Estimate
-        Of one plan.
+        Estimate of one plan.
 
     Returns
     -------
@@ -219,95 +220,101 @@ def trace(est: Estimate) -> Trace:
     Raises
     ------
     InputError
-        If it is of columns of plans or machines, or has more passes than anyone looks at.
+        If the estimate is of columns of plans or machines, or the step has more than 500,000 passes.
 
     Examples
     --------
     >>> import traincast as tc
     >>> est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=16, dp=16, fast_tp=8), gbs=4096)
-    >>> found = tc.trace(est)
-    >>> found
+    >>> trace = tc.trace(est)
+    >>> trace
     <Trace 1d tp=8 pp=16 dp=16 fast_tp=8: 8,192 passes, 41.19 s>
-    >>> abs(found.step_seconds - found.simulated_seconds) < 1e-9
+    >>> abs(trace.step_seconds - trace.simulated_seconds) < 1e-9
     True
     """
-    plan = _checked(est)
-    own = passes(est, plan)
-    timeline = _run(own, plan, est, own.beside)
-    free = _run(own, plan, est, 0.0) if own.beside else timeline
+    plan = _traceable_plan(est)
+    lengths = passes(est, plan)
+    timeline = _simulated(lengths, plan, est, lengths.beside)
+    without_transfers = _simulated(lengths, plan, est, 0.0) if lengths.beside else timeline
     barrier = est.assumptions.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
-    (begin, lasts), (first, least) = _span(timeline, barrier), _span(free, barrier)
-    undelayed = {(one.kind, one.chunk, one.microbatch): one.start - first[one.device] for one in free.passes}
-    found = _in_turn(timeline, own)
-    waits = tuple(_waits(one, start, start + lasts, undelayed, lasts - least) for one, start in zip(found, begin, strict=True))
-    return Trace(est, own, timeline, found, begin, lasts, waits)
+    begin, seconds = _start_and_seconds(timeline, barrier)
+    first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)
+    undelayed = {
+        (pass_.kind, pass_.chunk, pass_.microbatch): pass_.start - first_start[pass_.device] for pass_ in without_transfers.passes
+    }
+    by_device = _sequential_passes(timeline, lengths)
+    later = seconds - undelayed_seconds
+    waits = tuple(
+        _waits(own_passes, start, start + seconds, undelayed, later) for own_passes, start in zip(by_device, begin, strict=True)
+    )
+    return Trace(est, lengths, timeline, by_device, begin, seconds, waits)
 
 
 def _digits(seconds: float) -> int:
-    """Decimals of times that are rounded to `RESOLUTION` of a step."""
+    """Return the decimals of times that are rounded to `RESOLUTION` of a step."""
     return 1 - floor(log10(RESOLUTION * seconds)) if seconds else 0
 
 
-def _checked(est: Estimate) -> Plan:
-    """The plan, if it is one and can be traced."""
+def _traceable_plan(est: Estimate) -> Plan:
+    """Return the plan of an estimate; raise unless it is one plan that can be traced."""
     if wrong := not_a("est", est, "an Estimate", Estimate):
         raise InputError("trace", wrong)
     if not isinstance(est.plan, Plan) or est.system.columns():
         raise InputError("trace", ["the estimate is of columns of plans or machines: give one plan on one machine"])
     number = _microbatches(est, est.plan) * est.plan.pp * est.plan.vp * (3 if SCHEDULES[est.plan.schedule].splits_backward else 2)
     if number > MOST_PASSES:
-        most = f"a trace has at most {MOST_PASSES:,} passes, this one {number:,}"
-        raise InputError("trace", [f"{most}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"])
+        limit = f"a trace has at most {MOST_PASSES:,} passes, this one {number:,}"
+        raise InputError("trace", [f"{limit}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"])
     return est.plan
 
 
 def _microbatches(est: Estimate, plan: Plan) -> int:
-    """Micro-batches of a replica."""
+    """Return the micro-batches of a replica."""
     return round(float(plan.columns().microbatches(est.gbs)))
 
 
-def _run(own: Passes, plan: Plan, est: Estimate, transfer: float) -> Timeline:
-    """Simulate the pipeline with a time of transfers [s]."""
-    backward, weight = own.seconds("B" if "B" in own.spent else "BW"), own.seconds("W")
-    return simulate(plan.schedule, own.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp)
+def _simulated(passes: Passes, plan: Plan, est: Estimate, transfer: float) -> Timeline:
+    """Simulate the pipeline with a transfer time [s]."""
+    backward, weight = passes.seconds("B" if "B" in passes.spent else "BW"), passes.seconds("W")
+    return simulate(plan.schedule, passes.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp)
 
 
-def _in_turn(timeline: Timeline, own: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:
-    """Passes of each device, in order, one after the other."""
-    lasts = {kind: own.seconds(kind) for kind in own.spent}
-    found: list[list[SimulatedPass]] = [[] for _ in range(timeline.pp)]
-    for one in timeline.passes:
-        before = found[one.device]
-        start = max(one.start, before[-1].end) if before else one.start
-        end = start + lasts[one.kind][one.chunk]
-        before.append(one if (start, end) == (one.start, one.end) else one._replace(start=start, end=end))
-    return tuple(map(tuple, found))
+def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:
+    """Return the passes of each device, laid out one after the other."""
+    seconds = {kind: passes.seconds(kind) for kind in passes.spent}
+    by_device: list[list[SimulatedPass]] = [[] for _ in range(timeline.pp)]
+    for pass_ in timeline.passes:
+        earlier = by_device[pass_.device]
+        start = max(pass_.start, earlier[-1].end) if earlier else pass_.start
+        end = start + seconds[pass_.kind][pass_.chunk]
+        earlier.append(pass_ if (start, end) == (pass_.start, pass_.end) else pass_._replace(start=start, end=end))
+    return tuple(map(tuple, by_device))
 
 
 Key = tuple[Kind, int, int]  # of a pass: kind, chunk, micro-batch
 
 
-def _span(timeline: Timeline, barrier: bool) -> tuple[tuple[float, ...], float]:
-    """Start of the step on each device, and time of the pipeline on every one of them from there [s]."""
+def _start_and_seconds(timeline: Timeline, barrier: bool) -> tuple[tuple[float, ...], float]:
+    """Return the start of the step on each device, and the pipeline time from there [s]."""
     if barrier:
         return (0.0,) * timeline.pp, timeline.seconds
     return tuple(map(float, timeline.started)), timeline.period
 
 
 def _waits(
-    own: Sequence[SimulatedPass], begin: float, end: float, undelayed: Mapping[Key, float], later: float
+    passes: Sequence[SimulatedPass], begin: float, end: float, undelayed: Mapping[Key, float], later: float
 ) -> tuple[Wait, ...]:
-    """What a device waits for, from the start of the step on it to the end of the pipeline.
+    """Return the waits of a device, from its start of the step to the end of the pipeline.
 
-    `undelayed` are the starts of passes if transfers took no time; the pipeline ends by `later` after what it would then. By how
-    much a pass starts later is what transfers have cost so far: up to so much waits are for transfers, the rest for other stages.
+    `undelayed` are the starts of passes without transfer time, `later` is how much earlier the pipeline would end. The delay of a
+    pass is what transfers have cost so far: waits up to that sum are due to transfers, the rest to other stages.
     """
-    delays = [one.start - begin - undelayed[one.kind, one.chunk, one.microbatch] for one in own]
-    starts, ends = (*(one.start for one in own), end), (begin, *(one.end for one in own))
-    found, charged = [], 0.0
+    delays = [pass_.start - begin - undelayed[pass_.kind, pass_.chunk, pass_.microbatch] for pass_ in passes]
+    starts, ends = (*(pass_.start for pass_ in passes), end), (begin, *(pass_.end for pass_ in passes))
+    waits, charged = [], 0.0
     for free, start, delay in zip(ends, starts, (*delays, later), strict=True):
         gap = start - free
         transfers = min(max(delay - charged, 0.0), max(gap, 0.0))
         charged += transfers
-        found += [Wait("bubble", free, gap - transfers), Wait("pp_comm", start - transfers, transfers)]
-    return tuple(wait for wait in found if wait.seconds > LEAST * end)
+        waits += [Wait("bubble", free, gap - transfers), Wait("pp_comm", start - transfers, transfers)]
+    return tuple(wait for wait in waits if wait.seconds > MIN_WAIT * end)

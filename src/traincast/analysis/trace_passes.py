@@ -1,6 +1,6 @@
-"""What one pass of a micro-batch through one chunk of the model spends its time on, for the trace of a plan.
+"""Time by component of one pass of a micro-batch through one chunk of the model, for the trace of a plan.
 
-A pass takes the time of its operations, the wait for a host that issues them too slowly, and what transfers hold it up; the
+A pass takes the time of its operations, the wait for a host that issues kernels too slowly, and exposed transfer time; the
 simulation of a step runs passes of this length.
 """
 
@@ -21,7 +21,9 @@ from traincast.times.pipeline.pass_order import Kind, device_of
 from traincast.times.pipeline.schedules import SCHEDULES
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
-WORK: Final = {"compute": "compute", "memory": "exposed_memory", "comm": "tp_comm", "exchange": "ep_comm"}  # of Seconds → component
+WORK: Final = {  # field of PassSeconds → component
+    "compute": "compute", "memory": "exposed_memory", "comm": "tp_comm", "exchange": "ep_comm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,21 @@ class Passes:
     Parameters
     ----------
     devices : tuple of PipelineDevice
-        Devices of the pipeline and what they hold.
+        Devices of the pipeline and their parts of the model.
     parts : tuple of mapping of str to int
         Parts of the model in each chunk.
     spent : mapping of str to tuple of mapping
-        Kind of pass (F and BW; B and W as well where the schedule puts W off) → for each chunk seconds by component, in the order
+        Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by component, in the order
         in which they are drawn.
     beside : float
-        Transfer from one device to another that runs beside their work [s].
+        Transfer from one device to another, overlapped with their work [s].
     unhidden : float
-        Exchange with experts that the first forward and the last backward pass have nothing beside, on the device where it is
+        Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the device where it is
         longest [s].
     exchange : mapping of str to tuple of float
-        Kind of pass → for each chunk what hides of its exchange with experts behind another micro-batch's work [s].
+        Kind of pass → for each chunk the part of its exchange with experts that another micro-batch's work overlaps [s].
     traffic : tuple of tuple of float
-        Data-parallel traffic of each device in a step that hides behind its passes: weights gathered, gradients reduced [s].
+        Data-parallel traffic of each device in a step that its passes overlap: weights gathered, gradients reduced [s].
     """
 
     devices: tuple[PipelineDevice, ...]
@@ -57,12 +59,12 @@ class Passes:
     traffic: tuple[tuple[float, float], ...]
 
     def seconds(self, kind: Kind) -> list[float]:
-        """Time of a pass through each chunk; 0 of a kind that the schedule does not have [s]."""
-        return [sum(one.values()) for one in self.spent[kind]] if kind in self.spent else [0.0] * len(self.parts)
+        """Return the time of a pass through each chunk; 0 for a kind that the schedule does not have [s]."""
+        return [sum(components.values()) for components in self.spent[kind]] if kind in self.spent else [0.0] * len(self.parts)
 
 
 def passes(est: Estimate, plan: Plan) -> Passes:
-    """What passes of the plan of an estimate are made of.
+    """Return the time by component of the passes of an estimate's plan.
 
     Parameters
     ----------
@@ -74,39 +76,40 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     Returns
     -------
     Passes
-        Seconds, numbers.
+        Seconds by kind of pass, chunk and component.
     """
     model, assumed, columns = est.model, est.assumptions, with_defaults(plan, est.model, est.assumptions)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     link = links(costs, columns, est.system, assumed)
-    all_of_them = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
-    slowed = [_slowed(costs, device, assumed) for device in all_of_them]
+    pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
+    host_waits = [_host_wait(costs, device, assumed) for device in pipeline_devices]
     parts = contents(model, plan.pp, plan.vp, plan.layout)
     spent: dict[Kind, list[Shares]] = {}
     for chunk, counts in enumerate(parts):
-        late, busy = slowed[device_of(plan.schedule, chunk, 0, plan.pp, 2)]
-        own = _chunk(est.timed, counts, columns)
-        for kind, shares in own.items():
-            share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(own))
-            waits = {"host": late * share, "pp_comm": 0.0 if kind == "W" else float(link.held)}
-            spent.setdefault(kind, []).append({what: seconds for what, seconds in (shares | waits).items() if seconds > 0})
+        host_wait, busy = host_waits[device_of(plan.schedule, chunk, 0, plan.pp, 2)]
+        by_kind = _seconds_by_kind(est.timed, counts, columns)
+        for kind, shares in by_kind.items():
+            share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))
+            waits = {"host": host_wait * share, "pp_comm": 0.0 if kind == "W" else float(link.held)}
+            total = shares | waits
+            spent.setdefault(kind, []).append({component: seconds for component, seconds in total.items() if seconds > 0})
     if "W" in spent:
-        spent["BW"] = [_both(*two) for two in zip(spent["B"], spent["W"], strict=True)]
-    unhidden = max(float(sum_of(costs, device.work, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
-    hidden = hidden_traffic(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
+        spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
+    unhidden = max(float(sum_of(costs, device.work, "hidden")) for device in pipeline_devices) if plan.ep_overlap else 0.0
+    hidden = hidden_traffic(costs, every_device(pipeline_devices), columns, columns.microbatches(est.gbs), est.system, assumed)
     return Passes(
-        devices=all_of_them,
+        devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
         beside=float(link.beside),
         unhidden=unhidden,
-        exchange={kind: tuple(_hidden(est.timed, counts, kind) for counts in parts) for kind in spent},
+        exchange={kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent},
         traffic=tuple((float(gather), float(reduce)) for gather, reduce in hidden),
     )
 
 
-def _slowed(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
-    """What a micro-batch waits on a device for its host, and what it takes there without [s]."""
+def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
+    """Return the time a micro-batch waits for the host of a device, and its time there without that wait [s]."""
     busy = float(sum_of(costs, device.work, "forward") + sum_of(costs, device.work, "backward"))
     if not assumed.dispatch_seconds:
         return 0.0, busy
@@ -114,42 +117,43 @@ def _slowed(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple
     return float(paced_by(issued, busy)) - busy, busy
 
 
-def _chunk(timed: Mapping[str, Timed], counts: Counts, plan: Plans) -> dict[Kind, dict[str, float]]:
-    """Passes through a chunk by what they are spent on [s]."""
-    of = [(one, n) for part, n in counts.items() for one in timed[part]]
-    forward = _sum([one.forward.times(n) for one, n in of])
-    backward = _sum([one.backward.times(n) for one, n in of])
-    again = sum(float(one.again.total * n) for one, n in of if one.again is not None) / float(plan.recompute_every)
-    first = {"recomputation": again}  # before the rest of backward
+def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) -> dict[Kind, dict[str, float]]:
+    """Return the seconds by component of each kind of pass through a chunk."""
+    operations = [(operation, n) for part, n in counts.items() for operation in timed[part]]
+    forward = _by_component([operation.forward.times(n) for operation, n in operations])
+    backward = _by_component([operation.backward.times(n) for operation, n in operations])
+    recomputed = sum(float(operation.again.total * n) for operation, n in operations if operation.again is not None)
+    recomputation = {"recomputation": recomputed / float(plan.recompute_every)}  # before the rest of backward
     if not SCHEDULES[plan.schedule].splits_backward:
-        return {"F": forward, "BW": first | backward}
-    weight = _weight(backward, sum(float(one.weight * n) for one, n in of))
-    rest = {what: max(seconds - weight[what], 0.0) for what, seconds in backward.items()}
-    return {"F": forward, "B": first | rest, "W": weight}
+        return {"F": forward, "BW": recomputation | backward}
+    weight = _weight_gradient(backward, sum(float(operation.weight * n) for operation, n in operations))
+    input_gradient = {component: max(seconds - weight[component], 0.0) for component, seconds in backward.items()}
+    return {"F": forward, "B": recomputation | input_gradient, "W": weight}
 
 
-def _both(first: Shares, second: Shares) -> Shares:
-    """Two passes as one [s]."""
-    return {
-        what: first.get(what, 0.0) + second.get(what, 0.0) for what in (*first, *(what for what in second if what not in first))
-    }
+def _merged(first: Shares, second: Shares) -> Shares:
+    """Return the sum of two passes by component [s]."""
+    components = dict.fromkeys((*first, *second))
+    return {component: first.get(component, 0.0) + second.get(component, 0.0) for component in components}
 
 
-def _hidden(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> float:
-    """What hides of the exchange with experts of a pass through a chunk [s]."""
-    way = {"F": "forward", "B": "backward", "BW": "backward"}.get(kind)
-    return sum(float(n * getattr(one, way).hidden) for part, n in counts.items() for one in timed[part]) if way else 0.0
+def _hidden_exchange(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> float:
+    """Return the overlapped part of the exchange with experts of a pass through a chunk [s]."""
+    direction = {"F": "forward", "B": "backward", "BW": "backward"}.get(kind)
+    if direction is None:
+        return 0.0
+    return sum(float(n * getattr(operation, direction).hidden) for part, n in counts.items() for operation in timed[part])
 
 
-def _sum(several: Sequence[PassSeconds]) -> dict[str, float]:
-    """PassSeconds of several operations by component."""
-    return {what: sum(float(getattr(one, name)) for one in several) for name, what in WORK.items()}
+def _by_component(operations: Sequence[PassSeconds]) -> dict[str, float]:
+    """Return the seconds of operations by component."""
+    return {component: sum(float(getattr(operation, name)) for operation in operations) for name, component in WORK.items()}
 
 
-def _weight(backward: Shares, seconds: float) -> dict[str, float]:
-    """What the gradient of the weights takes of a backward pass: work as far as there is so much, then communication as well."""
+def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
+    """Return the part of a backward pass that computes weight gradients: first compute and memory, then communication."""
     work = backward["compute"] + backward["exposed_memory"]
-    sent = backward["tp_comm"] + backward["ep_comm"]
-    of_work = min(seconds / work, 1.0) if work else 0.0
-    of_sent = min(max(seconds - work, 0.0) / sent, 1.0) if sent else 0.0
-    return {what: time * (of_sent if what.endswith("_comm") else of_work) for what, time in backward.items()}
+    comm = backward["tp_comm"] + backward["ep_comm"]
+    work_share = min(seconds / work, 1.0) if work else 0.0
+    comm_share = min(max(seconds - work, 0.0) / comm, 1.0) if comm else 0.0
+    return {component: time * (comm_share if component.endswith("_comm") else work_share) for component, time in backward.items()}

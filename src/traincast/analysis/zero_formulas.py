@@ -1,4 +1,4 @@
-"""Formulas of data parallelism with ZeRO (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034, models of compute and communication).
+"""Formulas of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034, models of compute and communication).
 
 Letters are the source's: l layers, b sequences, a heads, width d, sequence s, P parameters, p GPUs. Bytes are those of 16-bit
 numbers. Arguments are numbers or columns.
@@ -18,16 +18,16 @@ from traincast.times.process_groups import Group
 ZERO: Final = (1, 2, 3)
 KERNELS: Final = 0.83  # k1: share of compute time in which kernels run, the source's example
 TRANSFORMER: Final = 1 - 0.265  # k2: share of kernel time in which the transformer's run, the source's example
-BUCKET: Final = 5e8  # parameters in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
+BUCKET_PARAMETERS: Final = 5e8  # in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
 
 
 def parameters(l: Column, d: Column) -> Column:
-    """Weights of l layers of width d: P = 12 d² l (section 2 of the source)."""
+    """Return the weights of l layers of width d: P = 12 d² l (section 2 of the source)."""
     return 12 * d**2 * l
 
 
 def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
-    """FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP].
+    """Return the FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP].
 
     Parameters
     ----------
@@ -38,26 +38,26 @@ def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
 
 
 def activation_bytes(b: Column, s: Column, d: Column, a: Column, l: Column) -> Column:
-    """Activations that a GPU keeps for backward: b (34 s d + 5 a s²) l, a heads, nothing recomputed [byte]."""
+    """Return the activations that a GPU saves for backward: b (34 s d + 5 a s²) l, a heads, without recompute [byte]."""
     return b * (34 * s * d + 5 * a * s**2) * l
 
 
 def state_bytes(zero: int, P: Column, p: Column) -> Column:
-    """Weights and gradients of 2 bytes and 12 of the optimizer on a GPU, as far as they are sharded (arXiv 1910.02054) [byte]."""
-    kept, sharded = {1: (4, 12), 2: (2, 14), 3: (0, 16)}[zero]
-    return P * (kept + sharded / p)
+    """Return 2 bytes of weights, 2 of gradients and 12 of optimizer states on a GPU, sharded by stage (arXiv 1910.02054) [byte]."""
+    replicated, sharded = {1: (4, 12), 2: (2, 14), 3: (0, 16)}[zero]
+    return P * (replicated + sharded / p)
 
 
 def traffic(kind: CollectiveKind, P: Column, p: Column) -> Column:
-    """What each of p GPUs sends of P 16-bit parameters: 4 (1 − 1/p) P to all-reduce, half of it to do anything else [byte]."""
+    """Return what each of p GPUs sends of P 16-bit parameters: 4 (1 − 1/p) P in an all-reduce, else half [byte]."""
     return (4 if kind == "all-reduce" else 2) * (1 - 1 / p) * P
 
 
 def collectives(zero: int) -> tuple[CollectiveKind, ...]:
-    """What a stage of ZeRO runs over all parameters in an iteration.
+    """Return the collectives that a ZeRO stage runs over all parameters in an iteration.
 
     ZeRO-1 all-reduces gradients and gathers parameters; ZeRO-2 reduces each gradient to its owner, point to point, and gathers
-    parameters; ZeRO-3 gathers them in forward, gathers them again in backward and scatters the sums of gradients.
+    parameters; ZeRO-3 gathers them in forward and again in backward, and reduce-scatters gradients.
     """
     return {
         1: ("all-reduce", "all-gather"),
@@ -67,7 +67,7 @@ def collectives(zero: int) -> tuple[CollectiveKind, ...]:
 
 
 def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
-    """t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
+    """Return t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
 
 
 def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Column = TRANSFORMER) -> Column:
-    """t_compute = FLOPs/FLOPS/(k1 k2): kernels of the transformer, other kernels, and what it takes to dispatch them [s].
+    """Return t_compute = FLOPs/FLOPS/(k1 k2): transformer kernels, other kernels, and launch overhead [s].
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Colum
 
 
 def speedup(r_compute: Column, r_comm: Column, eff: Column) -> Column:
-    """What an iteration keeps of its speed from g to n GPUs, (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)); 1 is linear.
+    """Return the relative speed on n GPUs, (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)); 1 is linear.
 
     Parameters
     ----------
@@ -110,26 +110,26 @@ def speedup(r_compute: Column, r_comm: Column, eff: Column) -> Column:
 
 
 def sufficient_efficiency(r_compute: Column, r_comm: Column, target: Column) -> Column:
-    """eff(g→n) at which `speedup` is the target: r_comm/((r_compute + r_comm)/target − r_compute)."""
+    """Return eff(g→n) at which `speedup` is the target: r_comm/((r_compute + r_comm)/target − r_compute)."""
     return r_comm / ((r_compute + r_comm) / target - r_compute)
 
 
 def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: System, assumed: Assumptions) -> Column:
-    """What a stage of ZeRO communicates in an iteration, on the network of a system; nothing on one GPU [s].
+    """Return the communication time of a ZeRO stage in an iteration on the network of a system; 0 on one GPU [s].
 
-    ZeRO-1 and 2 send messages of at most `BUCKET` parameters, ZeRO-3 one for each layer. All-gather and reduce-scatter take half
-    of an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at least one for each GPU.
+    ZeRO-1 and 2 send messages of at most `BUCKET_PARAMETERS`, ZeRO-3 one for each layer. All-gather and reduce-scatter take half of
+    an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at least one for each GPU.
 
     Parameters
     ----------
     zero : {1, 2, 3}
-        The stage.
+        ZeRO stage.
     P : float
         Parameters.
     layers : int
-        Layers they are in.
+        Layers of the model.
     gpus : Column
-        GPUs, a number or a column; figures of the system may be columns beside it.
+        GPUs, a number or a column; figures of the system may be columns that broadcast with it.
     system : System
         Supplies the network.
     assumed : Assumptions
@@ -141,21 +141,21 @@ def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: Syst
         Time [s].
     """
     n = np.asarray(gpus, float)
-    buckets = np.ceil(P / BUCKET) if zero < 3 else float(layers)
+    buckets = np.ceil(P / BUCKET_PARAMETERS) if zero < 3 else float(layers)
 
     def seconds(kind: CollectiveKind) -> Column:
-        owned = np.maximum(n, buckets) if kind == "reduce" else buckets
-        one = collective_curve(
+        messages = np.maximum(n, buckets) if kind == "reduce" else buckets
+        curve = collective_curve(
             "reduce" if kind == "reduce" else "all-reduce", _group(n, system), system, assumed, data_parallel=True
         )
         half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
-        return half * owned * one.seconds(2 * P / owned)
+        return half * messages * curve.seconds(2 * P / messages)
 
     return sum((seconds(kind) for kind in collectives(zero)), 0.0 * n)
 
 
 def _group(n: Any, system: System) -> Group:
-    """All GPUs of a job as one group: domains are filled, or by the largest divisor of the job that fits."""
+    """Return all GPUs of a job as one group; each domain holds the largest divisor of the job that fits."""
 
     def within(job: float, inner: float, size: int) -> float:
         return max(k for k in np.arange(inner, min(size, job) + 1, inner) if job % k == 0)

@@ -1,9 +1,8 @@
-"""How data parallelism with ZeRO scales (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034): an iteration and its efficiency.
+"""Scaling of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034): iteration time and efficiency.
 
-An iteration is what it computes and then what it communicates, without overlap: a companion to the main estimator, not a second
-one. How well the network keeps up from g to n GPUs is its efficiency, eff(g→n) = t_comm(g)/t_comm(n): from a table, or from the
-times of the system's collectives. The iteration keeps (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)) of its speed, r being
-its shares on g GPUs.
+An iteration is compute, then communication, without overlap: a companion to the main estimator, not a second one. The efficiency
+of the network from g to n GPUs is eff(g→n) = t_comm(g)/t_comm(n): from a table, or from the times of the system's collectives. The
+iteration keeps (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)) of its speed, r being its shares on g GPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +31,13 @@ from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.model_flops import forward_flops
 
-WIDEST: Final = 1e6  # times today's network: what needs more is out of reach
-HALVINGS: Final = 48  # of the interval 1e-6 to 1e6: to 13 digits
+MAX_BANDWIDTH_FACTOR: Final = 1e6  # times the system's bandwidth: no answer beyond
+BISECTION_STEPS: Final = 48  # from the interval 1e-6 to 1e6 to 13 digits
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One stage of ZeRO on a column of GPUs, the first of which all efficiencies refer to."""
+    """One ZeRO stage on a column of numbers of GPUs; efficiencies refer to the first."""
 
     zero: int
     gpus: Any  # column
@@ -46,7 +45,7 @@ class Scaling:
     comm: Any  # column [s]
     memory: Any  # parameters, gradients, optimizer and activations by the source's formulas, column [byte]
     target: float | None
-    bandwidth: Any  # of a node to others that is enough, one direction: column [byte/s]; NaN where none is, None where not asked
+    bandwidth: Any  # sufficient between nodes, per node and direction: column [byte/s]; NaN where none is, None without target
 
     @property
     def seconds(self) -> Any:
@@ -55,12 +54,12 @@ class Scaling:
 
     @property
     def comm_share(self) -> Any:
-        """Share of the iteration that communicates."""
+        """Share of the iteration spent on communication."""
         return self.comm / self.seconds
 
     @property
     def efficiency(self) -> Any:
-        """What is kept of the speed on the first number of GPUs; `speedup` of its shares, wherever it communicates at all."""
+        """Speed relative to the first number of GPUs; `speedup` of its shares, where it communicates."""
         return self.seconds[0] / self.seconds
 
     @property
@@ -70,14 +69,14 @@ class Scaling:
 
     @property
     def needed_efficiency(self) -> float | None:
-        """eff(g→n) that is enough for the target; None where none is asked for, or g GPUs do not communicate."""
+        """Least eff(g→n) that meets the target; None without target, or where g GPUs do not communicate."""
         if self.target is None or not self.comm[0]:
             return None
         share = float(self.comm_share[0])
         return float(sufficient_efficiency(1 - share, share, self.target))
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each number of GPUs, for machines; None is what is not known."""
+        """Return one row of JSON values for each number of GPUs; NaN becomes None."""
         columns = {
             "gpus": self.gpus.astype(int),
             "compute_seconds": np.full_like(self.comm, self.compute),
@@ -89,13 +88,13 @@ class Scaling:
             "memory_bytes": self.memory,
             "enough_bandwidth": np.full_like(self.comm, np.nan) if self.bandwidth is None else self.bandwidth,
         }
-        lists = [[None if one != one else one for one in column.tolist()] for column in columns.values()]
+        lists = [[None if value != value else value for value in column.tolist()] for column in columns.values()]
         return [{"zero": self.zero} | dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
 
 
 @dataclass(frozen=True)
 class ScalingRequest:
-    """What is analysed: a model on a system, `mbs` sequences of each GPU in an iteration."""
+    """The question: a model on a system, with `mbs` sequences per GPU and iteration."""
 
     model: Model
     system: System
@@ -110,7 +109,7 @@ class ScalingRequest:
 
     @property
     def P(self) -> float:
-        """Weights of the layers' products, 12 d² l for a GPT."""
+        """Weights of the layers' matrix products, 12 d² l for a GPT."""
         return forward_flops(self.model, "megatron-full").layers / 2
 
     @property
@@ -121,20 +120,21 @@ class ScalingRequest:
 
     @property
     def rate(self) -> float:
-        """Rate of large products on one GPU [FLOP/s]."""
+        """Sustained rate of large matrix products on one GPU [FLOP/s]."""
         gpu, assumed = self.system.accelerator, self.assumptions
-        usual = assumed.matrix_efficiency
-        share = assumed.product_efficiency * (gpu.sustained("16-bit", usual) if assumed.sustained_rates else usual)
+        efficiency = assumed.matrix_efficiency
+        sustained = gpu.sustained("16-bit", efficiency) if assumed.sustained_rates else efficiency
+        share = assumed.product_efficiency * sustained
         return float(gpu.peak("16-bit") * share)
 
     @property
     def node_bandwidth(self) -> float:
-        """Peak of the network between nodes, all ports of one node, one direction [byte/s]."""
+        """Peak bandwidth between nodes, all ports of one node, one direction [byte/s]."""
         tier = self.system.tiers[1]
         return float(tier.bandwidth * tier.ports * self.system.fast_domain)
 
     def summary(self) -> dict[str, Any]:
-        """What was asked, for machines."""
+        """Return the question as JSON values."""
         return {
             "model": self.model.name,
             "left_out": self.model.left_out or None,
@@ -152,27 +152,27 @@ class ScalingRequest:
         }
 
     def stage(self, zero: int) -> Scaling:
-        """One stage of ZeRO on all numbers of GPUs."""
+        """Analyse one ZeRO stage on all numbers of GPUs."""
         n, P = np.array(self.gpus, float), self.P
         compute = float(compute_seconds(self.flops, self.rate, self.k1, self.k2))
-        model = network_seconds(zero, P, self.model.layers, n, self.system, self.assumptions)
+        network = network_seconds(zero, P, self.model.layers, n, self.system, self.assumptions)
         scale = 1.0
         if self.comm_share is not None:  # measured: the network's times are scaled to it
-            scale = self.comm_share / (1 - self.comm_share) * compute / float(model[0])  # type: ignore[index]
-        comm: Any = scale * np.asarray(model)
+            scale = self.comm_share / (1 - self.comm_share) * compute / float(network[0])  # type: ignore[index]
+        comm: Any = scale * np.asarray(network)
         if self.efficiency is not None:
-            comm = comm[0] / np.array([1.0, *(self.efficiency[one] for one in self.gpus[1:])])
-        one = self.model
-        memory = state_bytes(zero, P, n) + activation_bytes(self.mbs, one.seq, one.hidden, one.heads, one.layers)
-        enough = None
+            comm = comm[0] / np.array([1.0, *(self.efficiency[number] for number in self.gpus[1:])])
+        model = self.model
+        memory = state_bytes(zero, P, n) + activation_bytes(self.mbs, model.seq, model.hidden, model.heads, model.layers)
+        bandwidth = None
         if self.target is not None and self.efficiency is None:
-            enough = self._enough(zero, n, ((compute + comm[0]) / self.target - compute) / scale)
-        return Scaling(zero, n, compute, comm, memory, self.target, enough)
+            bandwidth = self._sufficient_bandwidth(zero, n, ((compute + comm[0]) / self.target - compute) / scale)
+        return Scaling(zero, n, compute, comm, memory, self.target, bandwidth)
 
-    def _enough(self, zero: int, n: Any, allowed: Any) -> Any:
-        """Bandwidth of a node at which an iteration communicates no longer than allowed, by halving [byte/s].
+    def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
+        """Find by bisection the bandwidth of a node at which communication takes no longer than allowed [byte/s].
 
-        0 where none is used, NaN where even `WIDEST` times today's is not enough.
+        0 where none is used, NaN where even `MAX_BANDWIDTH_FACTOR` times the system's is not enough.
         """
         outer = {f"network.{i}.bandwidth": tier.bandwidth for i, tier in enumerate(self.system.tiers) if i}
 
@@ -180,12 +180,12 @@ class ScalingRequest:
             faster = self.system.with_figures({path: value * factor for path, value in outer.items()})
             return network_seconds(zero, self.P, self.model.layers, n, faster, self.assumptions) <= allowed
 
-        low, high = np.full_like(n, 1 / WIDEST), np.full_like(n, WIDEST)
+        low, high = np.full_like(n, 1 / MAX_BANDWIDTH_FACTOR), np.full_like(n, MAX_BANDWIDTH_FACTOR)
         unused, never = fits(low), ~fits(high)
-        for _ in range(HALVINGS):
+        for _ in range(BISECTION_STEPS):
             middle = np.sqrt(low * high)
-            good = fits(middle)
-            low, high = np.where(good, low, middle), np.where(good, middle, high)
+            middle_fits = fits(middle)
+            low, high = np.where(middle_fits, low, middle), np.where(middle_fits, middle, high)
         return np.where(never, np.nan, np.where(unused, 0.0, high * self.node_bandwidth))
 
 
@@ -203,7 +203,7 @@ def scaling(
     comm_share: float | None = None,
     target: float | None = None,
 ) -> tuple[ScalingRequest, list[Scaling]]:
-    """Compute and communication of an iteration of ZeRO data parallelism on several numbers of GPUs, weak scaling.
+    """Analyse the weak scaling of ZeRO data parallelism: compute and communication of an iteration by number of GPUs.
 
     Parameters
     ----------
@@ -214,24 +214,24 @@ def scaling(
     gpus : sequence of int
         Numbers of GPUs; efficiencies refer to the fewest, g.
     zero : sequence of int
-        Stages of ZeRO, of 1, 2 and 3.
+        ZeRO stages: 1, 2 or 3.
     mbs : int
-        Sequences of a GPU in an iteration.
+        Sequences per GPU and iteration.
     assumptions : str or Assumptions, optional
-        What is assumed of products and collectives, ``"calibrated"`` if left out.
+        Assumptions about matrix products and collectives, ``"calibrated"`` if left out.
     k1, k2 : float
         As of `compute_seconds`.
     efficiency : mapping of int to float, optional
-        eff(g→n) by number of GPUs, in place of the network's.
+        eff(g→n) by number of GPUs, instead of the network's.
     comm_share : float, optional
-        Measured share of communication in the iteration on g GPUs; the network's times are scaled to it.
+        Measured share of communication in the iteration on g GPUs; network times are scaled to it.
     target : float, optional
-        Efficiency for which the network that is enough is asked.
+        Efficiency for which the sufficient bandwidth is computed.
 
     Returns
     -------
-    Asked, list of Scaling
-        What was analysed, and every stage.
+    ScalingRequest, list of Scaling
+        The question, and the result for every stage.
 
     Raises
     ------
@@ -239,38 +239,41 @@ def scaling(
         If arguments cannot be used, all of them at once.
     """
     mistakes = ErrorCollector("scaling")
-    one, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated")
+    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
+    assumed = mistakes.of(check_assumptions, assumptions, "calibrated")
     wrong = [*not_a("gpus", gpus, "a list of whole numbers", Sequence), *not_a("zero", zero, "a list of stages", Sequence)]
-    wrong = wrong or _wrong_lists(gpus, zero, mbs, efficiency)
-    wrong += _wrong_shares(k1, k2, comm_share, target)
+    wrong = wrong or _list_problems(gpus, zero, mbs, efficiency)
+    wrong += _share_problems(k1, k2, comm_share, target)
     if not wrong:
         mistakes.catch(check_size, machine, max(gpus))
     if machine is not None and machine.columns():
         wrong.append("system: one machine is wanted, not columns of them")
-    if one is not None and one.experts is not None:
-        wrong.append(f"model {one.name}: has experts; the analysis is of dense models")
+    if transformer is not None and transformer.experts is not None:
+        wrong.append(f"model {transformer.name}: has experts; the analysis is of dense models")
     if not wrong and comm_share is not None and min(gpus) == 1:
         wrong.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
     if wrong:
         mistakes.errors.append(InputError("scaling", wrong))
-    sure = mistakes.require
-    cluster = sure(machine)
-    case = ScalingRequest(
-        sure(one), cluster, on(cluster, sure(assumed)), tuple(sorted(set(gpus))), mbs, k1, k2, efficiency, comm_share, target
+    require = mistakes.settled
+    cluster = require(machine)
+    numbers = tuple(sorted(set(gpus)))
+    request = ScalingRequest(
+        require(transformer), cluster, on(cluster, require(assumed)), numbers, mbs, k1, k2, efficiency, comm_share, target
     )
-    return case, [case.stage(stage) for stage in dict.fromkeys(zero)]
+    return request, [request.stage(stage) for stage in dict.fromkeys(zero)]
 
 
-def _wrong_lists(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None) -> list[str]:
-    """What is wrong with numbers of GPUs, stages, batch and curve."""
+def _list_problems(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None) -> list[str]:
+    """Return the problems of numbers of GPUs, stages, batch and efficiency table."""
     wrong = [problem for n in gpus for problem in not_whole("gpus", n)] + not_whole("mbs", mbs)
     wrong += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
-    wrong += [f"{name}: at least one is wanted" for name, given in (("gpus", gpus), ("zero", zero)) if not given]
+    wrong += [f"{name}: at least one is wanted" for name, values in (("gpus", gpus), ("zero", zero)) if not values]
     if efficiency is None or wrong:
         return wrong
     wrong += [
-        f"efficiency of {n} GPUs = {one!r}: must be a share above 0, at most 1" for n, one in efficiency.items() if not 0 < one <= 1
+        f"efficiency of {n} GPUs = {value!r}: must be a share above 0, at most 1"
+        for n, value in efficiency.items()
+        if not 0 < value <= 1
     ]
     missing = [str(n) for n in sorted(set(gpus))[1:] if n not in efficiency]
     if missing:
@@ -280,8 +283,8 @@ def _wrong_lists(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency:
     return wrong
 
 
-def _wrong_shares(k1: float, k2: float, comm_share: float | None, target: float | None) -> list[str]:
-    """What is wrong with shares."""
+def _share_problems(k1: float, k2: float, comm_share: float | None, target: float | None) -> list[str]:
+    """Return the problems of shares."""
     wrong = [
         f"{name} = {value!r}: must be a share above 0, at most 1" for name, value in (("k1", k1), ("k2", k2)) if not 0 < value <= 1
     ]

@@ -1,4 +1,4 @@
-"""Timed collectives and matrix products of one's own as residuals of the constants of a system."""
+"""A user's timed collectives and matrix products as residuals of the constants of a system."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,60 +26,66 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "reducescatter": "reduce-scatter",
     "all2all": "all-to-all",
 }
-RECIPES: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "fp32"}  # of a type; bf16 of any other
-MESSAGE: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # of one rank at a time
-NOISE: Final = {"collective": 0.10, "product": 0.05}  # relative error expected of a time
+RECIPES: Final = {
+    "fp8": "fp8",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+    "fp32": "fp32",
+    "tf32": "fp32",
+}  # by data type; bf16 for any other
+SEND_KINDS: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # point to point
+NOISE: Final = {"collective": 0.10, "product": 0.05}  # expected relative error of a time
 
 
-def collective_seconds(system: System, assumed: Assumptions, seen: Sequence[Collective]) -> Floats:
-    """Predicted times of timed collectives, started one after the other, shape (rows,) [s]."""
-    alone = replace(assumed, collective_seconds=0.0, collective_launch=1.0)
-    seconds = np.empty(len(seen))
-    for op, rows in _alike([one.op for one in seen]).items():
-        g = np.array([float(seen[i].gpus_per_node) for i in rows])
-        n = np.array([float(seen[i].ranks) for i in rows])
+def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[Collective]) -> Floats:
+    """Predict the times of timed collectives, run one after the other, shape (rows,) [s]."""
+    repeated = replace(assumed, collective_seconds=0.0, collective_launch=1.0)
+    seconds = np.empty(len(timings))
+    for op, rows in _rows_by_name([row.op for row in timings]).items():
+        g = np.array([float(timings[i].gpus_per_node) for i in rows])
+        n = np.array([float(timings[i].ranks) for i in rows])
         near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
-        V = np.array([seen[i].size_bytes for i in rows])
-        seconds[rows] = collective((KINDS | MESSAGE)[op], V, Group(n, near), system, alone)
+        V = np.array([timings[i].size_bytes for i in rows])
+        seconds[rows] = collective((KINDS | SEND_KINDS)[op], V, Group(n, near), system, repeated)
     return seconds
 
 
-def product_seconds(gpu: Accelerator, assumed: Assumptions, seen: Sequence[Gemm]) -> Floats:
-    """Predicted times of timed products, each again and again, shape (rows,) [s]."""
-    alone = replace(assumed, burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
-    seconds = np.empty(len(seen))
-    for dtype, rows in _alike([one.dtype for one in seen]).items():
-        m, n, k, batch = (np.array([float(getattr(seen[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
+def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Gemm]) -> Floats:
+    """Predict the times of timed matrix products, each repeated, shape (rows,) [s]."""
+    repeated = replace(assumed, burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
+    seconds = np.empty(len(timings))
+    for dtype, rows in _rows_by_name([row.dtype for row in timings]).items():
+        m, n, k, batch = (np.array([float(getattr(timings[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
         recipe = PRECISIONS[RECIPES.get(dtype, "bf16")]
         written = batch * 2 * recipe.width * m * n
         product = Product(m, k, n, batch, low=recipe.casts > 0)
         work = PassCount((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
-        seconds[rows] = timed(work, gpu, alone, recipe)
+        seconds[rows] = timed(work, gpu, repeated, recipe)
     return seconds
 
 
-def _alike(names: Sequence[str]) -> dict[str, list[int]]:
-    """Places of each name."""
-    return {name: [i for i, one in enumerate(names) if one == name] for name in dict.fromkeys(names)}
+def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the row numbers of each name."""
+    return {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
 
 
-def collectives(system: System, seen: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
-    """Timed collectives as residuals."""
+def collectives(system: System, timings: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
+    """Return timed collectives as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return collective_seconds(setting.system(system), setting.assumed(USUAL, system), seen)
+        return collective_seconds(setting.system(system), setting.assumed(USUAL, system), timings)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
-    measured = np.array([one.time_us * 1e-6 for one in seen])
-    return Samples(parameters, measured, predicted, touching, NOISE["collective"], [("collective", one.op) for one in seen])
+    measured = np.array([row.time_us * 1e-6 for row in timings])
+    return Samples(parameters, measured, predicted, touching, NOISE["collective"], [("collective", row.op) for row in timings])
 
 
-def products(system: System, seen: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
-    """Timed matrix products as residuals."""
+def products(system: System, timings: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
+    """Return timed matrix products as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return product_seconds(setting.system(system).accelerator, setting.assumed(USUAL, system), seen)
+        return product_seconds(setting.system(system).accelerator, setting.assumed(USUAL, system), timings)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
-    measured = np.array([one.time_us * 1e-6 for one in seen])
-    return Samples(parameters, measured, predicted, touching, NOISE["product"], [("product", one.dtype) for one in seen])
+    measured = np.array([row.time_us * 1e-6 for row in timings])
+    return Samples(parameters, measured, predicted, touching, NOISE["product"], [("product", row.dtype) for row in timings])

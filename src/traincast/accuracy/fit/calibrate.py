@@ -1,4 +1,4 @@
-"""Calibrate a system to what was measured on it: runs, collectives, products; three runs help, since all else stays believed."""
+"""Calibrate a system to measurements of runs, collectives and matrix products; catalogue values are priors, so few runs help."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from traincast.accuracy.fit.fit import Fitted, fit
 from traincast.accuracy.fit.fitted_yaml import FittedValue, system_with, write_system
 from traincast.accuracy.fit.least_squares import NINETY
 from traincast.accuracy.fit.measured_files import Files, Measured, read
-from traincast.accuracy.fit.parameters import MOST, Parameter, accelerator_name
+from traincast.accuracy.fit.parameters import MAX_FITTED_CONSTANTS, Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Evidence
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file, stack_names
@@ -22,8 +22,8 @@ from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
 from traincast.core.system import System
 
-LEAST: Final = 4  # runs that one of them can be left out of
-SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (deviation of the logarithm), largest value; by weight
+MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
+SITE_SPREAD: Final[dict[str, tuple[float, float]]] = {  # by path: standard deviation of the logarithm between sites, largest value
     "accelerator.matrix_sustained": (0.10, 1.0),
     "accelerator.fp32_sustained": (0.10, 1.0),
     "accelerator.fp8_sustained": (0.10, 1.0),
@@ -45,72 +45,78 @@ SPREAD: Final[dict[str, tuple[float, float]]] = {  # by how much sites differ (d
 
 
 def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> tuple[Parameter, ...]:
-    """What can differ between a system of the catalogue and one's own: believed as the catalogue says, as far as sites are alike.
+    """Return the constants that may differ between a system of the catalogue and the user's, with the catalogue's values as priors.
 
     Parameters
     ----------
     system : System
         The system.
     named : str or Path
-        Its name or file, for the intervals of its figures.
+        Name or file of the system, for the intervals of its figures.
     stacks : iterable of str
-        Software that ran on it.
+        Software stacks that ran on it.
 
     Returns
     -------
     tuple of Parameter
         Constants of the accelerator, the network and each stack that are known and not 0.
     """
-    told = {one.path: one for one in figures(named)}
-    found: list[Parameter] = []
-    for kind in SPREAD:
+    catalogue_figures = {figure.path: figure for figure in figures(named)}
+    parameters: list[Parameter] = []
+    for kind in SITE_SPREAD:
         home, name = kind.split(".")
-        own = accelerator_name(system) if home == "accelerator" else system.name
-        paths = [path for path in system.figures() if path.startswith(home) and path.endswith(f".{name}") and path in told]
+        owner = accelerator_name(system) if home == "accelerator" else system.name
+        paths = [
+            path for path in system.figures() if path.startswith(home) and path.endswith(f".{name}") and path in catalogue_figures
+        ]
         for path in paths if home != "stack" else ():
-            figure = told[path]
-            if figure.value and sum(one.home == home for one in found) < MOST[home]:  # type: ignore[index]
-                found.append(_believed(path, kind, own, figure.value, _width(figure.low, figure.high), figure.unit))
-    for stack in dict.fromkeys(USUAL if one not in stack_names() else one for one in stacks):
-        found += _of_stack(system, stack)
-    return tuple(found)
+            figure = catalogue_figures[path]
+            if figure.value and sum(parameter.home == home for parameter in parameters) < MAX_FITTED_CONSTANTS[home]:  # type: ignore[index]
+                parameters.append(
+                    _with_prior(path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit)
+                )
+    for stack in dict.fromkeys(USUAL if name not in stack_names() else name for name in stacks):
+        parameters += _stack_parameters(system, stack)
+    return tuple(parameters)
 
 
-def _of_stack(system: System, stack: str) -> list[Parameter]:
-    """Constants of a software stack on a system."""
-    entries, assumed = stack_file(stack), on(system, resolve(stack))
-    found = []
-    for kind in (one for one in SPREAD if one.startswith("stack.")):
+def _stack_parameters(system: System, stack: str) -> list[Parameter]:
+    """Return the constants of a software stack on a system."""
+    figures, assumed = stack_file(stack), on(system, resolve(stack))
+    parameters = []
+    for kind in (path for path in SITE_SPREAD if path.startswith("stack.")):
         name = kind.split(".")[1]
-        entry = getattr(entries, name, None)
+        figure = getattr(figures, name, None)
         if value := getattr(assumed, name):
-            found.append(_believed(kind, kind, stack, value, _width(entry.low, entry.high) if entry is not None else 0.0, ""))
-    return found
+            parameters.append(
+                _with_prior(kind, kind, stack, value, _log_deviation(figure.low, figure.high) if figure is not None else 0.0, "")
+            )
+    return parameters
 
 
-def _believed(path: str, kind: str, of: str, value: float, width: float, unit: str) -> Parameter:
-    """A constant as believed beforehand: the catalogue's uncertainty, and how sites differ."""
-    sigma, high = SPREAD[kind]
+def _with_prior(path: str, kind: str, of: str, value: float, width: float, unit: str) -> Parameter:
+    """Return a constant with its prior: uncertainty of the catalogue and spread between sites."""
+    sigma, high = SITE_SPREAD[kind]
     sigma = hypot(sigma, width)
-    most = high if np.isfinite(high) else 0.0
-    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(most, value) if most else 0.0, unit=unit)
+    bound = high if np.isfinite(high) else 0.0
+    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(bound, value) if bound else 0.0, unit=unit)
 
 
-def _width(low: float | None, high: float | None) -> float:
-    """Standard deviation of the logarithm of a value in a 90 % interval; 0 without one."""
+def _log_deviation(low: float | None, high: float | None) -> float:
+    """Return the standard deviation of the logarithm of a value with a 90 % interval; 0 without interval."""
     return log(high / low) / 2 / NINETY if low and high else 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration:
-    """A system as its measurements say it is.
+    """A system fitted to its measurements.
 
     Parameters
     ----------
     system : str
-        Name or file of the system it began from.
+        Name or file of the original system.
     measured : Measured
-        What it was fitted to.
+        Measurements it was fitted to.
     fitted : Fitted
         Constants with intervals.
     held_out : array, shape (runs,), or None
@@ -133,9 +139,9 @@ class Calibration:
 
     @property
     def others(self) -> dict[str, dict[str, float | None]]:
-        """The same of collectives and products, where there are any, before and after."""
-        told = {kind: ends for kind, ends in self._residuals.items() if kind != "runs" and len(ends[0])}
-        return {kind: {"before": _mean(before), "after": _mean(after)} for kind, (before, after) in told.items()}
+        """Mean absolute relative error of collectives and matrix products, where there are any, before and after."""
+        kinds = {kind: residuals for kind, residuals in self._residuals.items() if kind != "runs" and len(residuals[0])}
+        return {kind: {"before": _mean(before), "after": _mean(after)} for kind, (before, after) in kinds.items()}
 
     @property
     def _residuals(self) -> dict[str, tuple[Floats, Floats]]:
@@ -146,15 +152,15 @@ class Calibration:
 
     @property
     def undetermined(self) -> tuple[Parameter, ...]:
-        """Constants that the data do not determine; they stay as they were."""
-        known = zip(self.fitted.parameters, self.fitted.solution.determined, strict=True)
-        return tuple(one for one, determined in known if not determined)
+        """Constants that the data do not determine; they keep their values."""
+        rows = zip(self.fitted.parameters, self.fitted.solution.determined, strict=True)
+        return tuple(parameter for parameter, determined in rows if not determined)
 
     def found(self) -> list[FittedValue]:
-        """The constants that the data determine."""
+        """Return the fitted values of the constants that the data determine."""
         source = f"fitted to {self.measured.counts()} of one's own, {date.today().isoformat()}"
         rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
-        return [FittedValue(one, value, *ends, source) for one, value, ends, determined in rows if determined]
+        return [FittedValue(parameter, value, *interval, source) for parameter, value, interval, determined in rows if determined]
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write the calibrated system as a file that `load_system` and ``--system`` take.
@@ -162,7 +168,7 @@ class Calibration:
         Raises
         ------
         InputError
-            If the path cannot be written to, or holds something and it is not forced.
+            If the path cannot be written to, or exists and `force` is not set.
         """
         path = Path(path)
         check_output(path, force, (".yaml", ".yml"))
@@ -170,7 +176,7 @@ class Calibration:
         write_system(path, system_with(self.system, self.found(), path.stem, title))
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: every constant, the errors, and what was left out."""
+        """Return constants, errors, and what was left out as JSON values."""
         rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
         return {
             "system": str(self.system),
@@ -179,22 +185,22 @@ class Calibration:
             "errors_of_others": self.others,
             "constants": [
                 {
-                    "path": one.path,
-                    "of": list(one.of),
-                    "before": one.prior,
+                    "path": parameter.path,
+                    "of": list(parameter.of),
+                    "before": parameter.prior,
                     "value": value,
                     "low": low,
                     "high": high,
                     "determined": bool(determined),
                 }
-                for one, value, (low, high), determined in rows
+                for parameter, value, (low, high), determined in rows
             ],
             "left_out": list(self.measured.left_out),
         }
 
 
 def _mean(residuals: Floats | None) -> float | None:
-    """Mean absolute relative error; None of nothing."""
+    """Return the mean absolute relative error; None without residuals."""
     return None if residuals is None or not len(residuals) else float(np.mean(np.abs(np.expm1(residuals))))
 
 
@@ -208,41 +214,41 @@ def calibrate(
     config: str | Path | None = None,
     **given: Any,
 ) -> Calibration:
-    """Fit the constants of a system to what was measured on it.
+    """Fit the constants of a system to measurements on it.
 
     Parameters
     ----------
     system : str or Path
-        The system of the catalogue (or the file) that is most like it.
+        The most similar system of the catalogue, or a file.
     runs, logs, nccl, gemm : sequence of str or Path
         Tables of runs, logs of training, output of nccl-tests, and tables of matrix products (docs/calibration.md).
     config : str or Path, optional
-        Configuration of the runs whose logs do not hold it.
+        Configuration of runs whose logs do not contain it.
     **given
-        What logs and tables of runs do not say, such as ``model="llama-3-8b"`` or ``recompute="full"``.
+        Values missing in logs and tables of runs, such as ``model="llama-3-8b"`` or ``recompute="full"``.
 
     Returns
     -------
     Calibration
-        Constants with intervals, errors before and after; what the data do not determine stays as the catalogue has it.
+        Constants with intervals, errors before and after; constants that the data do not determine keep the catalogue's values.
 
     Raises
     ------
     InputError
-        If a file cannot be read, or none of them holds something that ran on this system: all that is wrong at once.
+        If a file cannot be read, or none has measurements of this system: all problems at once.
     """
     return fitted_to(system, read(system, runs, logs, nccl, gemm, config, given))
 
 
 def fitted_to(system: str | Path, measured: Measured) -> Calibration:
-    """The constants of a system (by name or file) fitted to what was measured on it."""
+    """Return a system (by name or file) fitted to measurements on it."""
     machine = measured.system
     parameters = parameters_of(machine, system, (run.stack for run in measured.runs))
-    more: list[Evidence] = []
+    benchmarks: list[Evidence] = []
     if measured.collectives:
-        more.append(collectives(machine, measured.collectives, parameters))
+        benchmarks.append(collectives(machine, measured.collectives, parameters))
     if measured.products:
-        more.append(products(machine, measured.products, parameters))
-    fitted = fit(parameters, measured.runs, more=more, equal=True)
-    held_out = fitted.left_out() if len(measured.runs) >= LEAST else None
+        benchmarks.append(products(machine, measured.products, parameters))
+    fitted = fit(parameters, measured.runs, more=benchmarks, equal=True)
+    held_out = fitted.left_out() if len(measured.runs) >= MIN_RUNS_FOR_LEAVE_ONE_OUT else None
     return Calibration(system, measured, fitted, held_out)

@@ -15,18 +15,18 @@ from traincast.core.quantities import Floats
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Parameters with the values that suit the measurements.
+    """Parameters fitted to measurements.
 
     Parameters
     ----------
     parameters : tuple of Parameter
-        What was fitted.
+        Fitted parameters.
     evidence : MeasuredRuns
         The runs.
     whole : Evidence
         All measurements, the runs first.
     solution : Solution
-        Parameters in units of their priors.
+        The fit, in standard deviations of the priors.
     before : array, shape (rows,)
         Residuals at the priors.
     """
@@ -40,53 +40,53 @@ class Fitted:
     @property
     def values(self) -> tuple[float, ...]:
         """Fitted values; the prior where the data do not determine it."""
-        return tuple(one.value(x) for one, x in zip(self.parameters, self.solution.theta, strict=True))
+        return tuple(parameter.value(x) for parameter, x in zip(self.parameters, self.solution.theta, strict=True))
 
     @property
     def intervals(self) -> tuple[tuple[float, float], ...]:
         """90 % intervals of the values."""
         low, high = (self.solution.theta + sign * NINETY * self.solution.deviation for sign in (-1, 1))
-        return tuple((one.value(a), one.value(b)) for one, a, b in zip(self.parameters, low, high, strict=True))
+        return tuple((parameter.value(a), parameter.value(b)) for parameter, a, b in zip(self.parameters, low, high, strict=True))
 
     def counts(self) -> tuple[int, ...]:
-        """How many runs each parameter touches."""
+        """Count the runs that each parameter touches."""
         return tuple(int(n) for n in np.count_nonzero(self.solution.jacobian, axis=0))
 
     def table(self) -> str:
-        """Every parameter, one a line."""
+        """Return a table with one line for each parameter."""
         lines = [f"{'parameter':58s} {'prior':>10s} {'value':>10s} {'90 %':>21s}  runs"]
-        whole = zip(self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True)
-        for one, value, (low, high), n, determined in whole:
-            told = "" if determined else "  not determined" if n else "  touches no run"
-            lines.append(f"{one.name:58s} {one.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{told}")
+        rows = zip(self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True)
+        for parameter, value, (low, high), n, determined in rows:
+            note = "" if determined else "  not determined" if n else "  touches no run"
+            lines.append(f"{parameter.name:58s} {parameter.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{note}")
         return "\n".join(lines)
 
     def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0, told: Callable[[str], Any] | None = None) -> Floats:
-        """Residuals of every run, predicted with parameters fitted without its group, shape (runs,); nan if not estimated.
+        """Return the residual of every run under parameters fitted without its group, shape (runs,); nan if not estimated.
 
         Parameters
         ----------
         groups : sequence of hashable, optional
-            What is left out together, for each run, and None for runs that never are; source x model x accelerator without it.
+            Group of each run, left out together; None for runs never left out; source × model × accelerator by default.
         seed : int
-            Of the perturbed starts.
+            Seed of the perturbed starts.
         told : callable, optional
             Called with a line of text after every group.
         """
         names = self.evidence.data.groups if groups is None else groups
-        found = np.full(len(self.evidence.runs), np.nan)
-        others = [None] * (len(self.solution.residuals) - len(names))  # what is no run stays
+        residuals = np.full(len(self.evidence.runs), np.nan)
+        others = [None] * (len(self.solution.residuals) - len(names))  # benchmarks are never left out
         thetas = left_out(self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, told)
         for name, theta in thetas.items():
-            own = [i for i, one in enumerate(names) if one == name]
-            values = [one.value(x) for one, x in zip(self.parameters, theta, strict=True)]
-            found[own] = np.log(self.evidence.predict(values, own)[own] / self.evidence.measured[own])
-        return found
+            rows = [i for i, group in enumerate(names) if group == name]
+            values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
+            residuals[rows] = np.log(self.evidence.predict(values, rows)[rows] / self.evidence.measured[rows])
+        return residuals
 
 
 def bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
-    """Bounds of theta."""
-    low, high = ([one.theta(getattr(one, end)) for one in parameters] for end in ("low", "high"))
+    """Return lower and upper bounds of theta."""
+    low, high = ([parameter.theta(getattr(parameter, end)) for parameter in parameters] for end in ("low", "high"))
     return np.array(low), np.array(high)
 
 
@@ -105,21 +105,21 @@ def fit(
     Parameters
     ----------
     parameters : sequence of Parameter
-        What is fitted; all else stays as the catalogue says.
+        Parameters to fit; other constants keep the values of the catalogue.
     runs : sequence of Run, optional
-        The runs; the bundled ones without them.
+        Runs; the bundled ones by default.
     start : array, shape (parameters,), optional
-        Where to begin, in standard deviations from the priors.
+        Start, in standard deviations from the priors.
     told : callable, optional
         Called with a line of text after every step.
     steps : int
-        Most steps.
+        Maximum number of steps.
     more : sequence of Evidence
         Other measurements.
     equal : bool
-        Whether every run counts alike, as runs of one's own; else a group of n rows as n^0.65.
+        Whether every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
     settle : bool
-        Whether what the data do not determine is set to its prior at the end, and the rest fitted again.
+        Whether parameters that the data do not determine are reset to their priors, and the others fitted once more.
 
     Returns
     -------
@@ -127,17 +127,17 @@ def fit(
         Values with intervals.
     """
     evidence = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
-    whole = Together((evidence, *more)) if more else evidence
-    data, limits, n = whole.data, bounds(parameters), len(parameters)
+    measurements = Together((evidence, *more)) if more else evidence
+    data, limits, n = measurements.data, bounds(parameters), len(parameters)
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
-        y, slopes = whole.residuals(theta)
+        y, slopes = measurements.residuals(theta)
         if told:
             told(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
         return y, slopes
 
-    before, _ = whole.residuals(np.zeros(n))
+    before, _ = measurements.residuals(np.zeros(n))
     solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
     if settle and not solution.determined.all():
         solution = replace(solve(model, data, solution.theta, limits, steps, solution.determined), determined=solution.determined)
-    return Fitted(tuple(parameters), evidence, whole, solution, before)
+    return Fitted(tuple(parameters), evidence, measurements, solution, before)

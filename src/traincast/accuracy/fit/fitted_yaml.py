@@ -1,4 +1,4 @@
-"""Fitted values in files: put into the catalogue with their intervals, or written as a system file of one's own."""
+"""Fitted values in files: written into the catalogue with their intervals, or as a user's system file."""
 
 import io
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
 from traincast.core.output_files import beside
 from traincast.core.units import quantity
 
-WIDTH: Final = 1000  # lines are not broken
-DIGITS: Final = 4
+LINE_WIDTH: Final = 1000  # so that lines are not wrapped
+SIGNIFICANT_DIGITS: Final = 4
 FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": "stacks"}
 
 
@@ -27,11 +27,11 @@ class FittedValue:
     Parameters
     ----------
     parameter : Parameter
-        What was fitted.
+        Fitted parameter.
     value, low, high : float
-        Its value, and the 90 % interval around it.
+        Value and 90 % interval.
     source : str
-        What it was fitted to, and when.
+        Data of the fit, and its date.
     """
 
     parameter: Parameter
@@ -41,49 +41,51 @@ class FittedValue:
     source: str
 
     def entry(self) -> dict[str, Any]:
-        """As a file writes it, with the interval and where it comes from."""
+        """Return the entry of a catalogue file, with interval and source."""
         unit = _unit(self.parameter)
-        low, value, high = (float(f"{one:.{DIGITS}g}") for one in (self.low, self.value, self.high))
-        ends = {"value": value, "low": min(low, value), "high": max(high, value)}
-        told = {name: quantity(one, unit) if unit else one for name, one in ends.items()}
-        return told | {"source": self.source, "basis": "fitted"}
+        low, value, high = (float(f"{number:.{SIGNIFICANT_DIGITS}g}") for number in (self.low, self.value, self.high))
+        numbers = {"value": value, "low": min(low, value), "high": max(high, value)}
+        quantities = {name: quantity(number, unit) if unit else number for name, number in numbers.items()}
+        return quantities | {"source": self.source, "basis": "fitted"}
 
 
 def _unit(parameter: Parameter) -> str:
-    """Unit a file has to write behind a figure; none behind those of software."""
+    """Return the unit of a figure in files; empty for figures of software."""
     parts: dict[str, type[Part]] = {"accelerator": AcceleratorPart, "network": MiddleTier}
     part = parts.get(parameter.home)
     if part is None:
         return ""
     kind = part.model_fields[parameter.field].annotation
-    return str(next((one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, Entry)), Entry).unit)
+    return str(
+        next((type_ for type_ in (kind, *get_args(kind)) if isinstance(type_, type) and issubclass(type_, Entry)), Entry).unit
+    )
 
 
 @cache
 def _yaml() -> Any:
-    """Reader and writer that keep comments, quotes and layout."""
+    """Return a reader and writer that keeps comments, quotes and layout."""
     from ruamel.yaml import YAML
 
     yaml = YAML()
-    yaml.width, yaml.preserve_quotes = WIDTH, True
+    yaml.width, yaml.preserve_quotes = LINE_WIDTH, True
     yaml.indent(mapping=2, sequence=4, offset=2)
     return yaml
 
 
 def load(path: Path) -> Any:
-    """A file with its comments and layout."""
+    """Read a file with its comments and layout."""
     return _yaml().load(path.read_text(encoding="utf-8"))
 
 
 def text_of(document: Any) -> str:
-    """The text of a document, as `load` read it where nothing was changed."""
+    """Return the text of a document; unchanged parts as `load` read them."""
     out = io.StringIO()
     _yaml().dump(document, out)
     return out.getvalue()
 
 
 def _flow(entry: Mapping[str, Any]) -> Any:
-    """An entry on one line."""
+    """Return an entry in flow style, on one line."""
     from ruamel.yaml.comments import CommentedMap
 
     flow = CommentedMap(entry)
@@ -91,15 +93,15 @@ def _flow(entry: Mapping[str, Any]) -> Any:
     return flow
 
 
-def put(document: Any, found: FittedValue) -> None:
+def put(document: Any, fitted: FittedValue) -> None:
     """Write a value into the document of the accelerator, system or stack it belongs to, in place."""
-    one = found.parameter
-    part = document["network"][int(one.path.split(".")[1])] if one.home == "network" else document
-    part[one.field] = _flow(found.entry())
+    parameter = fitted.parameter
+    part = document["network"][int(parameter.path.split(".")[1])] if parameter.home == "network" else document
+    part[parameter.field] = _flow(fitted.entry())
 
 
 def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
-    """Put values into the files of the catalogue they belong to; universal ones have none.
+    """Write values into the files of the catalogue they belong to; universal ones have none.
 
     Parameters
     ----------
@@ -114,12 +116,12 @@ def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
         The files that were written.
     """
     documents: dict[Path, Any] = {}
-    for found in values:
-        for name in found.parameter.of:
-            path = folder / FOLDERS[found.parameter.home] / f"{name}.yaml"
+    for fitted in values:
+        for name in fitted.parameter.of:
+            path = folder / FOLDERS[fitted.parameter.home] / f"{name}.yaml"
             if path not in documents:
                 documents[path] = load(path)
-            put(documents[path], found)
+            put(documents[path], fitted)
     for path, document in documents.items():
         with beside(path) as partial:
             partial.write_text(text_of(document), encoding="utf-8")
@@ -127,14 +129,14 @@ def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
 
 
 def system_with(base: str | Path, values: list[FittedValue], name: str, title: str) -> dict[str, Any]:
-    """A system file with fitted values: the document of a system, its accelerator written out.
+    """Return a system file with fitted values: the document of a system, with its accelerator inlined.
 
     Parameters
     ----------
     base : str or Path
         Name or file of the system that was calibrated.
     values : list of FittedValue
-        What was found of its accelerator, its network and the software on it.
+        Fitted values of its accelerator, its network and its software.
     name, title : str
         Name and title of the new system.
 
@@ -147,26 +149,26 @@ def system_with(base: str | Path, values: list[FittedValue], name: str, title: s
     if isinstance(document["accelerator"], str):
         document["accelerator"] = known("accelerators", document["accelerator"].lower())
     document |= {"name": name, "title": title}
-    software = {one["stack"]: dict(one) for one in document.pop("software", None) or []}
-    for found in values:
-        entry, one = found.entry(), found.parameter
-        if one.home == "accelerator":
-            document["accelerator"][one.field] = entry
-        elif one.home == "network":
-            document["network"][int(one.path.split(".")[1])][one.field] = entry
+    software = {entry["stack"]: dict(entry) for entry in document.pop("software", None) or []}
+    for fitted in values:
+        entry, parameter = fitted.entry(), fitted.parameter
+        if parameter.home == "accelerator":
+            document["accelerator"][parameter.field] = entry
+        elif parameter.home == "network":
+            document["network"][int(parameter.path.split(".")[1])][parameter.field] = entry
         else:
-            for stack in one.of:
-                software.setdefault(stack, {"stack": stack})[one.field] = entry
+            for stack in parameter.of:
+                software.setdefault(stack, {"stack": stack})[parameter.field] = entry
     return document | ({"software": list(software.values())} if software else {})
 
 
 def write_system(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a system file, entries on one line each, beside its place and then there."""
+    """Write a system file atomically, one line for each entry."""
 
-    def laid_out(item: Any) -> Any:
+    def with_flow_entries(item: Any) -> Any:
         if isinstance(item, Mapping):
-            return _flow(item) if "value" in item else {key: laid_out(one) for key, one in item.items()}
-        return [laid_out(one) for one in item] if isinstance(item, list) else item
+            return _flow(item) if "value" in item else {key: with_flow_entries(value) for key, value in item.items()}
+        return [with_flow_entries(value) for value in item] if isinstance(item, list) else item
 
     with beside(path) as partial:
-        partial.write_text(text_of(laid_out(document)), encoding="utf-8")
+        partial.write_text(text_of(with_flow_entries(document)), encoding="utf-8")

@@ -22,7 +22,7 @@ from traincast.operations.operation import Gemm, Layout, PassCount
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
-MACHINES: Final = (  # what a table calls an accelerator, and the catalogue's name; the first that fits
+MACHINES: Final = (  # pattern of the table's name, name of the catalogue; the first match counts
     (r"A100 PCIe", "a100-pcie-80"),
     (r"A100 SXM", "a100-sxm-80"),
     (r"GH200", "gh200-96"),
@@ -33,7 +33,7 @@ MACHINES: Final = (  # what a table calls an accelerator, and the catalogue's na
     (r"MI300X", "mi300x-192"),
     (r"TPU v6e", "tpu-v6e"),
 )
-APART: Final = (  # rows that say something else than how fast an ordinary kernel runs: kind, notes, why
+EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes, reason
     (r"max achievable", r"", "the best of many shapes: an upper bound"),
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
     (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
@@ -44,7 +44,7 @@ ALONE: Final = replace(
     burst_seconds=0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
     inputs_exposed=0,  # caches hold the operands; fitted: 0.03
 )
-BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
+ELEMENT_BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Benchmark:
     Parameters
     ----------
     id, source : str
-        What the row is called, and where it comes from.
+        Name of the row, and its publication.
     accelerator : str
         Name of the catalogue.
     kind : {"product", "grouped", "attention forward", "attention backward", "memory"}
@@ -94,7 +94,7 @@ class KernelPrediction:
 
 
 def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[str, str]]:
-    """Rows of a table of microbenchmarks.
+    """Read a table of microbenchmarks.
 
     Parameters
     ----------
@@ -112,22 +112,24 @@ def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[s
         If the file cannot be read.
     """
     try:
-        where = files("traincast") / "catalog" / "measured" / "gemm.csv" if table is None else Path(table)
-        rows = list(csv.DictReader(where.read_text(encoding="utf-8").splitlines()))
+        path = files("traincast") / "catalog" / "measured" / "gemm.csv" if table is None else Path(table)
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
         raise InputError("microbenchmarks", [str(error)]) from error
-    told = {row["id"]: _benchmark(row) for row in rows}
-    return tuple(one for one in told.values() if isinstance(one, Benchmark)), {
-        name: one for name, one in told.items() if isinstance(one, str)
+    rows_by_id = {row["id"]: _benchmark(row) for row in rows}
+    return tuple(row for row in rows_by_id.values() if isinstance(row, Benchmark)), {
+        name: reason for name, reason in rows_by_id.items() if isinstance(reason, str)
     }
 
 
 def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
-    """A row, or why it is left out."""
-    why = next((why for kind, notes, why in APART if re.search(kind, row["kind"]) and re.search(notes, row["notes"])), None)
-    name = next((name for told, name in MACHINES if re.search(told, row["gpu"])), None)
-    if why or name is None:
-        return why or f"accelerator {row['gpu']} is not in the catalogue"
+    """Return a row as a benchmark, or the reason why it is left out."""
+    reason = next(
+        (reason for kind, notes, reason in EXCLUDED if re.search(kind, row["kind"]) and re.search(notes, row["notes"])), None
+    )
+    name = next((name for pattern, name in MACHINES if re.search(pattern, row["gpu"])), None)
+    if reason or name is None:
+        return reason or f"accelerator {row['gpu']} is not in the catalogue"
     detail = dict(re.findall(r"([\w-]+)=(\w+)", row["shape_detail"]))
     if row["kind"].startswith("attention"):
         kind: Kind = "attention backward" if row["kind"].endswith("bwd") else "attention forward"
@@ -144,7 +146,7 @@ def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
 
 
 def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str, float], str]:
-    """Sizes and family of a product; of a grouped one the table tells those of its forward product, whichever it is."""
+    """Return sizes and family of a product; rows of grouped products have the sizes of the forward product in every stage."""
     m, n, k = (float(row[size]) for size in "mnk")
     stage = detail.get("stage", "")
     added = detail.get("accumulate") == "True"
@@ -154,20 +156,20 @@ def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str,
     family = "-".join((stage or detail.get("layout", ""), result, "added" if added else ""))
     if "mp" in detail:
         family = "wide" if n > k else "narrow"
-    sizes = {"m": m, "k": k, "n": n, "batch": float(row["batch"] or 1), "written": BYTES[result] * (2 if added else 1)}
+    sizes = {"m": m, "k": k, "n": n, "batch": float(row["batch"] or 1), "written": ELEMENT_BYTES[result] * (2 if added else 1)}
     return sizes, family
 
 
 def _heads(row: Mapping[str, str], detail: Mapping[str, str], kind: Kind) -> tuple[dict[str, float], float, str]:
-    """Sizes of attention, the FLOPs the table credits (those of the whole square), and the family."""
+    """Return the sizes of attention, the FLOPs the table counts (those of the full square), and the family."""
     s = float(detail.get("seq_len") or detail["seq"])
     h = float(detail.get("head_num") or detail["heads"])
     q, v = (float(detail.get(f"{side}_head_dim") or detail["head_dim"]) for side in ("qk", "v"))
     b, kv = float(row["batch"] or detail.get("batch", 1)), float(detail.get("kv_head_num", h))
     causal = 0.0 if "non-causal" in row["shape_detail"] else 1.0
     sizes = {"b": b, "h": h, "kv": kv, "s": s, "q": q, "v": v, "causal": causal}
-    again = 2.5 if kind.endswith("backward") else 1.0  # five products instead of two
-    return sizes, again * 2 * b * h * s * s * (q + v), f"{kind}-{q:g}"
+    products_over_forward = 2.5 if kind.endswith("backward") else 1.0  # five products instead of two
+    return sizes, products_over_forward * 2 * b * h * s * s * (q + v), f"{kind}-{q:g}"
 
 
 def predict(
@@ -180,30 +182,30 @@ def predict(
     benchmarks : iterable of Benchmark
         Measured kernels.
     assumptions : Assumptions
-        What is assumed; if left out the calibrated ones, on an accelerator that rested and repeats one kernel.
+        Assumptions; by default the calibrated ones, for a kernel repeated on an accelerator that starts at rest.
     accelerators : mapping of str to Accelerator, optional
-        Accelerators to put in place of the catalogue's.
+        Accelerators that replace the catalogue's.
 
     Returns
     -------
     tuple of KernelPrediction
         In the order of the benchmarks.
     """
-    order, alike = {}, defaultdict(list)
-    for place, one in enumerate(benchmarks):
-        order[one.id] = place
-        alike[one.accelerator, one.kind, one.dtype].append(one)
-    found = []
-    for (name, kind, dtype), some in alike.items():
+    order, groups = {}, defaultdict(list)
+    for index, benchmark in enumerate(benchmarks):
+        order[benchmark.id] = index
+        groups[benchmark.accelerator, benchmark.kind, benchmark.dtype].append(benchmark)
+    predictions = []
+    for (name, kind, dtype), group in groups.items():
         gpu = (accelerators or {}).get(name) or load_accelerator(name)
-        sizes = {size: np.array([one.sizes[size] for one in some]) for size in some[0].sizes}
-        seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumptions), len(some))
-        found += [KernelPrediction(one, float(time)) for one, time in zip(some, seconds, strict=True)]
-    return tuple(sorted(found, key=lambda one: order[one.benchmark.id]))
+        sizes = {size: np.array([benchmark.sizes[size] for benchmark in group]) for size in group[0].sizes}
+        seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumptions), len(group))
+        predictions += [KernelPrediction(benchmark, float(time)) for benchmark, time in zip(group, seconds, strict=True)]
+    return tuple(sorted(predictions, key=lambda prediction: order[prediction.benchmark.id]))
 
 
 def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Time of kernels of one kind [s]."""
+    """Return the times of kernels of one kind [s]."""
     if kind == "memory":
         return sizes["nbytes"] / memory_rate(gpu, assumed)
     if kind.startswith("attention"):
@@ -216,22 +218,22 @@ def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerat
     m, k, n, b = (sizes[size] for size in ("m", "k", "n", "batch"))
     low = dtype == "fp8"
     written = b * m * n * sizes["written"]
-    read_ = b * (m * k + k * n) * (1.0 if low else 2.0)
-    work = PassCount((Gemm(m, k, n, b, low=low, layout=layout),), read_ + written, written=written)
+    operand_bytes = b * (m * k + k * n) * (1.0 if low else 2.0)
+    work = PassCount((Gemm(m, k, n, b, low=low, layout=layout),), operand_bytes + written, written=written)
     return timed(work, gpu, assumed, PRECISIONS["fp8" if low else "bf16"])
 
 
 def _share(sizes: Mapping[str, Floats]) -> Column:
-    """Share of the pairs of query and key that a causal mask leaves."""
+    """Return the share of query-key pairs that a causal mask leaves."""
     return 1 - sizes["causal"] * (1 - (1 + 1 / sizes["s"]) / 2)
 
 
 def timed(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
-    """Time of one pass without communication: arithmetic and the memory traffic it does not hide [s]."""
+    """Return the time of one pass without communication: arithmetic and exposed memory traffic [s]."""
     compute = arithmetic(work, gpu, assumed, recipe)
     return compute + exposed_memory(work, compute, gpu, assumed)
 
 
 def mape(predictions: Sequence[KernelPrediction]) -> float:
-    """Mean absolute relative error."""
-    return float(np.mean([abs(one.error) for one in predictions]))
+    """Return the mean absolute relative error."""
+    return float(np.mean([abs(prediction.error) for prediction in predictions]))

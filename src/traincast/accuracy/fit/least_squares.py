@@ -1,8 +1,8 @@
 """Bounded robust least squares with priors, its confidence intervals, and fits with some groups of the data left out.
 
-Parameters are told in units of their priors: theta is how many standard deviations the logarithm of a value is from its prior, so
-that the prior is a residual, theta itself. A residual y of the data is the logarithm of predicted over measured; it counts
-w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1) (soft l1) for a weight w and a scale s, the noise that is expected of it.
+Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior in standard deviations, so
+that the residual of the prior is theta itself. A residual y of the data is the logarithm of predicted over measured; it costs
+w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1) (soft l1) for a weight w and a scale s, its expected noise.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -14,21 +14,21 @@ import numpy as np
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 
-NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
-DETERMINED: Final = 0.8  # largest standard deviation after a fit, relative to that before, of what data determine
+NINETY: Final = 1.6449  # standard deviations on either side that hold 90 % of a normal distribution
+DETERMINED: Final = 0.8  # a parameter counts as determined below this standard deviation after the fit over that before
 Model: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]  # theta → residuals and their derivatives
 
 
 @dataclass(frozen=True)
 class Data:
-    """What is known of the residuals.
+    """Weights, noise and groups of residuals.
 
     Parameters
     ----------
     weights, scales : array, shape (rows,)
-        How much each counts, 0 to leave it out, and the noise expected of it.
+        Weight of each row, 0 to leave it out, and its expected noise.
     groups : sequence of hashable
-        What each row belongs to; rows of a group err together.
+        Group of each row; errors within a group are correlated.
     """
 
     weights: Floats
@@ -36,13 +36,13 @@ class Data:
     groups: Sequence[Hashable]
 
     def without(self, rows: Bools) -> "Data":
-        """The same with some rows left out."""
+        """Return the data with rows left out."""
         return replace(self, weights=np.where(rows, 0.0, self.weights))
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Where a fit ended.
+    """Result of a fit.
 
     Parameters
     ----------
@@ -53,14 +53,14 @@ class Solution:
     jacobian : array, shape (rows, parameters)
         Its derivatives.
     deviation : array, shape (parameters,)
-        Standard deviation of each parameter, of 1 beforehand: the larger of that from the curvature and of the one that is robust
-        against rows of a group that err together.
+        Standard deviation of each parameter, 1 before the fit: the larger of that from the curvature and of the one that is robust
+        against correlated rows of a group.
     information : array, shape (parameters,)
         Standard deviation from the curvature alone: near 1 where the data say nothing.
     determined : array of bool, shape (parameters,)
-        Which parameters the data determine: those whose uncertainty they reduce.
+        Parameters that the data determine: those whose uncertainty they reduce.
     free : array of bool, shape (parameters,)
-        Which were fitted; others stay at their prior.
+        Parameters that were fitted; others stay at their prior.
     """
 
     theta: Floats
@@ -75,7 +75,7 @@ class Solution:
 def solve(
     model: Model, data: Data, start: Floats, bounds: tuple[Floats, Floats], steps: int = 20, free: Bools | None = None
 ) -> Solution:
-    """The parameters that suit data and priors best.
+    """Fit parameters to data and priors.
 
     Parameters
     ----------
@@ -84,11 +84,11 @@ def solve(
     data : Data
         Weights, scales and groups of the residuals.
     start : array, shape (parameters,)
-        Where to begin.
+        Start of the fit.
     bounds : pair of array, shape (parameters,)
         Least and largest values.
     steps : int
-        Most evaluations of the model.
+        Maximum number of evaluations of the model.
     free : array of bool, shape (parameters,), optional
         Parameters that are fitted; the others stay at their prior, 0.
 
@@ -106,30 +106,30 @@ def solve(
     fitted = np.ones(len(start), bool) if free is None else free
     latest: list[Any] = [None, None, None]
 
-    def at(theta: Floats) -> tuple[Floats, Floats]:
+    def evaluated(theta: Floats) -> tuple[Floats, Floats]:
         if latest[0] is None or not np.array_equal(latest[0], theta):
             latest[:] = [theta.copy(), *model(theta)]
         return latest[1], latest[2]
 
     def residuals(theta: Floats) -> Floats:
-        y, _ = at(theta)
+        y, _ = evaluated(theta)
         return np.concatenate((y[rows] / data.scales[rows], theta))
 
     def derivatives(theta: Floats) -> Floats:
-        _, slopes = at(theta)
+        _, slopes = evaluated(theta)
         return np.vstack((slopes[rows] * fitted / data.scales[rows, None], np.eye(len(theta))))
 
-    within = np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9)
-    found = least_squares("calibrate")(
-        residuals, within, jac=derivatives, bounds=bounds, loss=_loss(data.weights[rows]), max_nfev=steps, xtol=1e-4, ftol=1e-5
+    clipped = np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9)
+    fit = least_squares("calibrate")(
+        residuals, clipped, jac=derivatives, bounds=bounds, loss=_loss(data.weights[rows]), max_nfev=steps, xtol=1e-4, ftol=1e-5
     )
-    y, slopes = at(found.x)
+    y, slopes = evaluated(fit.x)
     robust, curvature = deviations(y, slopes * fitted, data)
-    return Solution(found.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
+    return Solution(fit.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
 
 
 def least_squares(what: str) -> Any:
-    """The solver, for a command that needs it.
+    """Return the solver; `what` names the command that needs it.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def least_squares(what: str) -> Any:
 
 
 def _loss(weights: Floats) -> Callable[[Floats], Floats]:
-    """Soft l1 with weights for the data, squares for the priors: ρ and its derivatives, shape (3, residuals)."""
+    """Return the loss, weighted soft l1 for the data and squares for the priors: ρ and its derivatives, shape (3, residuals)."""
 
     def loss(z: Floats) -> Floats:
         rho = np.vstack((z, np.ones_like(z), np.zeros_like(z)))
@@ -156,7 +156,7 @@ def _loss(weights: Floats) -> Callable[[Floats], Floats]:
 
 
 def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, Floats]:
-    """Standard deviations of fitted parameters.
+    """Return the standard deviations of fitted parameters.
 
     Parameters
     ----------
@@ -180,15 +180,15 @@ def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, F
     of = np.array([names[name] for name in data.groups], np.int64)
     scores = np.zeros((len(names), slopes.shape[1]))
     np.add.at(scores, of, (pull * residuals)[:, None] * slopes)
-    several = max(len(names), 2)
-    meat = scores.T @ scores * several / (several - 1) + identity
+    group_count = max(len(names), 2)
+    meat = scores.T @ scores * group_count / (group_count - 1) + identity
     curvature = np.sqrt(np.diag(inverse))
     robust = np.sqrt(np.diag(inverse @ meat @ inverse))
     return np.maximum(robust, curvature), curvature
 
 
 def linearised(solution: Solution) -> Model:
-    """The residuals as a plane that touches them at a solution."""
+    """Return the residuals linearised at a solution."""
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
         return solution.residuals + solution.jacobian @ (theta - solution.theta), solution.jacobian
@@ -204,7 +204,7 @@ def left_out(
     seed: int = 0,
     told: Callable[[str], Any] | None = None,
 ) -> dict[Hashable, Floats]:
-    """Parameters fitted without each group of the data, one after the other, from perturbed starts on the plane of the full fit.
+    """Fit the parameters without each group of the data in turn, from perturbed starts, with residuals linearised at the full fit.
 
     Parameters
     ----------
@@ -215,9 +215,9 @@ def left_out(
     bounds : pair of array, shape (parameters,)
         Least and largest values.
     groups : sequence of hashable, of length rows
-        What is left out together; None for what never is.
+        Group of each row, left out together; None for rows never left out.
     seed : int
-        Of the perturbations.
+        Seed of the perturbations.
     told : callable, optional
         Called with a line of text after every group.
 
@@ -230,12 +230,12 @@ def left_out(
     plane = linearised(solution)
     names = np.empty(len(groups), object)
     names[:] = list(groups)
-    found: dict[Hashable, Floats] = {}
-    different = list(dict.fromkeys(one for one in groups if one is not None))
-    for name in different:
-        gone = np.array([one == name for one in names])
+    thetas: dict[Hashable, Floats] = {}
+    distinct = list(dict.fromkeys(group for group in groups if group is not None))
+    for name in distinct:
+        excluded = np.array([group == name for group in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
-        found[name] = solve(plane, data.without(gone), start, bounds, steps=100, free=solution.free).theta
+        thetas[name] = solve(plane, data.without(excluded), start, bounds, steps=100, free=solution.free).theta
         if told:
-            told(f"{len(found)} of {len(different)} groups left out")
-    return found
+            told(f"{len(thetas)} of {len(distinct)} groups left out")
+    return thetas

@@ -1,4 +1,4 @@
-"""What files say was measured on a system: runs of training, collectives, matrix products."""
+"""Files of measurements on a system: training runs, collectives, matrix products."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,18 +23,18 @@ Files: TypeAlias = Sequence[str | Path]
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured on a system.
+    """Measurements on a system.
 
     Parameters
     ----------
     system : System
-        The system of the catalogue, or of a file, that is most like it.
+        The most similar system of the catalogue, or of a file.
     runs : tuple of Run
         Training runs on it.
     collectives, products : tuple of Collective and of Gemm
         Timed collectives and matrix products.
     left_out : tuple of str
-        What was not used, and why.
+        Measurements not used, and why.
     """
 
     system: System
@@ -45,12 +45,12 @@ class Measured:
 
     @property
     def numbers(self) -> dict[str, int]:
-        """How many of each."""
+        """Number of measurements by kind."""
         return {"runs": len(self.runs), "collectives": len(self.collectives), "products": len(self.products)}
 
     def counts(self) -> str:
-        """How many of each, in words."""
-        return ", ".join(many(count, what.removesuffix("s")) for what, count in self.numbers.items() if count)
+        """Return the number of measurements by kind, in words."""
+        return ", ".join(many(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count)
 
 
 def read(
@@ -62,85 +62,97 @@ def read(
     config: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Measured:
-    """What files say of a system; arguments and errors as for `calibrate`."""
+    """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
     mistakes = ErrorCollector("calibrate")
     machine = mistakes.catch(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
-    asked: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
-    mistakes.catch(_all_used, given or {}, [kind for kind, files in asked if files])
-    found = []
-    for kind, files in asked:
-        more = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
-        more = {"config": config, **extra, **more} if kind == "runs" else more
-        found += [mistakes.catch(_of_kind, file, kind, more) for file in files]
-    machine = mistakes.require(machine)
-    measured = _measured(machine, [one for one in found if one is not None])
+    files_by_kind: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
+    mistakes.of(_check_given, given or {}, [kind for kind, files in files_by_kind if files])
+    contents = []
+    for kind, files in files_by_kind:
+        options = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
+        options = {"config": config, **extra, **options} if kind == "runs" else options
+        contents += [mistakes.of(_read_kind, file, kind, options) for file in files]
+    machine = mistakes.settled(machine)
+    measured = _measured(machine, [rows for rows in contents if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
-        why = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"
-        raise InputError("calibrate", [f"nothing was measured on {machine.name}{why}"])
+        reason = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"
+        raise InputError("calibrate", [f"nothing was measured on {machine.name}{reason}"])
     return measured
 
 
-def _all_used(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
-    """Refuse what is given and files of no kind use, if there are files."""
+def _check_given(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
+    """Raise for given values that no kind of file uses, if there are files."""
     if kinds and (wrong := not_used(given, kinds)):
         raise InputError("what is given", wrong)
 
 
-def _of_kind(file: str | Path, kind: Kind, more: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
-    """Measurements of a file that is to hold those of a kind."""
+def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
+    """Read the measurements of a file; raise if they are of another kind."""
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
-    return read_file(file, **more)
+    return read_file(file, **options)
 
 
 def _table_name(system: System) -> str | None:
-    """What a table of runs calls the accelerator of a system."""
-    own = accelerator_name(system)
-    return next((gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == own), None)
+    """Return the name of a system's accelerator in tables of runs."""
+    accelerator = accelerator_name(system)
+    return next((gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == accelerator), None)
 
 
 def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | GemmRows]) -> Measured:
-    """What files say of a system."""
+    """Collect the measurements of a system from the contents of files."""
     runs: list[Run] = []
-    moved: list[Collective] = []
-    multiplied: list[Gemm] = []
+    collectives: list[Collective] = []
+    products: list[Gemm] = []
     left_out: list[str] = []
     for rows in files:
-        left_out += [f"{rows.file}: {one}" for one in rows.left_out]
+        left_out += [f"{rows.file}: {reason}" for reason in rows.left_out]
         match rows:
             case TrainingRows():
-                found = [_run(row, system) for row in rows.rows]
-                runs += [one for one in found if isinstance(one, Run)]
-                left_out += [f"{rows.file}: {one}" for one in found if isinstance(one, str) and one not in rows.left_out]
+                table_runs = [_run(row, system) for row in rows.rows]
+                runs += [run for run in table_runs if isinstance(run, Run)]
+                left_out += [
+                    f"{rows.file}: {reason}" for reason in table_runs if isinstance(reason, str) and reason not in rows.left_out
+                ]
             case CollectiveRows():
-                moved += [one for one in rows.rows if one.op in KINDS and one.ranks > 1 and not _elsewhere(one, system)]
-                left_out += [f"{rows.file}: {one}" for one in _others(rows.rows, system)]
+                collectives += [
+                    row for row in rows.rows if row.op in KINDS and row.ranks > 1 and not _on_other_accelerator(row, system)
+                ]
+                left_out += [f"{rows.file}: {reason}" for reason in _other_accelerators(rows.rows, system)]
             case GemmRows():
-                multiplied += [one for one in rows.rows if not _elsewhere(one, system)]
-                left_out += [f"{rows.file}: {one}" for one in _others(rows.rows, system)]
-    return Measured(system, tuple(runs), tuple(moved), tuple(multiplied), tuple(left_out))
+                products += [row for row in rows.rows if not _on_other_accelerator(row, system)]
+                left_out += [f"{rows.file}: {reason}" for reason in _other_accelerators(rows.rows, system)]
+    return Measured(system, tuple(runs), tuple(collectives), tuple(products), tuple(left_out))
 
 
 def _run(row: Mapping[str, str], system: System) -> Run | str:
-    """A run on the system, or why it is none."""
+    """Return a run on the system, or the reason why a row is none."""
     try:
         run = read_run(row)
     except Unreadable as reason:
         return f"{row['id']}: {reason}"
     if run.step_seconds is None:
         return f"{row['id']}: no step time"
-    ran, own = accelerator_name(run.system), accelerator_name(system)
-    return replace(run, system=system) if ran == own else f"{row['id']}: ran on {ran}, and {system.name} has {own}"
+    run_accelerator, system_accelerator = accelerator_name(run.system), accelerator_name(system)
+    return (
+        replace(run, system=system)
+        if run_accelerator == system_accelerator
+        else f"{row['id']}: ran on {run_accelerator}, and {system.name} has {system_accelerator}"
+    )
 
 
-def _elsewhere(one: Collective | Gemm, system: System) -> bool:
-    """Whether something ran on accelerators of another kind, as far as is known."""
-    ran, own = device(one.gpu), _table_name(system)
-    return ran is not None and own is not None and ran.split("-")[0] != own.split("-")[0]
+def _on_other_accelerator(row: Collective | Gemm, system: System) -> bool:
+    """Return whether a measurement is known to be of another kind of accelerator."""
+    row_accelerator, system_accelerator = device(row.gpu), _table_name(system)
+    return (
+        row_accelerator is not None
+        and system_accelerator is not None
+        and row_accelerator.split("-")[0] != system_accelerator.split("-")[0]
+    )
 
 
-def _others(rows: Sequence[Collective | Gemm], system: System) -> list[str]:
-    """What ran on accelerators of another kind, in words."""
-    names = dict.fromkeys(one.gpu for one in rows if _elsewhere(one, system))
+def _other_accelerators(rows: Sequence[Collective | Gemm], system: System) -> list[str]:
+    """Return a sentence for each other kind of accelerator that was measured."""
+    names = dict.fromkeys(row.gpu for row in rows if _on_other_accelerator(row, system))
     return [f"ran on {name}, and {system.name} has {accelerator_name(system)}" for name in names]

@@ -1,4 +1,4 @@
-"""Constants that a calibration may fit: where each lives, what is believed of it beforehand, and how values are put in place."""
+"""Constants that a calibration may fit: their places, their priors, and how values are put in place."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,30 +14,30 @@ from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
-MOST: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # constants fitted of one of each
-REACH: Final = 4.0  # a constant without bounds of its own stays within so many sigma of its prior
+MAX_FITTED_CONSTANTS: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # of one accelerator, network or stack
+BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigma from its prior
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One constant that is fitted.
+    """A constant to fit.
 
     Parameters
     ----------
     path : str
-        Where it lives: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.dispatch_seconds"`` or, for what
-        holds everywhere, ``"universal.straggling"``.
+        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.dispatch_seconds"`` or, for
+        universal constants, ``"universal.straggling"``.
     of : tuple of str
         Accelerators, systems or stacks it is a constant of, by their names in the catalogue, all with one value; empty for
         universal ones.
     prior : float
-        What is believed beforehand, above 0 [`unit`].
+        Mean of the prior, above 0 [`unit`].
     sigma : float
-        Standard deviation of the logarithm of the value beforehand.
+        Standard deviation of the prior of the logarithm.
     low, high : float, optional
         Bounds; 4 sigma away if left out [`unit`].
     unit, meaning : str
-        SI unit, and what it is.
+        SI unit, and description.
 
     Raises
     ------
@@ -57,8 +57,8 @@ class Parameter:
     def __post_init__(self) -> None:
         problems = [] if self.prior > 0 and self.sigma > 0 else [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
         if not problems:
-            object.__setattr__(self, "low", self.low or self.prior * exp(-REACH * self.sigma))
-            object.__setattr__(self, "high", self.high or self.prior * exp(REACH * self.sigma))
+            object.__setattr__(self, "low", self.low or self.prior * exp(-BOUND_SIGMAS * self.sigma))
+            object.__setattr__(self, "high", self.high or self.prior * exp(BOUND_SIGMAS * self.sigma))
             if not self.low <= self.prior <= self.high:
                 problems += [f"prior = {self.prior}: not between {self.low} and {self.high}"]
         if bool(self.of) == (self.home == "universal"):
@@ -70,7 +70,7 @@ class Parameter:
 
     @cached_property
     def home(self) -> Home:
-        """What it is a constant of."""
+        """Kind of thing it is a constant of."""
         return self.path.split(".", 1)[0]  # type: ignore[return-value]  # checked with the path
 
     @cached_property
@@ -80,28 +80,28 @@ class Parameter:
 
     @property
     def name(self) -> str:
-        """Path, and what it belongs to."""
+        """Path, with its owners."""
         return f"{'+'.join(self.of)}:{self.path}" if self.of else self.path
 
     def value(self, theta: float) -> float:
-        """The value so many sigma from the prior [`unit`]."""
+        """Return the value at theta sigma from the prior, within bounds [`unit`]."""
         return min(max(self.prior * exp(self.sigma * theta), self.low), self.high)
 
     def theta(self, value: float) -> float:
-        """How many sigma a value is from the prior."""
+        """Return the distance of a value from the prior, in sigma."""
         return log(value / self.prior) / self.sigma
 
 
 def _fields(home: str) -> set[str]:
-    """Figures of a home."""
+    """Return the names of the figures of a home."""
     kinds: dict[str, Any] = {"accelerator": Accelerator, "network": Tier, "stack": Assumptions, "universal": Assumptions}
     if home not in kinds:
         raise InputError(f"parameter of {home}", [f"{home}: must be one of {', '.join(kinds)}"])
-    return {one.name for one in fields(kinds[home])} - {"name", "size"}
+    return {figure.name for figure in fields(kinds[home])} - {"name", "size"}
 
 
 class Setting:
-    """Values of parameters, put in place of what the catalogue says.
+    """Values of parameters that replace those of the catalogue.
 
     Parameters
     ----------
@@ -113,71 +113,71 @@ class Setting:
 
     def __init__(self, parameters: Sequence[Parameter], values: Iterable[float] | None = None):
         self.parameters = tuple(parameters)
-        self.values = tuple(one.prior for one in parameters) if values is None else tuple(values)
+        self.values = tuple(parameter.prior for parameter in parameters) if values is None else tuple(values)
 
     def system(self, system: System) -> System:
-        """A system with the values of its accelerator and its network; what it says of software is left to `assumed`."""
+        """Return a system with the values of its accelerator and its network; its software is applied by `assumed`."""
         figures = {self.parameters[i].path: self.values[i] for i in touching_system(self.parameters, system)}
         return replace(system.with_figures(figures), software=()) if figures or system.software else system
 
     def assumed(self, stack: str, system: System) -> Assumptions:
-        """What is assumed of a stack on a system, with the values of its own parameters and the universal ones."""
+        """Return the assumptions of a stack on a system, with the values of its parameters and the universal ones."""
         changes: dict[str, Any] = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
         return replace(on(system, resolve(stack)), **changes)
 
 
 def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[int, ...]:
-    """Places of the parameters that are figures of a system."""
-    own = {"accelerator": accelerator_name(system), "network": system.name}
+    """Return the indices of the parameters that are figures of a system."""
+    names = {"accelerator": accelerator_name(system), "network": system.name}
     tiers = len(system.tiers)
     return tuple(
         i
-        for i, one in enumerate(parameters)
-        if own.get(one.home) in one.of and (one.home != "network" or int(one.path.split(".")[1]) < tiers)
+        for i, parameter in enumerate(parameters)
+        if names.get(parameter.home) in parameter.of and (parameter.home != "network" or int(parameter.path.split(".")[1]) < tiers)
     )
 
 
 def touching_stack(parameters: Sequence[Parameter], stack: str) -> tuple[int, ...]:
-    """Places of the parameters that are assumed of a stack.
+    """Return the indices of the parameters that apply to a stack.
 
-    A value of a stack holds for those based on it unless they say something else, in their file or by a parameter of their own.
+    A value of a stack holds for stacks based on it unless their file or a parameter of theirs overrides it.
     """
     return _touching_stack(tuple(parameters), stack)
 
 
 @cache
 def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
-    """The same, worked out once."""
-    chain = _chain(stack)
-    speakers: dict[str, set[str]] = defaultdict(set)
-    for one in parameters:
-        if one.home == "stack":
-            speakers[one.field].update(one.of)
-    found = []
-    for i, one in enumerate(parameters):
-        if one.home in ("stack", "universal"):
-            owner = next((name for name, said in chain if name in speakers[one.field] or one.field in said), None)
-            if (owner in one.of) if one.home == "stack" else owner is None:
-                found.append(i)
-    return tuple(found)
+    """Return the same from a cache."""
+    chain = _based_on_chain(stack)
+    owners: dict[str, set[str]] = defaultdict(set)
+    for parameter in parameters:
+        if parameter.home == "stack":
+            owners[parameter.field].update(parameter.of)
+    indices = []
+    for i, parameter in enumerate(parameters):
+        if parameter.home in ("stack", "universal"):
+            owner = next((name for name, fields in chain if name in owners[parameter.field] or parameter.field in fields), None)
+            if (owner in parameter.of) if parameter.home == "stack" else owner is None:
+                indices.append(i)
+    return tuple(indices)
 
 
 @cache
-def _chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
-    """A stack and those it is based on, each with the fields its file sets."""
+def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Return a stack and those it is based on, each with the fields its file sets."""
     if stack.lower() not in catalogue("stacks"):
         stack = USUAL
     file = stack_file(stack)
-    return ((file.name, frozenset(file.changes())), *(_chain(file.based_on) if file.based_on else ()))
+    return ((file.name, frozenset(file.changes())), *(_based_on_chain(file.based_on) if file.based_on else ()))
 
 
 @cache
 def _accelerators() -> Mapping[str, str]:
-    """Names of the catalogue's accelerators by what their files call them."""
+    """Return the catalogue's names of accelerators by the names in their files."""
     documents = {name: known("accelerators", name) for name in catalogue("accelerators")}
     return {str(document["name"]): name for name, document in documents.items() if document}
 
 
 def accelerator_name(system: System) -> str:
-    """The catalogue's name for a system's accelerator; its own where the catalogue has none of it."""
+    """Return the catalogue's name of a system's accelerator; its own name where the catalogue lacks it."""
     return _accelerators().get(system.accelerator.name, system.accelerator.name)

@@ -1,4 +1,4 @@
-"""Measurements that people already have: logs of training, output of nccl-tests, tables; told apart by what is in the file.
+"""Readers of existing measurements: training logs, output of nccl-tests, tables; recognised by content.
 
     from traincast.accuracy.logs import read
 
@@ -6,7 +6,7 @@
     read("all_reduce.txt")                                   # CollectiveRows
     read("gemm.csv", dtype="bf16")                           # GemmRows
 
-Formats are described in docs/calibration.md; every reader gives rows, or an `InputError` that says all that is missing.
+Formats are described in docs/calibration.md; every reader returns rows, or raises an `InputError` that lists all that is missing.
 """
 
 from traincast.accuracy.logs.detect import GIVEN as GIVEN

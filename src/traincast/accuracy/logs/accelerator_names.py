@@ -1,9 +1,9 @@
-"""What accelerators call themselves in logs, and what they are called in the table of runs."""
+"""Names of accelerators in logs, and in the table of runs."""
 
 import re
 from typing import Final
 
-NAMES: Final = (  # pattern of a name, accelerator of the table; the first that fits
+NAMES: Final = (  # pattern of a name, accelerator of the table; the first match counts
     (r"GB300", "gb300"),
     (r"GB200", "gb200"),
     (r"GH200", "gh200-96"),
@@ -32,5 +32,5 @@ KNOWN: Final = (
 
 
 def accelerator(text: str) -> str | None:
-    """The accelerator that a name stands for, None if the name leaves it open."""
-    return next((known for pattern, known in NAMES if re.search(pattern, text, re.IGNORECASE)), None)
+    """Return the accelerator of a name, None if the name is ambiguous or unknown."""
+    return next((name for pattern, name in NAMES if re.search(pattern, text, re.IGNORECASE)), None)

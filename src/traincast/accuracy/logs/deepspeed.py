@@ -24,21 +24,21 @@ MEMORY: Final = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 
 
 def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
-    """The last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`.
+    """Read the last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`.
 
-    DeepSpeed does not know the model, nor what it computes again: both must be given.
+    DeepSpeed logs neither the model nor what is recomputed: both must be given.
     """
     by_rate = CURRENT if CURRENT.search(text) else AVERAGE if AVERAGE.search(text) else None
     by_rate = None if PIPELINE.search(text) else by_rate
     run = last_run(lines(text), _throughput(by_rate) if by_rate else _seconds(text), STARTS)
-    said = run.said()
-    listed = settings.listed(line for line in said if ":print]" in line or ". " in line)
-    told = dict(config) or settings.block(said, r"\bjson = ") or _whole_json(said)
-    found = _columns(told, listed) | {"stack": "deepspeed-2025", "memory_gb_published": run.memory}
-    found["memory_kind"] = "allocated" if run.memory else None
+    header = run.said()
+    listed = settings.listed(line for line in header if ":print]" in line or ". " in line)
+    configuration = dict(config) or settings.block(header, r"\bjson = ") or _one_line_json(header)
+    columns = _columns(configuration, listed) | {"stack": "deepspeed-2025", "memory_gb_published": run.memory}
+    columns["memory_kind"] = "allocated" if run.memory else None
     if not PIPELINE.search(text):
-        found |= {"pp": found.get("pp") or 1}
-    row = complete(file, found, given)
+        columns |= {"pp": columns.get("pp") or 1}
+    row = complete(file, columns, given)
     timing = timed(run, warm_up)
     if timing and by_rate:
         timing = ((whole(row.get("gbs")) or 0) / timing[0], *timing[1:])
@@ -46,9 +46,9 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
 
 
 def _seconds(text: str) -> Callable[[str], LogStep | None]:
-    """What reads a line on progress in seconds: as the pipeline engine writes it, else the sum of what is timed of a step."""
+    """Return a reader of progress lines in seconds: of the pipeline engine, else the sum of the timers of a step."""
     if not PIPELINE.search(text):
-        return counted(WALL_CLOCK, lambda match: sum(number(one) or 0 for one in match.groups()) / 1000)
+        return counted(WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000)
 
     def step(line: str) -> LogStep | None:
         match = PIPELINE.search(line)
@@ -59,39 +59,39 @@ def _seconds(text: str) -> Callable[[str], LogStep | None]:
 
 
 def _throughput(pattern: re.Pattern[str]) -> Callable[[str], LogStep | None]:
-    """What reads a line on progress in samples/s: of the last step, or their mean in old logs."""
+    """Return a reader of progress lines in samples/s: of the last step, or their mean in old logs."""
 
     def step(line: str) -> LogStep | None:
         match = pattern.search(line)
         rate = number(match[2]) if match else None
-        held = MEMORY.search(line)
-        return LogStep(int(match[1]), rate, memory=number(held[1]) if held else None) if match and rate else None
+        memory = MEMORY.search(line)
+        return LogStep(int(match[1]), rate, memory=number(memory[1]) if memory else None) if match and rate else None
 
     return step
 
 
-def _whole_json(said: list[str]) -> dict[str, Any]:
-    """A configuration printed on one line."""
-    for line in said:
+def _one_line_json(header: list[str]) -> dict[str, Any]:
+    """Return a configuration printed on one line, empty without."""
+    for line in header:
         if "train_micro_batch_size_per_gpu" in line and "{" in line:
             try:
-                found = json.loads(line[line.index("{") : line.rindex("}") + 1])
+                configuration = json.loads(line[line.index("{") : line.rindex("}") + 1])
             except (ValueError, RecursionError):
                 continue
-            return found if isinstance(found, dict) else {}
+            return configuration if isinstance(configuration, dict) else {}
     return {}
 
 
-def _columns(told: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, Any]:
-    """Columns out of the configuration, and of what DeepSpeed lists of it when it starts."""
+def _columns(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, Any]:
+    """Return columns from the configuration, and from the settings that DeepSpeed lists at start."""
 
     def section(name: str) -> Mapping[str, Any]:
-        found = told.get(name)
-        return found if isinstance(found, Mapping) else {}
+        value = configuration.get(name)
+        return value if isinstance(value, Mapping) else {}
 
-    micro = whole(listed.get("train_micro_batch_size_per_gpu", told.get("train_micro_batch_size_per_gpu")))
-    steps = whole(listed.get("gradient_accumulation_steps", told.get("gradient_accumulation_steps")))
-    gbs = whole(listed.get("train_batch_size", told.get("train_batch_size")))
+    micro = whole(listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu")))
+    steps = whole(listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps")))
+    gbs = whole(listed.get("train_batch_size", configuration.get("train_batch_size")))
     ranks = whole(listed.get("world_size"))
     dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
     tp = whole(section("tensor_parallel").get("autotp_size")) or 1
@@ -103,20 +103,20 @@ def _columns(told: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, An
         "tp": tp,
         "cp": 1,
         "vp": 1,
-        "zero": stage if str(stage) in ("0", "1", "2", "3") else "0" if told or listed else None,
-        "precision": _precision(told, listed) if told or listed else None,
+        "zero": stage if str(stage) in ("0", "1", "2", "3") else "0" if configuration or listed else None,
+        "precision": _precision(configuration, listed) if configuration or listed else None,
     }
 
 
-def _precision(told: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
-    """What products are computed in; None where the configuration leaves it to another program (``"auto"``)."""
+def _precision(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+    """Return the precision of matrix products; None where the configuration leaves it to another program (``"auto"``)."""
     for name, flags, sections in (
         ("bf16", ("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
         ("fp16", ("fp16_enabled", "float16_config"), ("fp16",)),
     ):
-        here = [part.get("enabled") for one in sections if isinstance(part := told.get(one), Mapping)]
-        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(map(truth, here)):
+        enabled = [part.get("enabled") for section in sections if isinstance(part := configuration.get(section), Mapping)]
+        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(map(truth, enabled)):
             return name
-        if "auto" in here and not any(flag in listed for flag in flags):
+        if "auto" in enabled and not any(flag in listed for flag in flags):
             return None
     return "fp32"

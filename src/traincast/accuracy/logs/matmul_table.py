@@ -8,7 +8,7 @@ from traincast.accuracy.logs.rows import GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole
 from traincast.core.errors import InputError
 
-NAMES: Final = {  # column -> what it is called, in lower case and without what is no letter or digit; the first that is there
+COLUMN_NAMES: Final = {  # column -> its names, lower case, letters and digits only; the first that is present counts
     "m": ("m",), "kind": ("kind",), "n": ("n",), "k": ("k",), "batch": ("batch", "b", "batchsize", "batchcount", "groups"),
     "dtype": ("dtype", "datatype", "precision", "type"), "gpu": ("gpu", "device", "accelerator"),
     "us": ("timeus", "us", "usec", "timeusec", "durationus", "latencyus", "microseconds", "timemicroseconds"),
@@ -24,12 +24,12 @@ DTYPES: Final = {
     "fp16": "fp16", "float16": "fp16", "half": "fp16", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
     "fp8": "fp8", "fp8e4m3": "fp8", "float8e4m3fn": "fp8", "e4m3": "fp8", "float8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4",
 }  # fmt: skip
-GIVEN: Final = ("dtype", "gpu")  # what a table may leave open
-FASTEST: Final = 1e17  # more than any accelerator computes [FLOP/s]: a time in another unit than its column says
+GIVEN: Final = ("dtype", "gpu")  # columns that may be given instead
+MAX_FLOPS: Final = 1e17  # above any accelerator [FLOP/s]: the time is in another unit than its column says
 
 
 def columns(header: Sequence[str]) -> dict[str, int]:
-    """Where each column of a table of products is, empty if it is no such table.
+    """Return the index of each column of a table of products, empty if it is no such table.
 
     Parameters
     ----------
@@ -37,12 +37,12 @@ def columns(header: Sequence[str]) -> dict[str, int]:
         Names of the columns, as written.
     """
     plain = [re.sub(r"[^a-z0-9]", "", name.lower().replace("µ", "u").replace("μ", "u")) for name in header]
-    found = {ours: plain.index(name) for ours, names in NAMES.items() for name in reversed(names) if name in plain}
-    return found if {"m", "n", "k"} <= set(found) else {}
+    indices = {column: plain.index(name) for column, names in COLUMN_NAMES.items() for name in reversed(names) if name in plain}
+    return indices if {"m", "n", "k"} <= set(indices) else {}
 
 
 def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
-    """Products of a table.
+    """Read the products of a table.
 
     Parameters
     ----------
@@ -51,48 +51,48 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
     table : sequence of sequence of str
         Its cells; the first row names the columns.
     given : mapping of str to Any
-        ``dtype`` and ``gpu`` where the table does not say.
+        ``dtype`` and ``gpu`` where the table lacks them.
 
     Raises
     ------
     InputError
-        If a column is missing, what is given cannot be, or no row can be read.
+        If a column is missing, a given value is invalid, or no row can be read.
     """
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
         raise InputError(
             "what is given", [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"]
         )
-    at = columns(table[0])
+    indices = columns(table[0])
     missing = []
-    if not set(at) & (set(TO_US) | set(TO_FLOPS)):
+    if not set(indices) & (set(TO_US) | set(TO_FLOPS)):
         missing.append("time: missing; one of the columns time_us, time_ms, time_s, tflops is needed")
-    if "dtype" not in at and "dtype" not in given:
+    if "dtype" not in indices and "dtype" not in given:
         missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(dict.fromkeys(DTYPES.values()))})")
     if missing:
         raise InputError(file, missing)
     rows, left_out = [], []
     for line, cells in enumerate(table[1:], start=2):
-        one = _gemm({name: cells[where].strip() for name, where in at.items() if where < len(cells)}, given)
-        if isinstance(one, MatmulRow):
-            rows.append(one)
+        row = _gemm({name: cells[index].strip() for name, index in indices.items() if index < len(cells)}, given)
+        if isinstance(row, MatmulRow):
+            rows.append(row)
         elif any(cell.strip() for cell in cells):
-            left_out.append(f"line {line}: {one}")
+            left_out.append(f"line {line}: {row}")
     if not rows:
         raise InputError(file, ["holds no product that can be read", *left_out[:5]])
     return GemmRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
 
 
 def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str:
-    """A product, or why it is left out."""
+    """Return a product, or the reason why a row is left out."""
     shape = {name: whole(cells.get(name)) for name in ("m", "n", "k")}
     if wrong := [name for name, size in shape.items() if size is None]:
         return ", ".join(f"{name} = {cells.get(name, '')!r} is no whole number" for name in wrong)
     if "gemm" not in cells.get("kind", "gemm").lower():
         return f"kind = {cells['kind']!r} is no matrix product"
-    told = cells.get("dtype") or str(given.get("dtype", ""))
-    dtype = _dtype(told)
+    type_name = cells.get("dtype") or str(given.get("dtype", ""))
+    dtype = _dtype(type_name)
     if dtype is None:
-        return f"dtype = {told!r}"
+        return f"dtype = {type_name!r}"
     batch = whole(cells["batch"]) if cells.get("batch") else 1
     if batch is None:
         return f"batch = {cells['batch']!r} is no whole number"
@@ -101,18 +101,18 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str
     time = _time_us(cells, flop)
     if time is None:
         return "no time"
-    if flop / (time * 1e-6) > FASTEST:
+    if flop / (time * 1e-6) > MAX_FLOPS:
         return f"{time:.4g} µs is faster than any accelerator: another unit?"
     return MatmulRow(**sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", "")))
 
 
-def _dtype(told: str) -> str | None:
-    """The type that a table calls so; None where it is none."""
-    return DTYPES.get(re.sub(r"[^a-z0-9]", "", told.lower().removeprefix("torch.")))
+def _dtype(name: str) -> str | None:
+    """Return the data type of a table's name for it; None where it is unknown."""
+    return DTYPES.get(re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("torch.")))
 
 
 def _time_us(cells: Mapping[str, str], flop: float) -> float | None:
-    """Time, as measured or out of the throughput [µs]."""
+    """Return the time, as measured or from the throughput [µs]."""
     for name, factor in TO_US.items():
         if (value := number(cells.get(name, ""))) and value > 0:
             return value * factor

@@ -26,7 +26,7 @@ GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatr
 
 
 def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
-    """The last run of a log.
+    """Read the last run of a log.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     text : str
         Its content.
     given : mapping of str to Any
-        Columns that the caller knows.
+        Columns given by the caller.
     config : mapping of str to Any
-        Configuration of the run, empty if the log has it.
+        Configuration of the run, empty if the log contains it.
     warm_up : int
         Iterations to skip.
 
@@ -47,21 +47,21 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
         If something is missing, or the run is not that of a decoder-only model.
     """
     run = last_run(lines(text), _step(text), STARTS)
-    said = run.said()
-    told = settings.flat(config) | settings.listed(_arguments(said))
+    header = run.said()
+    arguments = settings.flat(config) | settings.listed(_arguments(header))
     if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
-        told["use_distributed_optimizer"] = True  # NeMo's name of it
-    check_kind((), {name: told[name] for name in DUMPED if name in told}, file)
-    found = {name: value for name, value in cells(told).items() if value is not None} | _stated(said)
+        arguments["use_distributed_optimizer"] = True  # named so by NeMo
+    check_kind((), {name: arguments[name] for name in DUMPED if name in arguments}, file)
+    columns = {name: value for name, value in cells(arguments).items() if value is not None} | _stated(header)
     gbs = run.steps[-1].gbs if run.steps else None
-    found |= {"stack": _stack(text, told), "gbs": gbs or found.get("gbs"), "memory_gb_published": _memory(run)}
-    found["memory_kind"] = "allocated" if found["memory_gb_published"] else None
-    row = complete(file, found, given)
+    columns |= {"stack": _stack(text, arguments), "gbs": gbs or columns.get("gbs"), "memory_gb_published": _memory(run)}
+    columns["memory_kind"] = "allocated" if columns["memory_gb_published"] else None
+    row = complete(file, columns, given)
     return training_rows(file, row, run, timed(run, warm_up))
 
 
 def _step(text: str) -> Callable[[str], LogStep | None]:
-    """What reads progress of this log: iterations as Megatron writes them, else as NeMo does, else Bridge's step times."""
+    """Return the reader of progress of this log: lines of Megatron, else of NeMo, else Bridge's step times."""
     if ITERATION.search(text):
         return _iteration
     if NEMO.search(text):
@@ -70,56 +70,56 @@ def _step(text: str) -> Callable[[str], LogStep | None]:
 
 
 def _iteration(line: str) -> LogStep | None:
-    """Progress as Megatron writes it."""
+    """Read a progress line of Megatron."""
     match = ITERATION.search(line)
-    at, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
-    return LogStep(int(at), milliseconds / 1000, _batch(line)) if at is not None and milliseconds else None
+    iteration, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
+    return LogStep(int(iteration), milliseconds / 1000, _batch(line)) if iteration is not None and milliseconds else None
 
 
 def _nemo(line: str) -> LogStep | None:
-    """Progress as NeMo writes it, line by line or as a bar."""
+    """Read a progress line or bar of NeMo."""
     match = NEMO.search(line)
     seconds = number(match[3]) if match else None
     return LogStep(int(match[1] or match[2]), seconds, _batch(line)) if match and seconds else None
 
 
 def _batch(line: str) -> int | None:
-    """Global batch of a line on progress."""
+    """Return the global batch of a progress line; None without."""
     match = BATCH.search(line)
     return int(match[1]) if match else None
 
 
-def _arguments(said: list[str]) -> list[str]:
-    """Lines of the block of arguments; all lines where there is none, or it does not end."""
-    begin = next((at for at, line in enumerate(said) if re.search(r"-{3,} arguments -{3,}", line)), 0)
-    end = next((at for at, line in enumerate(said) if re.search(r"-{3,} end of arguments -{3,}", line)), len(said))
-    return said[begin:end] if begin < end else said
+def _arguments(header: list[str]) -> list[str]:
+    """Return the lines of the block of arguments; all lines where there is none or it does not end."""
+    begin = next((index for index, line in enumerate(header) if re.search(r"-{3,} arguments -{3,}", line)), 0)
+    end = next((index for index, line in enumerate(header) if re.search(r"-{3,} end of arguments -{3,}", line)), len(header))
+    return header[begin:end] if begin < end else header
 
 
-def _stated(said: list[str]) -> dict[str, Any]:
-    """What a log says besides its settings: the padded vocabulary and the number of GPUs."""
-    found: dict[str, Any] = {}
-    for line in said:
+def _stated(header: list[str]) -> dict[str, Any]:
+    """Return what a log states besides its settings: the padded vocabulary and the number of GPUs."""
+    columns: dict[str, Any] = {}
+    for line in header:
         if padded := re.search(r"padded vocab .*new size: (\d{1,12})\b", line):
-            found["vocab"] = int(padded[1])
+            columns["vocab"] = int(padded[1])
         if world := re.search(r"using world size: (\d{1,12})\b", line):
-            found["gpus"] = int(world[1])
-    return found
+            columns["gpus"] = int(world[1])
+    return columns
 
 
-def _stack(text: str, told: Mapping[str, Any]) -> str:
-    """The framework."""
-    if truth(told.get("deepspeed")):
+def _stack(text: str, arguments: Mapping[str, Any]) -> str:
+    """Return the framework of a log."""
+    if truth(arguments.get("deepspeed")):
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
         return "NeMo"
     if BRIDGE.search(text) or "megatron.bridge" in text:
         return "Megatron-Bridge"
-    return "Megatron-Core" if "transformer_impl" in told else "Megatron-LM"  # an argument since there is a core
+    return "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"  # an argument since Megatron-Core
 
 
 def _memory(run: LastRun) -> float | None:
-    """Memory of the fullest rank that says [GiB]."""
-    found = (MEMORY.search(line) for _, line in run.header)
-    held = [(number(match[2]) or 0.0) * GIB[match[1]] for match in found if match]
-    return round(max(held), 3) or None if held else None
+    """Return the memory of the fullest rank that logs it [GiB]; None without."""
+    matches = (MEMORY.search(line) for _, line in run.header)
+    gibibytes = [(number(match[2]) or 0.0) * GIB[match[1]] for match in matches if match]
+    return round(max(gibibytes), 3) or None if gibibytes else None

@@ -13,12 +13,12 @@ from traincast.accuracy.logs.text import lines, number, whole
 from traincast.core.errors import WHOLE, InputError
 
 SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
-OPS: Final = {  # letters of the program's name -> operation of the table of collectives; the first that is in a name
+OPERATIONS: Final = {  # letters of the program's name -> operation of the table of collectives; the first match counts
     "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "all2all",
     "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "sendrecv": "p2p",
 }  # fmt: skip
-GIVEN: Final = ("op", "nodes", "gpus_per_node")  # what the output may leave open
-MANY: Final = 4096  # GPUs of a process, at most
+GIVEN: Final = ("op", "nodes", "gpus_per_node")  # values that the output may lack
+MAX_GPUS_PER_PROCESS: Final = 4096  # bound on counts in a file
 COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
 RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$")
 LINE: Final = re.compile(r"(?<!\S)\d+\s+\d+\s+(?:u?int\d+|half|float|double|bfloat16|fp?8\w*|f8e\dm\d)\s.*")
@@ -26,7 +26,7 @@ LINE: Final = re.compile(r"(?<!\S)\d+\s+\d+\s+(?:u?int\d+|half|float|double|bflo
 
 @dataclass
 class _Test:
-    """A test while its output is read."""
+    """State of a test while its output is read."""
 
     op: str | None = None
     columns: tuple[str, ...] = COLUMNS
@@ -35,7 +35,7 @@ class _Test:
 
 
 def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """All tests of a text.
+    """Read all tests of a text.
 
     Parameters
     ----------
@@ -44,33 +44,33 @@ def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     text : str
         Its content.
     given : mapping of str to Any
-        ``op``, ``nodes`` and ``gpus_per_node`` where the text does not say.
+        ``op``, ``nodes`` and ``gpus_per_node`` where the text lacks them.
 
     Raises
     ------
     InputError
-        If there is no row, or it is not known what ran where.
+        If there is no row, or operation or placement are unknown.
     """
     check(given)
     test, rows, left_out, missing = _Test(), [], [], set()
-    for at, (_, line) in enumerate(lines(text), start=1):
-        if "#" in line and _header(test, line):
+    for line_number, (_, line) in enumerate(lines(text), start=1):
+        if "#" in line and _read_comment(test, line):
             continue
         if not (match := LINE.search(line)):
             continue
-        measured = _measured(match[0].split(), test.columns)
+        measured = _size_and_time(match[0].split(), test.columns)
         if isinstance(measured, str):
-            left_out.append(f"line {at}: {measured}")
+            left_out.append(f"line {line_number}: {measured}")
             continue
-        where = _where(file, test, given)
-        missing |= {name for name, value in where.items() if not value}
-        if all(where.values()):
-            rows.append(CollectiveRow(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
-    return _found(file, rows, left_out, missing)
+        placement = _placement(file, test, given)
+        missing |= {name for name, value in placement.items() if not value}
+        if all(placement.values()):
+            rows.append(CollectiveRow(**placement, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
+    return _collective_rows(file, rows, left_out, missing)
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Refuse what is given of collectives and cannot be.
+    """Raise for given values of collectives that are invalid.
 
     Parameters
     ----------
@@ -80,19 +80,19 @@ def check(given: Mapping[str, Any]) -> None:
     Raises
     ------
     InputError
-        With every value that is none of those allowed.
+        With every invalid value.
     """
     wrong = [f"{name} = {given[name]!r}: {WHOLE}" for name in GIVEN[1:] if name in given and whole(given[name]) is None]
-    if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPS.values():
-        wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPS.values())}")
+    if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPERATIONS.values():
+        wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPERATIONS.values())}")
     if wrong:
         raise InputError("what is given", wrong)
 
 
-def _found(file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
-    """The rows, or all that is missing."""
-    allowed = {"op": f"one of {', '.join(OPS.values())}", "nodes": "how many ran", "gpus_per_node": "GPUs that ran on each"}
-    if missing:  # ranks, too, where the others are
+def _collective_rows(file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
+    """Return the rows; raise with all that is missing."""
+    allowed = {"op": f"one of {', '.join(OPERATIONS.values())}", "nodes": "how many ran", "gpus_per_node": "GPUs that ran on each"}
+    if missing:  # ranks follow from the others
         raise InputError(
             file, [f"{name}: the output does not say; give {name}= ({allowed[name]})" for name in allowed if name in missing]
         )
@@ -101,8 +101,8 @@ def _found(file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], mi
     return CollectiveRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
 
 
-def _header(test: _Test, line: str) -> bool:
-    """Take in a line of comment; whether it was one that says something of a test."""
+def _read_comment(test: _Test, line: str) -> bool:
+    """Update a test from a comment line; return whether the line is a comment."""
     if program := re.search(r"# Collective test starting: (\S+)", line):
         test.op = operation(program[1])
     if re.search(r"# nThread \d+ nGpus \d+", line):
@@ -117,82 +117,86 @@ def _header(test: _Test, line: str) -> bool:
 
 
 def operation(name: str) -> str | None:
-    """The operation that a program or a file is called for, None if the name does not say."""
-    plain = re.sub("[^a-z]", "", name.lower())
-    return next((op for program, op in OPS.items() if program in plain), None)
+    """Return the operation in the name of a program or file, None without."""
+    letters = re.sub("[^a-z]", "", name.lower())
+    return next((op for program, op in OPERATIONS.items() if program in letters), None)
 
 
-def _where(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Operation, nodes, GPUs of each, and ranks; of several groups side by side, the first."""
+def _placement(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
     hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
-    told = str(given["op"]) if "op" in given else None
-    op = (told if told in OPS.values() else operation(told)) if told else test.op or operation(file)
+    stated = str(given["op"]) if "op" in given else None
+    op = (stated if stated in OPERATIONS.values() else operation(stated)) if stated else test.op or operation(file)
     nodes = whole(given.get("nodes")) or len(hosts) or None
     per_node = whole(given.get("gpus_per_node")) or (math.ceil(hosts.total() / nodes) if hosts and nodes else None)
     ranks = hosts.total() if hosts and "gpus_per_node" not in given else (nodes or 0) * (per_node or 0)
     return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
 
-def _measured(words: Sequence[str], columns: Sequence[str]) -> tuple[float, float] | str:
-    """Size [byte] and time [µs] of a line, or why it is left out."""
+def _size_and_time(words: Sequence[str], columns: Sequence[str]) -> tuple[float, float] | str:
+    """Return size [byte] and time [µs] of a line, or the reason why it is left out."""
     if "time" not in columns:
         return "the time of the host, not of the operation"
     if len(words) < len(columns) - ("timestamp" in columns):
         return "cut off"
-    times = [at for at, name in enumerate(columns) if name == "time"]
-    wrong = [words[at] for at, name in enumerate(columns) if name in ("#wrong", "error") and at < len(words)]
-    if any((number(one) or 0) > 0 for one in wrong) and "#wrong" in columns:
+    times = [index for index, name in enumerate(columns) if name == "time"]
+    error_counts = [words[index] for index, name in enumerate(columns) if name in ("#wrong", "error") and index < len(words)]
+    if any((number(count) or 0) > 0 for count in error_counts) and "#wrong" in columns:
         return "wrong results"
-    found = next((value for at in times if (value := number(words[at]))), None)
+    time = next((value for index in times if (value := number(words[index]))), None)
     size = number(words[0])
     if not size:
         return "of no byte"
-    return (size, found) if found and found > 0 else "no time"
+    return (size, time) if time and time > 0 else "no time"
 
 
 def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """The test of a file written with ``-J``; parameters and errors as of `read`."""
+    """Read the test of a file written with ``-J``; parameters and errors as of `read`."""
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(file, [f"malformed JSON: {error}"]) from None
-    results = told.get("results") if isinstance(told, dict) else None
+    results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
         raise InputError(file, ["results: missing; this is no file that nccl-tests writes with -J"])
     check(given)
-    test, rows, left_out = _described(told), [], []
-    where = _where(file, test, given)
-    for at, result in enumerate(results, start=1):
-        measured = _measured_json(result)
+    test, rows, left_out = _test_of_json(document), [], []
+    placement = _placement(file, test, given)
+    for index, result in enumerate(results, start=1):
+        measured = _size_and_time_of_result(result)
         if isinstance(measured, str):
-            left_out.append(f"result {at}: {measured}")
-        elif all(where.values()):
-            rows.append(CollectiveRow(**where, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
-    return _found(file, rows, left_out, {name for name, value in where.items() if not value})
+            left_out.append(f"result {index}: {measured}")
+        elif all(placement.values()):
+            rows.append(CollectiveRow(**placement, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
+    return _collective_rows(file, rows, left_out, {name for name, value in placement.items() if not value})
 
 
-def _described(told: Mapping[str, Any]) -> _Test:
-    """What a JSON file says of its test; it lists one device of each process, not all of them."""
-    section = told.get("config")
+def _test_of_json(document: Mapping[str, Any]) -> _Test:
+    """Return the test of a JSON file, which lists one device of each process, not all of them."""
+    section = document.get("config")
     config = section if isinstance(section, dict) else {}
-    listed = config.get("devices") or told.get("devices")
-    devices = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    each = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
-    hosts = [(str(one.get("group", "0")), str(one.get("hostname"))) for one in devices for _ in range(min(each, MANY))]
-    arguments = told.get("args")
+    listed = config.get("devices") or document.get("devices")
+    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+    gpus_per_process = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
+    hosts = [
+        (str(device.get("group", "0")), str(device.get("hostname")))
+        for device in devices
+        for _ in range(min(gpus_per_process, MAX_GPUS_PER_PROCESS))
+    ]
+    arguments = document.get("args")
     program = str(arguments[0]).rsplit("/", 1)[-1] if isinstance(arguments, list) and arguments else ""
     return _Test(op=operation(program), hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else "")
 
 
-def _measured_json(result: Any) -> tuple[float, float] | str:
-    """Size [byte] and time [µs] of a result, or why it is left out."""
+def _size_and_time_of_result(result: Any) -> tuple[float, float] | str:
+    """Return size [byte] and time [µs] of a result, or the reason why it is left out."""
     if not isinstance(result, dict):
         return "no mapping"
-    ways = [one for name in ("out_of_place", "in_place") if isinstance(one := result.get(name), dict)]
-    if any((number(str(one.get("nwrong"))) or 0) > 0 for one in ways):
+    timings = [timing for name in ("out_of_place", "in_place") if isinstance(timing := result.get(name), dict)]
+    if any((number(str(timing.get("nwrong"))) or 0) > 0 for timing in timings):
         return "wrong results"
-    if any("cpu_time" in one for one in ways):
+    if any("cpu_time" in timing for timing in timings):
         return "the time of the host, not of the operation"
-    time = next((value for one in ways if (value := number(str(one.get("time")))) and value > 0), None)
+    time = next((value for timing in timings if (value := number(str(timing.get("time")))) and value > 0), None)
     size = number(str(result.get("size")))
     return (size, time) if size and time else "of no byte" if not size else "no time"

@@ -1,4 +1,4 @@
-"""Columns of a row: what is given, what the log says, and what a model of the catalogue says, in this order."""
+"""Columns of a row: given values first, then the log, then a model of the catalogue."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from traincast.core.errors import InputError, close_to
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Refuse what is no column of a row.
+    """Raise for given names that are no column of a row.
 
     Parameters
     ----------
     given : mapping of str to Any
-        What the caller gives.
+        Values given by the caller.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def check(given: Mapping[str, Any]) -> None:
 
 
 def of_model(name: str) -> dict[str, Any]:
-    """Columns that a model fills; its length of sequences is left to the run.
+    """Return the columns that a model fills; the sequence length is left to the run.
 
     Parameters
     ----------
@@ -38,42 +38,45 @@ def of_model(name: str) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If there is none of that name.
+        If there is no model of that name.
     """
     model = load_model(name)
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "model": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads, "ffn": model.ffn,
         "kv_heads": model.kv_heads or model.heads, "vocab": model.vocab, "mlp": model.mlp, "mla": str(model.latent is not None),
     }  # fmt: skip
     detail = [f"head_dim={model.head_dim}" if model.head_dim else ""]
     if model.experts:
-        some = model.experts
-        found |= {"experts": some.experts, "topk": some.topk, "moe_ffn": some.ffn, "dense_layers": some.first_dense}
-        detail += [f"shared_ffn={some.shared_ffn}" if some.shared_ffn else "", "alternate layers" if some.every == 2 else ""]
+        experts = model.experts
+        columns |= {"experts": experts.experts, "topk": experts.topk, "moe_ffn": experts.ffn, "dense_layers": experts.first_dense}
+        detail += [
+            f"shared_ffn={experts.shared_ffn}" if experts.shared_ffn else "",
+            "alternate layers" if experts.every == 2 else "",
+        ]
     detail.append("MTP=1" if model.mtp else "")
-    return found | {"moe_detail": " ".join(filter(None, detail))}
+    return columns | {"moe_detail": " ".join(filter(None, detail))}
 
 
-def complete(file: str, told: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Columns of a row.
+def complete(file: str, from_log: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row.
 
     Parameters
     ----------
     file : str
         Name of the file.
-    told : mapping of str to Any
-        What the log says.
+    from_log : mapping of str to Any
+        Columns from the log.
     given : mapping of str to Any
-        What the caller gives; it goes first. ``model`` names a model of the catalogue where the log says nothing of layers.
+        Values given by the caller, which take precedence. ``model`` names a model of the catalogue where the log lacks layers.
     """
-    said = {name: value for name, value in told.items() if value not in (None, "")}
+    stated = {name: value for name, value in from_log.items() if value not in (None, "")}
     name = given.get("model")
-    model = of_model(str(name)) if name and "layers" not in said else {}
-    found = {"id": file.rsplit(".", 1)[0], "source": file} | model | said | dict(given)
+    model = of_model(str(name)) if name and "layers" not in stated else {}
+    columns = {"id": file.rsplit(".", 1)[0], "source": file} | model | stated | dict(given)
     if model:
-        found["model"] = model["model"]
-    split = [whole(found.get(one)) or 1 for one in ("tp", "pp", "cp")]
-    gpus = whole(found.get("gpus"))
-    if gpus and not found.get("dp") and gpus % (split[0] * split[1] * split[2]) == 0:
-        found["dp"] = gpus // (split[0] * split[1] * split[2])
-    return found
+        columns["model"] = model["model"]
+    degrees = [whole(columns.get(degree)) or 1 for degree in ("tp", "pp", "cp")]
+    gpus = whole(columns.get("gpus"))
+    if gpus and not columns.get("dp") and gpus % (degrees[0] * degrees[1] * degrees[2]) == 0:
+        columns["dp"] = gpus // (degrees[0] * degrees[1] * degrees[2])
+    return columns

@@ -1,10 +1,10 @@
-"""What reading a file gives: rows of one kind, the file's name, and what was left out and why."""
+"""Results of reading a file: rows of one kind, the name of the file, and what was left out and why."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-TRAINING: Final = (  # columns of a table of runs that a log may fill, and two that say how the time was measured
+TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
     "id", "source", "stack", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "mlp", "experts", "topk",
     "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail", "gpu", "gpus", "gpus_per_node", "interconnect", "precision",
     "precision_detail", "tp", "sp", "cp", "ep", "pp", "vp", "dp", "zero", "zero_detail", "mbs", "gbs", "recompute",
@@ -20,13 +20,13 @@ class TrainingRows:
     Parameters
     ----------
     file : str
-        Name of the file they are from.
+        Name of the file.
     rows : tuple of mapping of str to str
         Columns of a table of runs that can be predicted, as `traincast.accuracy.runs.run.read` takes them. ``step_seconds`` is
         a median over iterations [s]; of a log, ``step_spread`` is the width of the middle half of them over the median, and
         ``steps_measured`` how many there are.
     left_out : tuple of str
-        What was not used, and why.
+        Measurements not used, and why.
     """
 
     file: str
@@ -41,15 +41,15 @@ class CollectiveRow:
     Parameters
     ----------
     op : {"allreduce", "allgather", "reducescatter", "all2all", "broadcast", "reduce", "gather", "scatter", "p2p"}
-        What was run.
+        Operation.
     nodes, gpus_per_node, ranks : int
-        Where it ran.
+        Nodes, GPUs per node, and ranks of the group.
     size_bytes : float
         Size as nccl-tests counts it: the larger of a rank's input and output [byte].
     time_us : float
         Time, out of place where both were measured [µs].
     gpu : str
-        What the accelerators call themselves, ``""`` if not known.
+        Name of the accelerators in the log, ``""`` if not known.
     """
 
     op: str
@@ -77,15 +77,15 @@ class MatmulRow:
     Parameters
     ----------
     m, n, k : int
-        Its shape: m × k times k × n.
+        Shape: m × k times k × n.
     dtype : str
         Type of the inputs: fp32, tf32, fp16, bf16, fp8, mxfp8 or nvfp4.
     time_us : float
-        Time of all of the batch [µs].
+        Time of the whole batch [µs].
     batch : int
-        Products run at once.
+        Products in a batch.
     gpu : str
-        What it ran on, ``""`` if the table does not say.
+        Name of the accelerator in the table, ``""`` if not known.
     """
 
     m: int

@@ -1,4 +1,4 @@
-"""Settings of a run: as logs dump them, and as configuration files hold them."""
+"""Settings of a run, from dumps in logs and from configuration files."""
 
 import json
 import re
@@ -13,68 +13,68 @@ from traincast.catalog import documents
 from traincast.core.errors import InputError
 
 # Sections of a configuration whose settings go before those of the same name elsewhere.
-FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")
+SECTIONS_FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
-_OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML, of what stands on the lines below
+_OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML: a key whose value is on the lines below
 _ITEM: Final = re.compile(r"^\s*- (\w+)\s*$")
 
 
 def listed(lines: Iterable[str]) -> dict[str, str]:
-    """Settings that a log lists line by line, the first that says something.
+    """Return settings that a log lists line by line; the first that is set counts.
 
-    They are written ``name ..... value``, ``name: value`` or ``name = value``; or, in YAML, as a name with items, or what stands
-    for a function, on the lines below.
+    Forms are ``name ..... value``, ``name: value`` and ``name = value``; in YAML also a name with items, or with the target of a
+    function, on the lines below.
 
     Parameters
     ----------
     lines : iterable of str
         Lines of the log.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     opened, items = "", list[str]()
     for line in lines:
         if items and not _ITEM.match(line):
-            found.setdefault(opened, str(items))
+            settings.setdefault(opened, str(items))
         if item := _ITEM.match(line):
             items = [*items, item[1]] if opened else items
             continue
-        if begins := _OPENS.match(line):
-            opened, items = begins[1], []
+        if opening := _OPENS.match(line):
+            opened, items = opening[1], []
             continue
         match = _DOTTED.search(line) or _PAIR.match(line)
         if match and not nothing(match[2]):
-            found.setdefault(opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'"))
+            settings.setdefault(opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'"))
         opened, items = opened if match and match[1].startswith("_") else "", []
-    return found
+    return settings
 
 
 def nothing(value: Any) -> bool:
-    """Whether a setting is left open."""
+    """Return whether a setting is left open."""
     return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in ("none", "null", "", "auto", "~"))
 
 
 def block(lines: list[str], opens: str) -> dict[str, Any]:
-    """The mapping that a log prints, as JSON or as Python writes it, on the lines from the first that ends what `opens` matches.
+    """Return the mapping that a log prints, as JSON or as a Python literal, after the first match of `opens`.
 
     Parameters
     ----------
     lines : list of str
         Lines of the log.
     opens : str
-        Pattern of what stands before the opening brace.
+        Pattern before the opening brace.
 
     Returns
     -------
     dict
         The mapping, empty if there is none or it is cut off.
     """
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         match = re.search(opens + r"\s*(?=\{)", line)
         if match is None:
             continue
         text, depth = [], 0
-        for piece in [line[match.end() :], *lines[at + 1 :]]:
+        for piece in [line[match.end() :], *lines[index + 1 :]]:
             text.append(piece)
             depth += piece.count("{") - piece.count("}")
             if depth <= 0:
@@ -84,19 +84,19 @@ def block(lines: list[str], opens: str) -> dict[str, Any]:
 
 
 def _mapping(text: str) -> dict[str, Any]:
-    """A mapping as JSON or as Python writes it, empty if it is neither."""
+    """Return a mapping from JSON or a Python literal, empty if the text is neither."""
     for parser in (json.loads, literal_eval):
         try:
-            found = parser(text)
+            value = parser(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(value, dict):
+            return value
     return {}
 
 
 def config_file(path: str | Path) -> dict[str, Any]:
-    """Content of a configuration file: TOML, JSON or YAML, told apart by the ending.
+    """Read a configuration file: TOML, JSON or YAML, by its suffix.
 
     Parameters
     ----------
@@ -118,17 +118,17 @@ def config_file(path: str | Path) -> dict[str, Any]:
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by their last name, those of the sections in `FIRST` before others; what is left open is not there.
+    """Return settings by their last name, those of the sections in `SECTIONS_FIRST` before others; open ones are left out.
 
     Parameters
     ----------
     nested : mapping of str to Any
         Sections and settings.
     """
-    found: dict[str, Any] = {}
-    for name in sorted(nested, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+    settings: dict[str, Any] = {}
+    for name in sorted(nested, key=lambda name: SECTIONS_FIRST.index(name) if name in SECTIONS_FIRST else len(SECTIONS_FIRST)):
         value = nested[name]
-        for inner, one in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():
-            if not nothing(one):
-                found.setdefault(inner, one)
-    return found
+        for setting, entry in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():
+            if not nothing(entry):
+                settings.setdefault(setting, entry)
+    return settings

@@ -1,4 +1,4 @@
-"""Text of logs: lines without colours and rank prefixes, and numbers as people and locales write them."""
+"""Text of logs: lines without colours and rank prefixes, and numbers in the notations of locales."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ _GROUPS: Final = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"), ".": re
 
 
 def content(path: Path) -> str:
-    """Text of a file without colours: UTF-8, or UTF-16 with a byte order mark; bytes that are no text are replaced.
+    """Read the text of a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced.
 
     Parameters
     ----------
@@ -24,39 +24,39 @@ def content(path: Path) -> str:
     Raises
     ------
     InputError
-        If it cannot be read or holds nothing.
+        If it cannot be read or is empty.
     """
     try:
-        found = raw(path)
+        data = raw(path)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
-    wide = found.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = found.decode("utf-16" if wide else "utf-8-sig", errors="replace")
+    is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = data.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])
     return _COLOUR.sub("", text)
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """Lines of a log, each with the rank that wrote it, ``""`` where no prefix says so; progress bars end theirs with a return."""
-    found = []
+    """Split a log into lines, each with the rank of its prefix, ``""`` without; progress bars end lines with a return."""
+    ranked_lines = []
     for line in re.split(r"\r\n|[\r\n]", text):
         prefix = _RANK.match(line)
         rank = next(group for group in prefix.groups() if group is not None) if prefix else ""
-        found.append((rank, line[prefix.end() :] if prefix else line))
-    return found
+        ranked_lines.append((rank, line[prefix.end() :] if prefix else line))
+    return ranked_lines
 
 
 def number(text: str) -> float | None:
-    """A number as logs write it; None where it is none, or not finite.
+    """Parse a number in a log; None where it is none, or not finite.
 
-    A comma or point that parts groups of three digits is a separator of thousands where it can be one (``"6,667"`` is 6667,
+    A comma or point between groups of three digits is a separator of thousands where it can be one (``"6,667"`` is 6667,
     ``"1.234,5"`` is 1234.5), else a comma is a decimal one (``"12,5"``). Blanks and apostrophes between groups go as well.
 
     Parameters
     ----------
     text : str
-        What stands in the log.
+        Text of the log.
     """
     digits = _BLANKS.sub("", text.strip())
     if _GROUPS[","].fullmatch(digits):
@@ -72,13 +72,13 @@ def number(text: str) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A whole number from 1 to 10^15 out of a setting, None where it is none."""
+    """Parse a whole number from 1 to 10^15, None where a setting is none."""
     if isinstance(value, bool) or value is None:
         return None
-    found = number(str(value))
-    return int(found) if found is not None and 1 <= found <= 1e15 and found == int(found) else None
+    parsed = number(str(value))
+    return int(parsed) if parsed is not None and 1 <= parsed <= 1e15 and parsed == int(parsed) else None
 
 
 def truth(value: object) -> bool:
-    """Whether a setting is on, as Python, YAML and JSON write it."""
+    """Return whether a setting is on, as Python, YAML and JSON write it."""
     return str(value).strip().strip("'\"").lower() in ("true", "1", "yes", "on")

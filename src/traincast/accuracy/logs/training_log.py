@@ -1,4 +1,4 @@
-"""What all training logs have in common: the last run of a file, the time of a step, and a row of the table of runs."""
+"""Common parts of training-log readers: the last run of a file, the step time, and a row of the table of runs."""
 
 import re
 from collections import defaultdict
@@ -14,8 +14,8 @@ from traincast.accuracy.logs.rows import TRAINING, TrainingRows
 from traincast.accuracy.runs import run as measurements
 from traincast.core.errors import InputError
 
-WARM_UP: Final = 3  # lines of the log that compile, allocate and fill caches
-NEEDED: Final = {  # what a prediction cannot do without -> what may be given for it
+WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
+NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may be given
     "layers": "a whole number, or model=",
     "hidden": "a whole number, or model=",
     "heads": "a whole number, or model=",
@@ -35,7 +35,7 @@ NEEDED: Final = {  # what a prediction cannot do without -> what may be given fo
 
 @dataclass(frozen=True)
 class LogStep:
-    """One line on progress.
+    """A progress line.
 
     Parameters
     ----------
@@ -44,9 +44,9 @@ class LogStep:
     value : float
         Its time [s], or its throughput in the log's unit.
     gbs : int or None
-        Sequences of the step, where the line says.
+        Sequences of the step, where stated.
     memory : float or None
-        Memory of the rank [GiB], where the line says.
+        Memory of the rank [GiB], where stated.
     """
 
     at: int
@@ -62,11 +62,11 @@ class LastRun:
     Parameters
     ----------
     header : list of (str, str)
-        Rank and text of the lines before and between those on progress.
+        Rank and text of the lines before and between progress lines.
     steps : list of LogStep
         Progress, one entry for each iteration and rank that wrote it.
     left_out : list of str
-        What was not used, and why.
+        Lines not used, and why.
     """
 
     header: list[tuple[str, str]] = field(default_factory=list)
@@ -75,36 +75,36 @@ class LastRun:
 
     @property
     def memory(self) -> float | None:
-        """Memory of the fullest rank that says [GiB]."""
+        """Memory of the fullest rank that logs it [GiB]."""
         return max((step.memory for step in self.steps if step.memory), default=None)
 
     def said(self) -> list[str]:
-        """The lines of `header` without their ranks: those of no rank first, then rank by rank."""
-        return [line for _, line in sorted(self.header, key=lambda one: int(one[0] or -1))]
+        """Return the lines of `header` without their ranks: those of no rank first, then rank by rank."""
+        return [line for _, line in sorted(self.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
 
 
 def counted(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], LogStep | None]:
-    """What reads progress without a number of the iteration: lines are counted.
+    """Return a reader of progress lines without iteration numbers, which counts lines.
 
     Parameters
     ----------
     pattern : Pattern
-        What such a line matches.
+        Pattern of a progress line.
     seconds : callable
-        The time of a step out of a match [s].
+        Step time from a match [s].
     """
-    at = count()
+    numbers = count()
 
     def step(line: str) -> LogStep | None:
         match = pattern.search(line)
         value = seconds(match) if match else None
-        return LogStep(next(at), value) if value else None
+        return LogStep(next(numbers), value) if value else None
 
     return step
 
 
 def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep | None], starts: str) -> LastRun:
-    """The last run of a log.
+    """Return the last run of a log.
 
     A line that `starts` a run, or an iteration that a rank has passed, begins another one; a run without progress does not count.
 
@@ -113,7 +113,7 @@ def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep 
     lines : sequence of (str, str)
         Rank and text of each line.
     step_of : callable
-        The progress a line tells, None for any other line.
+        Progress of a line, None for any other line.
     starts : str
         Pattern of a line that begins a run.
     """
@@ -130,25 +130,27 @@ def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep 
             runs, reached = [*runs, LastRun(runs[-1].header)], {}
         reached[rank] = step.at
         runs[-1].steps.append(step)
-    done = [run for run in runs if run.steps]
-    if not done:
+    finished = [run for run in runs if run.steps]
+    if not finished:
         return LastRun()
-    if len(done) > 1:
-        done[-1].left_out.append(f"{len(done) - 1} earlier run{'s' * (len(done) > 2)} in the same file: only the last is read")
+    if len(finished) > 1:
+        finished[-1].left_out.append(
+            f"{len(finished) - 1} earlier run{'s' * (len(finished) > 2)} in the same file: only the last is read"
+        )
     if not runs[-1].steps:
-        done[-1].left_out.append("a later run without a finished iteration")
-    return done[-1]
+        finished[-1].left_out.append("a later run without a finished iteration")
+    return finished[-1]
 
 
 def timed(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
-    """Median over iterations after warm-up, width of the middle half over the median, and how many iterations; None without any.
+    """Return median over iterations after warm-up, width of the middle half over the median, and number; None without any.
 
     Iterations of another global batch than the last one are left out: the batch was ramped up. At least half of the rest stays.
 
     Parameters
     ----------
     run : LastRun
-        What was logged; what is not used is added to its `left_out`.
+        The logged run; lines not used are added to its `left_out`.
     warm_up : int
         Lines to skip at the beginning.
     """
@@ -159,9 +161,9 @@ def timed(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
     for step in run.steps:
         if step.gbs == gbs:
             by_step[step.at].append(step.value)
-    other = len({step.at for step in run.steps} - set(by_step))
-    if other:
-        run.left_out.append(f"{other} iterations of another global batch than {gbs}")
+    other_batches = len({step.at for step in run.steps} - set(by_step))
+    if other_batches:
+        run.left_out.append(f"{other_batches} iterations of another global batch than {gbs}")
     values = [median(by_step[at]) for at in sorted(by_step)]
     skipped = min(max(warm_up, 0), len(values) // 2)
     if skipped:
@@ -173,36 +175,38 @@ def timed(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
 
 
 def training_rows(file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None) -> TrainingRows:
-    """The row of a run.
+    """Build the row of a run.
 
     Parameters
     ----------
     file : str
         Name of the file.
     cells : mapping of str to Any
-        What is known by column; None and ``""`` where nothing is.
+        Columns; None and ``""`` where not known.
     run : LastRun
-        What was left out.
+        The logged run, for its `left_out`.
     timing : (float, float, int) or None
         What `timed` returned, in seconds; None if there is no finished iteration.
 
     Raises
     ------
     InputError
-        If something is not known that a prediction needs, all of it at once; or the run cannot be predicted.
+        If columns that a prediction needs are missing, all at once; or the run cannot be predicted.
     """
-    known = {name: str(value) for name, value in cells.items() if value not in (None, "")}
-    missing = [f"{name}: the log does not say; give {name}= ({allowed})" for name, allowed in NEEDED.items() if name not in known]
+    stated = {name: str(value) for name, value in cells.items() if value not in (None, "")}
+    missing = [
+        f"{name}: the log does not say; give {name}= ({allowed})" for name, allowed in NEEDED_COLUMNS.items() if name not in stated
+    ]
     if timing is None or not 0 < timing[0] < inf:
         missing.append("step_seconds: no finished iteration")
-    if known.get("recompute") == "custom":
-        missing.append(f"recompute: {known.get('recompute_detail')}: give recompute=full or recompute=none, what is closer")
+    if stated.get("recompute") == "custom":
+        missing.append(f"recompute: {stated.get('recompute_detail')}: give recompute=full or recompute=none, what is closer")
     if missing or timing is None:
         raise InputError(file, missing)
     seconds, spread, count = timing
-    known |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}", "steps_measured": str(count)}
-    known["notes"] = "; ".join(filter(None, [known.get("notes"), f"median of {count} iterations", *run.left_out]))
-    row = {name: known.get(name, "") for name in TRAINING}
+    stated |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}", "steps_measured": str(count)}
+    stated["notes"] = "; ".join(filter(None, [stated.get("notes"), f"median of {count} iterations", *run.left_out]))
+    row = {name: stated.get(name, "") for name in TRAINING}
     try:
         measurements.read(row)
     except measurements.Unreadable as reason:

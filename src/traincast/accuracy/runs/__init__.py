@@ -1,1 +1,1 @@
-"""Rows of tables of measured runs made into runs that can be predicted."""
+"""Readers of tables of measured runs: each row becomes a run that can be predicted."""

@@ -12,9 +12,9 @@ from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
 from traincast.core.system import System
 
-FILES: Final = (".yaml", ".yml", ".json")  # of systems
-SMALL_NODE: Final = 4  # accelerators of a node that is half of the usual 8
-MACHINES: Final = (  # accelerator, what its network is called, system of the catalogue; the first that fits
+FILES: Final = (".yaml", ".yml", ".json")  # suffixes of system files
+SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
+MACHINES: Final = (  # accelerator, pattern of its network, system of the catalogue; the first match counts
     ("a100-sxm-80", r"4x200Gb/s HDR", "hgx-a100-hdr-4x200"),
     ("a100-sxm-80", r"Jean Zay", "jean-zay-a100"),
     ("a100-sxm-80", r"8x200Gb/s RoCE|1600 ?Gbps", "hgx-a100-roce-8x200"),
@@ -60,29 +60,29 @@ MACHINES: Final = (  # accelerator, what its network is called, system of the ca
 
 @lru_cache
 def _system(name: str) -> System:
-    """A system of the catalogue, read once for all rows."""
+    """Return a system of the catalogue, cached for all rows."""
     return load_system(name)
 
 
 @lru_cache
-def _written(path: Path, changed: int) -> System:
-    """The system of a file, read once for all rows until it is `changed` (the time of that)."""
+def _system_of_file(path: Path, changed: int) -> System:
+    """Return the system of a file, cached until its modification time `changed` differs."""
     return load_system(path)
 
 
-def _of_file(cells: Cells, path: Path) -> System | None:
-    """The system of a file; None (and a problem is noted) where it cannot be read."""
+def _named_file(cells: Cells, path: Path) -> System | None:
+    """Return the system of a file; None where it cannot be read, which is noted."""
     try:
-        return _written(path, path.stat().st_mtime_ns if path.is_file() else 0)
+        return _system_of_file(path, path.stat().st_mtime_ns if path.is_file() else 0)
     except InputError as error:
         cells.problem(" ".join(str(error).split()))
         return None
 
 
 def machine(cells: Cells) -> System | None:
-    """The machine of a row: the system or the file it names, or the first whose accelerator and network fit.
+    """Return the machine of a row: the system or file it names, or the first with its accelerator and network.
 
-    Where only the accelerator is told, its usual machine stands for it: a DGX, or the maker's own.
+    A row that names only the accelerator gets its usual machine: a DGX, or the vendor's own.
 
     Parameters
     ----------
@@ -92,19 +92,19 @@ def machine(cells: Cells) -> System | None:
     Returns
     -------
     System or None
-        None (and a problem is noted) where there is none.
+        None where there is none, which is noted.
     """
     named = cells.text("system").lower()
     if named in catalogue("systems"):
         return _system(named)
     if named.endswith(FILES):
-        return _of_file(cells, Path(cells.text("system")))
+        return _named_file(cells, Path(cells.text("system")))
     gpu, network = cells.text("gpu").lower(), cells.text("interconnect")
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")
         return _system("perlmutter")  # the catalogue's nodes of four
-    for accelerator, called, name in MACHINES:
-        if gpu == accelerator and re.search(called, network, re.IGNORECASE):
+    for accelerator, pattern, name in MACHINES:
+        if gpu == accelerator and re.search(pattern, network, re.IGNORECASE):
             if not network or re.search("not stated", network):
                 cells.assume("interconnect")
             return _system(name)

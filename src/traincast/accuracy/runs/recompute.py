@@ -1,4 +1,4 @@
-"""What a row of measured runs recomputes, in its source's words, as modules of a plan."""
+"""Recompute of a row of measured runs, from the words of its source to the modules of a plan."""
 
 import re
 from typing import Any, Final
@@ -6,18 +6,18 @@ from typing import Any, Final
 from traincast.accuracy.runs.row import Cells
 from traincast.core.plan_choices import not_allowed
 
-POLICIES: Final = (  # what a source calls it, what is made again in backward; the first that fits
-    (r"per-op", "per-op"),  # torchtitan: every second product is made again, and what is elementwise
+POLICIES: Final = (  # pattern of the source, what is recomputed in backward; the first match counts
+    (r"per-op", "per-op"),  # torchtitan: every second matrix product is recomputed, and elementwise operations
     (r"some blocks", "full"),  # of a share of the layers
     (r"block (\d+) layer", "full"),
     (r"except_mlp", "mlp+norms"),  # MaxText save_dot_with_context_except_mlp
-    (r"minimal_flash", "activation+norms"),  # results of all products and of attention are kept
-    (r"save.dots|minimal|expensive activations kept", "activation+attention+norms"),  # results of all products are kept
-    (r"save.{0,5}qkv.{0,3}out_?-?proj", "attention+mlp+norms"),  # the MLP's first product is made again, and attention
+    (r"minimal_flash", "activation+norms"),  # outputs of all products and of attention are saved
+    (r"save.dots|minimal|expensive activations kept", "activation+attention+norms"),  # outputs of all products are saved
+    (r"save.{0,5}qkv.{0,3}out_?-?proj", "attention+mlp+norms"),  # the MLP's first product is recomputed, and attention
     (r"decoder_layer_input offloaded", "full"),
-    (r"qkv", "attention+mlp+norms"),  # the output projection as well, for which there is no word: 1/25 of a layer's products
+    (r"qkv", "attention+mlp+norms"),  # and the output projection, which no module covers: 1/25 of a layer's products
 )
-NAMES: Final = {  # Megatron-Core's names of modules
+MODULE_NAMES: Final = {  # Megatron-Core's names of modules
     "core_attn": "attention",
     "layernorm": "norms",
     "rmsnorm": "norms",
@@ -28,29 +28,29 @@ NAMES: Final = {  # Megatron-Core's names of modules
     "mlp": "mlp",
     "moe": "experts",
 }
-RECIPES: Final = (  # framework, model, accelerator, what the recipe makes again
+RECIPES: Final = (  # framework, model, accelerator, what the recipe recomputes
     # dgxc-benchmarking v25.05, deepseek_v3/pretraining/launch.sh: of the second core_attn
     (r"^NeMo/", r"DeepSeek-?V3", r"^h100", {"recompute": "mla_up_proj"}),
     (r"^NeMo/", r"DeepSeek-?V3", r"^gb200", {"recompute": "attention", "attention": "unfused"}),
 )
-SHARE_OF_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
+EVERY_SOME_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 
 
 def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
-    """Recomputation of a row.
+    """Return the recompute of a row.
 
     Parameters
     ----------
     cells : Cells
         A row: `recompute` and `recompute_detail`.
     layers_of_stage : float
-        Layers of a pipeline stage, of which a source may recompute so many.
+        Layers of a pipeline stage; a source may recompute a number of them.
 
     Returns
     -------
     dict or None
-        `recompute` and, for a share of the layers, `recompute_every`; None where the row does not say (a problem is noted where it
-        says what cannot be represented).
+        `recompute` and, for a share of the layers, `recompute_every`; None where the row does not state it (a problem is noted
+        where it cannot be represented).
     """
     kind, detail = cells.text("recompute").lower(), cells.text("recompute_detail")
     if kind == "none":
@@ -58,22 +58,22 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
     if kind == "selective" and cells.says("torchtitan", "stack") and detail in ("", kind):
         detail = "per-op"
     for pattern, modules in POLICIES:
-        if found := re.search(pattern, detail, re.IGNORECASE):
-            return {"recompute": modules, "recompute_every": _every(found, layers_of_stage)}
-    if named := [word for name, word in NAMES.items() if re.search(rf"\b{name}\b", detail, re.IGNORECASE)]:
-        return {"recompute": "+".join(sorted(set(named)))}
+        if match := re.search(pattern, detail, re.IGNORECASE):
+            return {"recompute": modules, "recompute_every": _recompute_every(match, layers_of_stage)}
+    if modules_named := [word for name, word in MODULE_NAMES.items() if re.search(rf"\b{name}\b", detail, re.IGNORECASE)]:
+        return {"recompute": "+".join(sorted(set(modules_named)))}
     if kind in ("selective", "full"):
         return {"recompute": kind}
     if not kind:
-        return _remat(cells) or _recipe(cells)
-    if not not_allowed("recompute", kind):  # a plan's own words
+        return _policy_in_notes(cells) or _recipe_choice(cells)
+    if not not_allowed("recompute", kind):  # modules as a plan names them
         return {"recompute": kind}
     cells.problem(f"recompute {kind}: {detail or 'no kind that is known, and not told how'}")
     return {"recompute": "none"}
 
 
-def _recipe(cells: Cells) -> dict[str, Any] | None:
-    """What the public recipe of a model recomputes, where the row does not say."""
+def _recipe_choice(cells: Cells) -> dict[str, Any] | None:
+    """Return what the public recipe of a model recomputes; None without."""
     for framework, model, gpu, chosen in RECIPES:
         if cells.says(framework, "stack") and cells.says(model, "model") and cells.says(gpu, "gpu"):
             cells.assume("recompute")
@@ -81,20 +81,20 @@ def _recipe(cells: Cells) -> dict[str, Any] | None:
     return None
 
 
-def _every(found: re.Match[str], layers_of_stage: float) -> int:
-    """Every how many layers one is recomputed."""
-    if found.re.groups:  # block: so many layers of every stage
-        return max(round(layers_of_stage / max(int(found[1]), 1)), 1)
-    return SHARE_OF_BLOCKS if found[0].lower() == "some blocks" else 1
+def _recompute_every(match: re.Match[str], layers_of_stage: float) -> int:
+    """Return the interval of recomputed layers."""
+    if match.re.groups:  # block: a number of layers of every stage
+        return max(round(layers_of_stage / max(int(match[1]), 1)), 1)
+    return EVERY_SOME_BLOCKS if match[0].lower() == "some blocks" else 1
 
 
-def _remat(cells: Cells) -> dict[str, Any] | None:
-    """The policy that notes tell for models of some sizes, as in "5B: save-dots, 175B: save qkv/out-proj"."""
+def _policy_in_notes(cells: Cells) -> dict[str, Any] | None:
+    """Return the policy that notes state by model size, as in "5B: save-dots, 175B: save qkv/out-proj"; None without."""
     size = re.search(r"\d+(?:\.\d+)?[BM]\b", cells.text("model"))
     if size is None:
         return None
-    told = re.search(rf"\b{re.escape(size[0])}: ([^,;)]*)", cells.text("notes"))
-    if told is None:
+    policy = re.search(rf"\b{re.escape(size[0])}: ([^,;)]*)", cells.text("notes"))
+    if policy is None:
         return None
     cells.assume("recompute")
-    return next(({"recompute": modules} for pattern, modules in POLICIES if re.search(pattern, told[1], re.IGNORECASE)), None)
+    return next(({"recompute": modules} for pattern, modules in POLICIES if re.search(pattern, policy[1], re.IGNORECASE)), None)

@@ -1,13 +1,17 @@
-"""Cells of a row of measured runs: numbers and words, what is wrong with them, and what had to be assumed in their place."""
+"""Cells of a row of measured runs: numbers and words, their problems, and the columns that had to be assumed."""
 
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-MOST: Final[Mapping[str, int]] = {"layers": 10_000, "pp": 10_000, "vp": 100}  # what makes a list is not read beyond this
-WORDY: Final = ("moe_detail", "notes")  # where a row says in words what has no column
-ROW: Final = "row"  # of the file, as spreadsheets count: the header is 1
+MAX_VALUES: Final[Mapping[str, int]] = {
+    "layers": 10_000,
+    "pp": 10_000,
+    "vp": 100,
+}  # a list is made of these: larger values are refused
+WORDY_COLUMNS: Final = ("moe_detail", "notes")  # columns of free text
+ROW: Final = "row"  # key of the row number in the file, where the header is 1
 
 
 class Unreadable(Exception):
@@ -15,7 +19,7 @@ class Unreadable(Exception):
 
 
 class Cells:
-    """One row: its cells by name, the problems met while reading it, and the columns whose content was assumed.
+    """One row: its cells by name, the problems found while reading it, and the columns whose content was assumed.
 
     Parameters
     ----------
@@ -29,12 +33,12 @@ class Cells:
         self.assumed: list[str] = []
 
     def text(self, name: str) -> str:
-        """A cell without spaces around it; empty where there is no such column."""
+        """Return a cell stripped of spaces; empty where there is no such column."""
         return str(self.row.get(name) or "").strip()
 
     def says(self, pattern: str, *names: str) -> re.Match[str] | None:
-        """Where one of some cells matches a pattern, in any case; `moe_detail` and `notes` where none is named."""
-        return re.search(pattern, " | ".join(self.text(name) for name in names or WORDY), re.IGNORECASE)
+        """Search cells for a pattern, ignoring case; `moe_detail` and `notes` where none is named."""
+        return re.search(pattern, " | ".join(self.text(name) for name in names or WORDY_COLUMNS), re.IGNORECASE)
 
     def problem(self, message: str) -> None:
         """Note a reason why the row cannot be read, once."""
@@ -42,17 +46,17 @@ class Cells:
             self.problems.append(message)
 
     def assume(self, name: str) -> None:
-        """Note that what a column should say was assumed."""
+        """Note that the content of a column was assumed."""
         if name not in self.assumed:
             self.assumed.append(name)
 
     def refuse(self, message: str) -> None:
-        """Note that a value cannot be, with the row of the file it stands in."""
+        """Note an impossible value, with its row in the file."""
         number = self.text(ROW)
         self.problem(f"row {number}: {message}" if number and self.text("id") != f"row {number}" else message)
 
     def number(self, name: str) -> float | None:
-        """A number, None where the cell is empty or (which is noted) holds none."""
+        """Return a number; None where the cell is empty, or holds none, which is noted."""
         text = self.text(name)
         try:
             value = float(text) if text else None
@@ -65,7 +69,7 @@ class Cells:
         return value
 
     def measured(self, name: str) -> float | None:
-        """A number above 0, None where the cell is empty or (which is noted) holds none."""
+        """Return a number above 0; None where the cell is empty, or holds none, which is noted."""
         value = self.number(name)
         if value is not None and value <= 0:
             self.refuse(f"{name} = {self.text(name)}: must be above 0")
@@ -73,7 +77,7 @@ class Cells:
         return value
 
     def whole(self, name: str, default: int | None = None, least: int = 0) -> int:
-        """A whole number, or the default where the cell is empty; what is wrong is noted (the answer is 1)."""
+        """Return a whole number, the default where the cell is empty, or 1 where it is invalid, which is noted."""
         value = self.number(name)
         if value is None:
             if default is None and not self.text(name):
@@ -83,18 +87,18 @@ class Cells:
             self.refuse(f"{name} = {self.text(name)} is no whole number")
         elif value < least:
             self.refuse(f"{name} = {self.text(name)}: must be at least {least}")
-        elif value > MOST.get(name, 10**12):
+        elif value > MAX_VALUES.get(name, 10**12):
             self.refuse(f"{name} = {self.text(name)} is too large")
         else:
             return int(value)
         return 1
 
     def positive(self, name: str, default: int | None = None) -> int:
-        """A whole number of at least 1, or the default where the cell is empty."""
+        """Return a whole number of at least 1, or the default where the cell is empty."""
         return self.whole(name, default, least=1)
 
     def done(self) -> None:
-        """Raise if there were problems, all of them in one message.
+        """Raise if problems were noted, all of them in one message.
 
         Raises
         ------

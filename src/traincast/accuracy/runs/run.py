@@ -1,7 +1,7 @@
 """Measured training runs: a table with one row for each configuration, read into a model, a machine and a plan.
 
-A row that cannot be read says why. Nothing is guessed of what a row tells; what it leaves open is filled in by rules that hold for
-all rows (docs/validation.md), and the run says what was assumed.
+A row that cannot be read gives the reason. Stated values are taken as they are; open ones are filled in by rules that hold for all
+rows (docs/validation.md), and the run lists what was assumed.
 """
 
 import csv
@@ -40,11 +40,11 @@ class Run:
     Parameters
     ----------
     id, source : str
-        What the row is called, and the publication it is from.
+        Name of the row, and its publication.
     stack : str
-        The software that ran it: a stack of the catalogue, or ``"calibrated"`` where it is none of them.
+        Software stack of the catalogue that ran it, or ``"calibrated"`` where none matches.
     model, system, plan : Model, System, Plan
-        What ran.
+        Model, machine and plan of the run.
     gbs : int
         Global batch [sequences].
     step_seconds : float or None
@@ -52,9 +52,9 @@ class Run:
     memory_bytes : float or None
         Measured memory of a rank [byte].
     reported : {"allocated", "reserved", "device"}
-        What was measured of it: tensors, what the allocator holds, all that the device has in use.
+        Kind of measured memory: tensors, reserved by the allocator, or all in use on the device.
     assumed : tuple of str
-        Columns whose content the row does not tell and was filled in by a rule.
+        Columns that the row leaves open and a rule filled in.
     """
 
     id: str
@@ -71,13 +71,13 @@ class Run:
 
 
 def rows(path: str | Path | None = None) -> list[dict[str, str]]:
-    """Rows of a table of runs; the bundled ones without a path.
+    """Read the rows of a table of runs; the bundled ones without a path.
 
     Parameters
     ----------
     path : str or Path, optional
-        A CSV file with the columns of the bundled table; those not needed may be missing. A system file that a row names in its
-        column `system` is looked for beside the table.
+        A CSV file with the columns of the bundled table; optional ones may be missing. A system file named in the column
+        `system` is relative to the folder of the table.
 
     Raises
     ------
@@ -90,35 +90,39 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
             first = opened.readline()
             opened.seek(0)
             reader = csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count))
-            header, found = list(reader.fieldnames or ()), list(reader)
+            header, table_rows = list(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise InputError(str(path), [f"cannot be read as a table of runs ({why})"]) from None
-    if twice := repeated(header):
-        raise InputError(str(path), twice)
-    missing = [name for name in NEEDED if not found or name not in found[0]]
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(str(path), [f"cannot be read as a table of runs ({reason})"]) from None
+    if repetitions := repeated(header):
+        raise InputError(str(path), repetitions)
+    missing = [name for name in NEEDED if not table_rows or name not in table_rows[0]]
     if missing:
-        raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no run"])
-    return found if path is None else [_placed(row, at, Path(path).parent) for at, row in enumerate(found, start=2)]
+        raise InputError(str(path), [f"column {name}: missing" for name in missing] if table_rows else ["holds no run"])
+    return (
+        table_rows
+        if path is None
+        else [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table_rows, start=2)]
+    )
 
 
 def repeated(header: Iterable[str]) -> list[str]:
-    """What is wrong with the names of columns: those that stand there more than once."""
+    """Return a problem for each name that occurs more than once among columns."""
     counts = Counter(name.strip() for name in header)
     return [f"column {name}: stands there {count} times; keep one" for name, count in counts.items() if name and count > 1]
 
 
-def _placed(row: dict[str, str], at: int, folder: Path) -> dict[str, str]:
-    """A row of a table with its number, which names it where nothing else does, and the path of the system file it names."""
-    placed = {ROW: str(at)} | row
+def _numbered_row(row: dict[str, str], number: int, folder: Path) -> dict[str, str]:
+    """Return a row with its number, which is its id where it has none, and the full path of its system file."""
+    placed = {ROW: str(number)} | row
     named = row.get("system") or ""
     if named.lower().endswith(FILES):
         placed["system"] = str(folder / named)
-    return placed if (row.get("id") or "").strip() else placed | {"id": f"row {at}"}
+    return placed if (row.get("id") or "").strip() else placed | {"id": f"row {number}"}
 
 
 def read(row: Row) -> Run:
-    """The run of a row.
+    """Read the run of a row.
 
     Parameters
     ----------
@@ -128,7 +132,7 @@ def read(row: Row) -> Run:
     Raises
     ------
     Unreadable
-        If something is missing or cannot be represented; the message says all that is.
+        If something is missing or cannot be represented; the message lists all problems.
     """
     cells = Cells(row)
     try:
@@ -139,9 +143,9 @@ def read(row: Row) -> Run:
 
 
 def _run(cells: Cells) -> Run:
-    """The run of a row; what is wrong is noted with the cells until nothing more can be read."""
+    """Build the run of a row; problems are noted with the cells and raised together."""
     note_unmodelled(cells)
-    cells.done()  # nothing that is written into other cells would help
+    cells.done()  # no other cell could make it readable
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     arguments = plan(cells, degrees(cells, sizes["layers"]), sizes, stack)
     gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), reported(cells)
@@ -172,7 +176,7 @@ def _run(cells: Cells) -> Run:
 
 
 def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, str], Run | str]]:
-    """Every row with its run, or with the reason it has none."""
+    """Yield every row with its run, or with the reason why it has none."""
     for row in table:
         try:
             yield row, read(row)

@@ -1,4 +1,4 @@
-"""The software a row of measured runs names, as a stack of the catalogue: by framework, and by the era its source or notes tell."""
+"""The software of a row of measured runs as a stack of the catalogue: by framework, and by the era in its source or notes."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
 
 CUDA_GRAPHS: Final = r"cuda graphs (local:)?full_iteration"  # "none:full_iteration" has them off
-STACKS: Final = (  # framework of a row, what its source, notes or model say, software stack of the catalogue; the first that fits
+STACKS: Final = (  # patterns of framework and of source, notes or model; stack of the catalogue; the first match counts
     (r"Megatron-DeepSpeed|DeepSpeed", r"", "megatron-deepspeed-2022"),
     (r"zero-bubble", r"", "megatron-lm-2023"),
     (r"MegaScale", r", MegaScale", "megascale-2024"),
@@ -60,19 +60,19 @@ STACKS: Final = (  # framework of a row, what its source, notes or model say, so
 
 
 def software(cells: Cells) -> str:
-    """The software of a row: a stack's own name, or the first that fits; ``"calibrated"`` where none does.
+    """Return the stack of a row: the one it names, or the first match; ``"calibrated"`` where none matches.
 
     Parameters
     ----------
     cells : Cells
         A row: `stack`, and for the era `source` and `notes`.
     """
-    told = cells.text("stack")
-    if told.lower() in stack_names():
-        return told.lower()
+    framework_name = cells.text("stack")
+    if framework_name.lower() in stack_names():
+        return framework_name.lower()
     context = f"{cells.text('source')} | {cells.text('notes')}{' | experts' if cells.text('experts') else ''}"
     for framework, era, name in STACKS:
-        if re.search(framework, told, re.IGNORECASE) and re.search(era, context, re.IGNORECASE):
+        if re.search(framework, framework_name, re.IGNORECASE) and re.search(era, context, re.IGNORECASE):
             return name
     cells.assume("stack")
     return CALIBRATED.name
