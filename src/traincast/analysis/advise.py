@@ -219,7 +219,7 @@ def _speeds(found: Advice) -> Iterator[RuleOfThumb]:
 def _backward(est: Estimate) -> float:
     """Time of the layers' backward pass relative to forward, communication left out, recomputation too."""
     forward = backward = 0.0
-    for part, count in est.stages.whole.items():
+    for part, count in est.stages.model_parts.items():
         for one in est.timed[part]:
             forward += float(count) * float(one.forward.compute + one.forward.memory)
             backward += float(count) * float(one.backward.compute + one.backward.memory)

@@ -199,7 +199,7 @@ def _number(found: Trace, stages: Collection[int], microbatches: Collection[int]
 
 def _process(found: Trace, device: int) -> Iterator[dict[str, Any]]:
     """Name and place of a device."""
-    held = ", ".join(f"{n:g} {part}" for part, n in found.passes.devices[device].held.items())
+    held = ", ".join(f"{n:g} {part}" for part, n in found.passes.devices[device].stored_parts.items())
     slowest = ", sets the step" if device == found.device else ""
     yield _metadata("process_name", device, name=f"stage {device}{slowest}")
     yield _metadata("process_labels", device, labels=held)

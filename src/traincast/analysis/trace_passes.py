@@ -88,17 +88,17 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         own = _chunk(est.timed, counts, columns)
         for kind, shares in own.items():
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(own))
-            waits = {"host": late * share, "pp_comm": 0.0 if kind == "W" else float(link.held)}
+            waits = {"host": late * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
             spent.setdefault(kind, []).append({what: seconds for what, seconds in (shares | waits).items() if seconds > 0})
     if "W" in spent:
         spent["BW"] = [_both(*two) for two in zip(spent["B"], spent["W"], strict=True)]
-    unhidden = max(float(sum_of(costs, device.work, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
+    unhidden = max(float(sum_of(costs, device.executed_parts, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
     hidden = hidden_traffic(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
     return Passes(
         devices=all_of_them,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
-        beside=float(link.beside),
+        beside=float(link.overlapped),
         unhidden=unhidden,
         exchange={kind: tuple(_hidden(est.timed, counts, kind) for counts in parts) for kind in spent},
         traffic=tuple((float(gather), float(reduce)) for gather, reduce in hidden),
@@ -107,10 +107,10 @@ def passes(est: Estimate, plan: Plan) -> Passes:
 
 def _slowed(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
     """What a micro-batch waits on a device for its host, and what it takes there without [s]."""
-    busy = float(sum_of(costs, device.work, "forward") + sum_of(costs, device.work, "backward"))
+    busy = float(sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward"))
     if not assumed.dispatch_seconds:
         return 0.0, busy
-    issued = float(sum_of(costs, device.work, "dispatch")) + assumed.microbatch_seconds
+    issued = float(sum_of(costs, device.executed_parts, "dispatch")) + assumed.microbatch_seconds
     return float(paced_by(issued, busy)) - busy, busy
 
 

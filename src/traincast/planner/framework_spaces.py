@@ -13,6 +13,7 @@ from traincast.core.plan_choices import STRATEGIES, not_allowed
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
+from traincast.times.pipeline.schedules import SCHEDULES
 
 SHAPING: Final = (
     "schedule",
@@ -23,6 +24,7 @@ SHAPING: Final = (
     "ep_overlap",
     "layout",
 )  # rules or the enumeration ask for these
+UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
 
 
@@ -185,11 +187,13 @@ class Framework:
         self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
     ) -> CandidateBatch | None:
         """The candidates of one combination of choices; None where locked knobs rule it out."""
-        schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
+        schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
         experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
         if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
             return None
-        vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
+        vp = SCHEDULES[schedule].virtual_stages
+        if vp is None:
+            vp = knobs.get("vp", None if self.interleaved else 1)
         if "vp" in knobs and vp != knobs["vp"]:
             return None
         second = STRATEGIES[strategy].second
@@ -197,7 +201,7 @@ class Framework:
         if above and knobs.get(above[0][0]) == 1:
             return None
         if zero > self.pipeline_zero and not (held_zero and "pp" in knobs):
-            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
+            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED:
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
         own = STRATEGIES[strategy].choices

@@ -73,7 +73,7 @@ def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
     Parameters
     ----------
     costs : mapping of str to PartCosts
-        What each part of the model costs.
+        Cost of each part of the model.
     counts : mapping of str to Column
         How many of each the device has.
     what : str
@@ -102,10 +102,10 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     PartCosts
         Columns over plans.
     """
-    again = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
+    recomputed = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
     return PartCosts(
         forward=total(t.forward.total for t in timed),
-        backward=total(t.backward.total for t in timed) + again,
+        backward=total(t.backward.total for t in timed) + recomputed,
         weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
@@ -135,5 +135,5 @@ def _squares(operations: list[Operation], plan: Plans) -> Column:
     if not plan.optimizer.iterations:
         return 0.0
     matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
-    small = [(np.minimum(one.m, one.n), np.maximum(one.m, one.n), one.batch) for one in matrices]
+    small = [(np.minimum(matrix.m, matrix.n), np.maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices]
     return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in small)

@@ -118,18 +118,18 @@ def errors() -> Errors:
     file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
 
     def spans(part: SpansPart) -> dict[str, Span]:
-        told = {name: getattr(part, name) for name in SIZES}
-        return {name: Span(one.least.value, one.most.value, one.drift.value) for name, one in told.items()}
+        parts = {name: getattr(part, name) for name in SIZES}
+        return {name: Span(entry.least.value, entry.most.value, entry.drift.value) for name, entry in parts.items()}
 
     figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
     return Errors(
         **figures,
-        stacks={name: one.value for name, one in file.stacks.items()},
+        stacks={name: entry.value for name, entry in file.stacks.items()},
         accelerators=frozenset(file.accelerators),
         dense=spans(file.dense),
         moe=spans(file.moe),
         memory=file.memory.ninety.value,
-        memory_stacks={name: one.value for name, one in file.memory.stacks.items()},
+        memory_stacks={name: entry.value for name, entry in file.memory.stacks.items()},
         memory_new_stack=file.memory.new_stack.value,
     )
 
@@ -162,7 +162,7 @@ class ErrorCase:
     ) -> "ErrorCase":
         """The case of an estimate: its model, accelerator, software, GPUs, and what its time consists of [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
-        shares = {name: sum(breakdown[one] for one in parts) / seconds for name, parts in COMPONENTS.items()}
+        shares = {name: sum(breakdown[component] for component in parts) / seconds for name, parts in COMPONENTS.items()}
         return cls(USUAL if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -212,14 +212,14 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
 def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
     """In which respects a case of one plan lies outside of measured runs, in words; empty where it does in none."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
-    told = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
-    told += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
+    respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
+    respects += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
     for name, span in case.spans(known).items():
         value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
         if not span.least <= value <= span.most:
             which, end = (more, span.most) if value > span.most else (fewer, span.least)
-            told.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
-    return told
+            respects.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
+    return respects
 
 
 def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors | None = None) -> Column:
@@ -243,9 +243,9 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
 
 def cuts(plans: Sequence[Plan]) -> Floats:
     """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
-    places: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
-    kinds = [[places.setdefault((name, getattr(plan, name)), len(places)) for name in KINDS] for plan in plans]
+    kinds = [[indices.setdefault((name, getattr(plan, name)), len(indices)) for name in KINDS] for plan in plans]
     return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
 
 

@@ -20,7 +20,7 @@ def sample(found: Found) -> dict[str, Any]:
     They are those of rank 1, 2, … r, … with r in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
     which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
-    layout, seconds = (np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least"))
+    layout, seconds = (np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least_seconds"))
     order = np.argsort(seconds, kind="stable")
     ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
     picked = order[ranks]
@@ -43,9 +43,9 @@ def _points(found: Found, which: Ints, layout: Ints) -> dict[str, Any]:
             continue
         mine, space = layout[rows], outcome.evaluation.space
         at = np.searchsorted(outcome.fitting, mine)
-        seconds[rows], held[rows] = outcome.least[at], outcome.memory[at]
+        seconds[rows], held[rows] = outcome.least_seconds[at], outcome.memory[at]
         filled = space.strategy == "summa"  # the number of panels belongs to the fill
-        plans = fastest_plans(outcome, mine) if filled else space.as_asked(space.layouts.take(mine))
+        plans = fastest_plans(outcome, mine) if filled else space.without_assumptions(space.layouts.take(mine))
         for row, told in zip(rows, _knobs(plans, len(mine), filled), strict=True):
             knobs[row] = told
     return {"step_seconds": _short(seconds), "memory_bytes": _short(held), "plan": knobs}

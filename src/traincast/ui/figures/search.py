@@ -120,7 +120,7 @@ def pareto(found: Found) -> Figure:
     capacity = float(in_unit("memory_bytes", found.system.accelerator.hbm_bytes))
     for outcome in found.outcomes:
         held = in_unit("memory_bytes", outcome.memory)
-        ax.plot(held, outcome.least, ".", color=GREY, alpha=0.5, markersize=3, markeredgewidth=0, rasterized=True)
+        ax.plot(held, outcome.least_seconds, ".", color=GREY, alpha=0.5, markersize=3, markeredgewidth=0, rasterized=True)
     ax.axvline(capacity, color=BLACK, linestyle="--", linewidth=0.9, label="capacity")
     if found.best is None:
         ax.text(0.5, 0.5, f"none of {found.candidates:,} candidates fits", transform=ax.transAxes, ha="center", fontsize=7)
@@ -207,7 +207,7 @@ def _changed(found: Found, paths: list[str]) -> Floats:
 def _least(found: Found, machines: System, outcome: StrategyResult) -> Floats:
     """Step time of the best plan of a batch on each machine [s], infinite where nothing fits."""
     one = evaluate(space_of(outcome, found.gpus), found.model, machines, found.gbs, found.assumptions)
-    return np.array([one.outcomes(machine)[0].least.min(initial=np.inf) for machine in range(machines.machines())])
+    return np.array([one.outcomes(machine)[0].least_seconds.min(initial=np.inf) for machine in range(machines.machines())])
 
 
 def _named(system: System, path: str) -> str:
