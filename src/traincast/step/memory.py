@@ -22,7 +22,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 Reported = Literal["allocated", "reserved", "device"]
-LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring does not see
+LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
     "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
     "device": (),  # nvidia-smi
@@ -31,7 +31,7 @@ LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one part of the model (a layer, the embedding, the head) holds on a rank; columns over plans.
+    """Memory that one part of the model (a layer, the embedding, the head) takes on a rank; columns over plans.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Footprint:
     saved : Column
         Activations that one micro-batch keeps for backward [byte].
     live : Column
-        Activations that are made again in backward, all there at once while it works on the part [byte].
+        Activations that are recomputed in backward, all in memory at once while the part is at work [byte].
     peak : Column
         Temporary memory of its largest operation [byte].
     """
@@ -58,7 +58,7 @@ class Footprint:
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
-        """Sum over a part's operations, as the plan recomputes them."""
+        """Return the footprint of a part's operations, as the plan recomputes them."""
         saved = total(op.saved_bytes for op in operations)
         peak: Column = 0.0
         for op in operations:
@@ -72,7 +72,7 @@ class Footprint:
 
 
 def memory(footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> dict[str, Column]:
-    """Memory of the fullest rank by component.
+    """Return the memory of the fullest rank by component.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def memory(footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs
 def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
-    """Memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
+    """Return the memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
@@ -150,7 +150,7 @@ def reported(used: Mapping[str, Column], kind: Reported) -> Column:
 
 
 def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
-    """Weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
+    """Return weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, ass
 
 
 def _gathered(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> Column:
-    """Weights gathered (or fetched from the host) for the layers at work [byte]."""
+    """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0
     layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
@@ -200,12 +200,12 @@ def _gathered(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, 
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
-    """A figure of all parts of a device."""
+    """Return the sum of a figure over all parts of a device."""
     return total(n * getattr(footprints[part], what) for part, n in counts.items())
 
 
 def _largest(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
-    """A figure of the part of a device where it is largest."""
+    """Return the largest value of a figure among the parts of a device."""
     largest: Column = 0.0
     for part, n in counts.items():
         value = np.minimum(n, 1) * getattr(footprints[part], what)

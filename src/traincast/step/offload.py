@@ -11,7 +11,7 @@ from traincast.times.overlap import excess
 
 
 def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
-    """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
+    """Return the exposed time of copies of activations and weights to and from the host's memory.
 
     Parameters
     ----------

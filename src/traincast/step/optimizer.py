@@ -10,7 +10,7 @@ from traincast.step.pipeline_stages import Counts
 
 
 def optimizer_seconds(costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
+    """Return the time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def optimizer_seconds(costs: Costs, stored: Counts, plan: Plans, system: System,
     system : System
         The machine.
     assumed : Assumptions
-        How often every byte is moved; 0 leaves the step out.
+        Its `optimizer_passes` say how often every byte is moved; 0 leaves the step out.
 
     Returns
     -------
