@@ -226,8 +226,8 @@ def explain(
     possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
     degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
     answer = plans[0] if plans else misses["miss"]
-    held = [] if answer is None else held_knobs(framework, locks, answer)
-    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=held, **misses)
+    knobs = [] if answer is None else held_knobs(framework, locks, answer)
+    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=knobs, **misses)
 
 
 def _capacity(outcomes: tuple[StrategyResult, ...]) -> float:

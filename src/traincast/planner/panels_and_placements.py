@@ -60,14 +60,14 @@ class Placements:
     layer_placement: Ints
 
     def of(self, rows: Ints) -> Ints:
-        """All fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
+        """Return all fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
         count = self.count[rows]
         ends = np.cumsum(count)
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
-    """Panel counts and placements to try, and which are valid for each row of degrees.
+    """Return the panel counts and placements to try, and which are valid for each row of degrees.
 
     A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
     as a whole: the last column of placements.

@@ -1,12 +1,12 @@
-"""How far a prediction may be off: 90 % intervals of step times, whether a plan fits, whether the first of a ranking is the best.
+"""Uncertainty of predictions: 90 % intervals of step times, probability that a plan fits and that the top-ranked plan is the best.
 
-The error is that of the logarithm of predicted over measured time. Its variance is a sum of what runs have in common and what is
-a plan's own, of the errors of the step's components (communication, bubble, host), each as far as the step consists of it, and of
-what is not known from runs: software, accelerators, sizes beyond those measured. The constants stand in ``catalog/errors.yaml``,
-estimated (`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
+The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to all runs and one of
+the single plan; the errors of the step's components (communication, bubble, host), weighted with their share of the step; and
+terms for software, accelerators and sizes without measured runs. The constants stand in ``catalog/errors.yaml``, estimated
+(`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
 
-Two plans of one model on one machine share most of their error. What is left between them is the error of the components in which
-they differ, and their own, which plans share as far as they are alike.
+Two plans of one model on one machine share most of their error. The error of their difference is that of the components in which
+they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,20 +42,20 @@ SIZES: Final[Mapping[str, tuple[str, str, str]]] = {  # what can be beyond measu
 
 @dataclass(frozen=True)
 class Span:
-    """From where to where something was measured, and the drift of the error beyond, for each factor of e."""
+    """Measured range of a size, and the drift of the error outside it, for each factor of e."""
 
     least: float
     most: float
     drift: float
 
     def beyond(self, value: Column) -> Column:
-        """By how many factors of e a value lies outside."""
+        """Return by how many factors of e a value lies outside."""
         return np.maximum(np.maximum(np.log(value / self.most), np.log(self.least / value)), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What is known of the errors of predictions; standard deviations of the logarithm of predicted over measured.
+    """Errors of predictions: standard deviations of the logarithm of predicted over measured.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Errors:
 
 @cache
 def errors() -> Errors:
-    """What the catalogue knows of errors."""
+    """Read the errors of predictions from the catalogue."""
     from importlib.resources import files
 
     from traincast.catalog.documents import read
@@ -136,7 +136,7 @@ def errors() -> Errors:
 
 @dataclass(frozen=True)
 class ErrorCase:
-    """What the error of a prediction depends on; numbers, or columns over plans.
+    """Properties of an estimate that its error depends on; numbers, or columns over plans.
 
     Parameters
     ----------
@@ -160,22 +160,22 @@ class ErrorCase:
     def of(
         cls, model: Model, accelerator: str, stack: str, gpus: Column, breakdown: Mapping[str, Column], seconds: Column
     ) -> "ErrorCase":
-        """The case of an estimate: its model, accelerator, software, GPUs, and what its time consists of [s]."""
+        """Return the case of an estimate from its model, accelerator, software, GPUs, and the breakdown of its time [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
         shares = {name: sum(breakdown[component] for component in parts) / seconds for name, parts in COMPONENTS.items()}
         return cls(USUAL if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
-        """Sizes of measured runs of models of this kind."""
+        """Return the sizes of measured runs of models of this kind."""
         return known.moe if self.moe else known.dense
 
     def factor(self, known: Errors) -> float:
-        """How uncertain predictions of this software are, relative to all."""
+        """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
 
 
 def deviation(case: ErrorCase, known: Errors) -> Column:
-    """Standard deviation of the logarithm of predicted over measured time."""
+    """Return the standard deviation of the logarithm of predicted over measured time."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2
@@ -188,7 +188,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
 
 
 def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
-    """Where 90 % of measured times of such a prediction lie [s].
+    """Return the interval that holds 90 % of measured times of such a prediction [s].
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
 
 
 def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
-    """In which respects a case of one plan lies outside of measured runs, in words; empty where it does in none."""
+    """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
     respects += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
@@ -223,7 +223,7 @@ def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
 
 
 def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors | None = None) -> Column:
-    """Probability that a plan fits: that of a logistic distribution of the logarithm of memory around the prediction.
+    """Return the probability that a plan fits, by a logistic distribution of the logarithm of memory around the prediction.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def cuts(plans: Sequence[Plan]) -> Floats:
 
 
 def plan_distance(one: Floats, other: Floats) -> Floats:
-    """Distance of plans: 1 for each degree that is doubled or halved, and for each choice that is another.
+    """Return the distance of plans: 1 for each degree that is doubled or halved, and for each choice that differs.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def chances(
     within: float = WITHIN,
     known: Errors | None = None,
 ) -> Bools:
-    """Which plans are really within some share of the best, in 4,096 draws with a fixed seed, shape (draws, plans).
+    """Draw which plans are within some share of the true best, 4,096 times with a fixed seed, shape (draws, plans).
 
     Only what differs between the plans counts: errors of components of which their steps have different shares, and the plans' own.
 
@@ -309,5 +309,5 @@ def first_within(
     within: float = WITHIN,
     known: Errors | None = None,
 ) -> float:
-    """Probability that the first of a ranking is really within some share of the best; arguments as for `chances`."""
+    """Return the probability that the first of a ranking is within some share of the true best; arguments as for `chances`."""
     return float(np.mean(chances(seconds, shares, cut, factor, within, known)[:, 0]))
