@@ -67,11 +67,10 @@ def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
     bound, parts = seconds(dispatch_seconds=1e-3)
     est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, replace(CALIBRATED, dispatch_seconds=1e-3))
     issued = 0
-    for part, n in est.stages.whole.items():
-        for timed in est.timed[part]:
-            operation = timed.operation
-            issued += n * (bool(operation.forward.kernels) + bool(operation.backward.kernels))
-            issued += n * (operation.weight is not None)
+    for part, n in est.stages.model_parts.items():
+        for one in est.timed[part]:
+            issued += n * (bool(one.operation.forward.kernels) + bool(one.operation.backward.kernels))
+            issued += n * (one.operation.weight is not None)
     assert bound > 10 * free
     assert 8 * issued * 1e-3 == pytest.approx(bound, rel=0.05)  # 8 micro-batches
     assert parts["host"] == pytest.approx(bound, rel=0.1)

@@ -25,7 +25,7 @@ H100 = tc.load_system("dgx-h100")
 def plans_of(found):
     """Every candidate of a search, as plans."""
     return [
-        outcome.evaluation.space.as_asked(outcome.evaluation.space.plans(layout, fill))
+        outcome.evaluation.space.without_assumptions(outcome.evaluation.space.plans(layout, fill))
         for outcome in found.outcomes
         for layouts in [range(outcome.layouts.start, outcome.layouts.stop)]
         for layout, fill in [_candidates(outcome, layouts)]

@@ -215,7 +215,7 @@ def test_candidates_of_some_layouts_and_their_shards(strategy):
     distinct = list(zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True))
     assert len(set(distinct)) == len(distinct)  # what repeats is computed once
     own = [getattr(plans, knob) * np.ones(len(fill)) for knob in shard_knobs]
-    found = shards.row[space.unit[layout], space.fills.inner[fill]]
+    found = shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
     assert [distinct[i] for i in found] == list(zip(*own, strict=True))
     assert set(found.tolist()) == set(range(len(distinct)))  # and nothing else is computed
     assert len(fill) > 50

@@ -61,22 +61,22 @@ def test_layers_a_head_weighs(name, layers):
 
 def test_ends():
     first, middle, last = devices(replace(LLAMA, layers=13), 3, 1)  # 15 with the head
-    assert first.held == {"dense": 5, "embedding": 1}
-    assert middle.held == {"dense": 5}
-    assert last.held == {"dense": 3, "head": 1}
-    assert devices(LLAMA, 1, 1)[0].held == {"dense": 32, "embedding": 1, "head": 1}
-    assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].held == {"dense": 128}  # arXiv 2410.00273 counts no ends
+    assert first.stored_parts == {"dense": 5, "embedding": 1}
+    assert middle.stored_parts == {"dense": 5}
+    assert last.stored_parts == {"dense": 3, "head": 1}
+    assert devices(LLAMA, 1, 1)[0].stored_parts == {"dense": 32, "embedding": 1, "head": 1}
+    assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].stored_parts == {"dense": 128}  # arXiv 2410.00273 counts no ends
 
 
 def test_tied_weights_are_held_twice_only_where_the_ends_part():
     tied = replace(LLAMA, tied=True)
-    assert devices(tied, 1, 1)[0].held == {"dense": 32, "embedding": 1, "head": 1}
-    assert [one.held.get("tied", 0) for one in devices(tied, 4, 1)] == [0, 0, 0, 1]
-    assert [one.held.get("tied", 0) for one in devices(tied, 4, 2)] == [0, 0, 0, 1]
+    assert devices(tied, 1, 1)[0].stored_parts == {"dense": 32, "embedding": 1, "head": 1}
+    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1)] == [0, 0, 0, 1]
+    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2)] == [0, 0, 0, 1]
     # zb-v lays both ends on the first device (arXiv 2401.10241, section 6), dualpipe on the first and the last
-    assert [one.held.get("tied", 0) for one in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
-    assert [one.held.get("tied", 0) for one in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
-    assert all("tied" not in one.held for one in devices(LLAMA, 4, 1))
+    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
+    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
+    assert all("tied" not in one.stored_parts for one in devices(LLAMA, 4, 1))
 
 
 def test_multi_token_prediction_needs_the_embedding():
@@ -86,46 +86,46 @@ def test_multi_token_prediction_needs_the_embedding():
     """
     model = tc.load_model("deepseek-v3")
     last = devices(model, 16, 1)[-1]
-    assert last.held == {"moe": 1, "head": 1, "mtp": 1, "tied": 1}
+    assert last.stored_parts == {"moe": 1, "head": 1, "mtp": 1, "tied": 1}
     ends = devices(model, 16, 1, "dualpipe")[0]
-    assert ends.held == {"dense": 3, "moe": 2, "embedding": 1, "head": 1, "mtp": 1}
+    assert ends.stored_parts == {"dense": 3, "moe": 2, "embedding": 1, "head": 1, "mtp": 1}
 
 
 def test_interleaved_and_folded_chunks():
     """8 chunks of 4 devices: 1F1B deals them round, zb-v lays them there and back; ends where they fall."""
     model, cut = replace(LLAMA, layers=15), (2, 2, 2, 2, 2, 2, 2, 1)
     assert split(15, 8, end_layers(model)) == cut
-    dealt = [one.held["dense"] for one in devices(model, 4, 2)]
+    dealt = [one.stored_parts["dense"] for one in devices(model, 4, 2)]
     assert dealt == [cut[i] + cut[i + 4] for i in range(4)]
     folded = devices(model, 4, 2, "zb-v")
-    assert [one.held["dense"] for one in folded] == [cut[i] + cut[7 - i] for i in range(4)]
-    assert folded[0].held == {"dense": 3, "embedding": 1, "head": 1}
+    assert [one.stored_parts["dense"] for one in folded] == [cut[i] + cut[7 - i] for i in range(4)]
+    assert folded[0].stored_parts == {"dense": 3, "embedding": 1, "head": 1}
 
 
 def test_both_ways():
     """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437, table 2)."""
     model = replace(LLAMA, layers=10)  # 3, 3, 3, 1: 12 with the head
     first, second, third, last = devices(model, 4, 1, "dualpipe")
-    assert first.held == last.held == {"dense": 4, "embedding": 1, "head": 1}
-    assert second.held == third.held == {"dense": 6}
-    assert first.work == {"dense": 2, "embedding": 0.5, "head": 0.5}
+    assert first.stored_parts == last.stored_parts == {"dense": 4, "embedding": 1, "head": 1}
+    assert second.stored_parts == third.stored_parts == {"dense": 6}
+    assert first.executed_parts == {"dense": 2, "embedding": 0.5, "head": 0.5}
 
 
 def test_kinds_of_layers_where_they_stand():
     """DeepSeek-V3: the first 3 of 61 layers are dense; Gemma 2: every other layer is local."""
     first, second, *_ = devices(tc.load_model("deepseek-v3"), 16, 1)
-    assert first.held == {"dense": 3, "moe": 1, "embedding": 1}
-    assert second.held == {"moe": 4}
+    assert first.stored_parts == {"dense": 3, "moe": 1, "embedding": 1}
+    assert second.stored_parts == {"moe": 4}
     gemma = devices(tc.load_model("gemma-2-9b"), 2, 1)  # 42 layers, the first local, tied
     # 47 with the head: 23 and 19
-    assert gemma[0].held == {"local dense": 12, "dense": 11, "embedding": 1}
-    assert gemma[1].held == {"local dense": 9, "dense": 10, "head": 1, "tied": 1}
+    assert gemma[0].stored_parts == {"local dense": 12, "dense": 11, "embedding": 1}
+    assert gemma[1].stored_parts == {"local dense": 9, "dense": 10, "head": 1, "tied": 1}
 
 
 def test_a_layout_of_ones_own():
     model = replace(LLAMA, layers=10)
-    assert [one.held.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [1, 4, 5, 0]
-    assert [one.held["dense"] for one in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
+    assert [one.stored_parts.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [1, 4, 5, 0]
+    assert [one.stored_parts["dense"] for one in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
     for wrong in ("5,5", "1,4,5,1", "1,4,5,0,0", "5*3"):
         with pytest.raises(tc.InputError, match="4 numbers of layers that add up to 10"):
             devices(model, 4, 1, layout=wrong)
@@ -150,15 +150,15 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
     v = 2 if schedule == "zb-v" else data.draw(st.sampled_from([1, 2])) if schedule == "1f1b" and pp > 1 else 1
     every, telling = devices(model, pp, v, schedule), distinct_devices(model, pp, v, schedule, ())
     assert all(one in every for one in telling)
-    parts = sorted(set().union(*(one.held for one in every)))
+    parts = sorted(set().union(*(one.stored_parts for one in every)))
     cost = dict(zip(parts, data.draw(st.lists(st.floats(0, 1e3), min_size=len(parts), max_size=len(parts))), strict=True))
     flight = SCHEDULES[schedule].in_flight
 
     def work(one):
-        return sum(n * cost[part] for part, n in one.work.items())
+        return sum(n * cost[part] for part, n in one.executed_parts.items())
 
     def full(one, nm=64):
-        return sum(n * cost[part] for part, n in one.held.items()) + work(one) * flight(pp, one.position, nm, v)
+        return sum(n * cost[part] for part, n in one.stored_parts.items()) + work(one) * flight(pp, one.position, nm, v)
 
     assert max(map(work, telling)) == pytest.approx(max(map(work, every)), rel=1e-12)
     assert max(map(full, telling)) == pytest.approx(max(map(full, every)), rel=1e-12)
@@ -168,7 +168,7 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
 def test_devices_together_hold_the_model(name, pp, v):
     model = tc.load_model(name)
     v = 1 if pp == 1 else v
-    held = sum((Counter(dict(one.held)) for one in devices(model, pp, v)), Counter())
+    held = sum((Counter(dict(one.stored_parts)) for one in devices(model, pp, v)), Counter())
     assert {part: n for part, n in held.items() if part in set(map(str, model.kinds))} == Counter(map(str, model.pattern))
     assert (held["embedding"], held["head"]) == (1, 1)
 
@@ -182,7 +182,7 @@ def test_columns_of_plans_are_as_one_at_a_time():
         def counted(found, row):
             return [
                 sorted((part, float(np.broadcast_to(n, len(pps))[row])) for part, n in device.items() if np.any(n))
-                for device in found.held
+                for device in found.stored_parts
             ]
 
         mine = [[(part, n) for part, n in device if n] for device in counted(many, row)]

@@ -219,10 +219,10 @@ def _time_rules(advice: Advice) -> Iterator[RuleOfThumb]:
 def _backward_over_forward(est: Estimate) -> float:
     """Return the layers' backward time relative to forward, without communication and recomputation."""
     forward = backward = 0.0
-    for part, count in est.stages.whole.items():
-        for operation in est.timed[part]:
-            forward += float(count) * float(operation.forward.compute + operation.forward.memory)
-            backward += float(count) * float(operation.backward.compute + operation.backward.memory)
+    for part, count in est.stages.model_parts.items():
+        for one in est.timed[part]:
+            forward += float(count) * float(one.forward.compute + one.forward.memory)
+            backward += float(count) * float(one.backward.compute + one.backward.memory)
     return backward / forward
 
 

@@ -1,4 +1,4 @@
-"""How sure the first of a ranking is: the probability that it is really among the best."""
+"""Probability that the top-ranked plan is within some share of the true best."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,17 +11,17 @@ from traincast.planner.evaluation import StrategyResult, fastest_plans
 from traincast.step.estimate import estimate_columns
 from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, plan_distance
 
-MOST: Final = 256  # layouts looked at
-REACH: Final = 0.5  # a layout slower than the first by more than this, in the logarithm, is not the best
+MAX_LAYOUTS: Final = 256  # layouts compared
+MAX_LOG_SLOWDOWN: Final = 0.5  # a layout whose predicted time is further above the first's, in the logarithm, is never the best
 
 
 def near_the_best(outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = WITHIN) -> tuple[float, float] | None:
-    """Probability that the first of some plans, and that any of them, is really within some share of the best candidate's time.
+    """Return the probability that the first of some plans, and that any of them, is within some share of the true best time.
 
     Parameters
     ----------
     outcomes : sequence of StrategyResult
-        What was searched, one for each batch of candidates.
+        Results of the search, one for each batch of candidates.
     listed : sequence of Plan
         The best plans, best first.
     within : float
@@ -32,37 +32,36 @@ def near_the_best(outcomes: Sequence[StrategyResult], listed: Sequence[Plan], wi
     pair of float, or None
         None where errors are not known or nothing fits.
     """
-    near = _near(outcomes)
+    near = _fast_layouts(outcomes)
     if not near or not outcomes[0].evaluation.assumptions.errors_known:
         return None
     seconds: list[Floats] = []
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     plans: list[Plan] = []
-    for which in sorted({one for *_, one, _ in near}):
-        outcome = outcomes[which]
-        some = fastest_plans(outcome, np.array([layout for *_, one, layout in near if one == which]))
-        one = outcome.evaluation
-        est = estimate_columns(one.model, outcome.system, some, one.gbs, one.assumptions)
+    for index in sorted({row[2] for row in near}):
+        outcome, evaluation = outcomes[index], outcomes[index].evaluation
+        columns = fastest_plans(outcome, np.array([row[3] for row in near if row[2] == index]))
+        est = estimate_columns(evaluation.model, outcome.system, columns, evaluation.gbs, evaluation.assumptions)
         rows = np.shape(est.step_seconds) or (1,)
         seconds.append(np.broadcast_to(est.step_seconds, rows))
-        for name, told in shares.items():
-            told.append(np.broadcast_to(est.case.shares[name], rows))
-        plans += [some.row(i) for i in range(rows[0])]
-    cut = cuts([*listed, *plans])  # together: numbers of choices are those of one list
-    own, cut = cut[: len(listed)], cut[len(listed) :]
-    mixed = {name: np.concatenate(told) for name, told in shares.items()}
-    good = chances(np.concatenate(seconds), mixed, cut, est.case.factor(errors()), within)
-    same = plan_distance(own[:, None], cut[None]) == 0  # placed alike or not
+        for name, blocks in shares.items():
+            blocks.append(np.broadcast_to(est.case.shares[name], rows))
+        plans += [columns.row(i) for i in range(rows[0])]
+    knobs = cuts([*listed, *plans])  # together, since the numbers of choices are those of one list
+    listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
+    all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
+    good = chances(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
+    same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     return tuple(float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))  # type: ignore[return-value]
 
 
-def _near(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float, int, int]]:
-    """Layouts near the top: time, memory, outcome and layout, fastest first."""
+def _fast_layouts(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float, int, int]]:
+    """Return the layouts near the top: time, memory, index of the outcome, and layout, fastest first."""
     rows: list[tuple[float, float, int, int]] = []
-    for which, outcome in enumerate(outcomes):
-        layouts = outcome.first(MOST)
+    for index, outcome in enumerate(outcomes):
+        layouts = outcome.best_layouts(MAX_LAYOUTS)
         at = np.searchsorted(outcome.fitting, layouts)
-        whose = [which] * len(layouts)
-        rows += zip(outcome.least[at].tolist(), outcome.memory[at].tolist(), whose, layouts.tolist(), strict=True)
-    rows = sorted(rows)[:MOST]
-    return [row for row in rows if row[0] <= rows[0][0] * np.exp(REACH)]
+        indices = [index] * len(layouts)
+        rows += zip(outcome.least_seconds[at].tolist(), outcome.memory[at].tolist(), indices, layouts.tolist(), strict=True)
+    rows = sorted(rows)[:MAX_LAYOUTS]
+    return [row for row in rows if row[0] <= rows[0][0] * np.exp(MAX_LOG_SLOWDOWN)]

@@ -1,7 +1,7 @@
-"""A space on one machine or on many: which layouts fit, and the least time of each over its panels and placements.
+"""Evaluate a space on one machine or on many: which layouts fit, and the least time of each over its panels and placements.
 
-Memory decides first, on layouts; only candidates that fit are placed and timed. Machines are columns: those that differ in nothing
-but memory share their times.
+Memory is computed first, for layouts; only candidates that fit are placed and timed. Machines are columns: those that differ only
+in memory share their times.
 """
 
 from collections import Counter
@@ -31,22 +31,22 @@ CAPACITY: Final = "accelerator.hbm_bytes"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A space on machines.
+    """Memory and times of a space on machines.
 
     Parameters
     ----------
     model, system, gbs, assumptions, space : Model, System, int, Assumptions, Space
-        What was asked; figures of the system may be columns over machines. `gbs` is the global batch [sequences].
+        The request; figures of the system may be columns over machines. `gbs` is the global batch [sequences].
     memory : array, shape (layouts,)
         Memory of every layout of the space [byte].
     fitting : array of int, shape (fitting,)
         Layouts that fit on the machine with the most memory, ascending.
-    least : array, shape (timings, fitting)
+    least_seconds : array, shape (timings, fitting)
         Least time over the fills of each of them [s].
     timing : array of int, shape (machines,)
-        Row of `least` for each machine.
+        Row of `least_seconds` for each machine.
     shards, costs : Shards, mapping of str to PartCosts
-        What the times were made of: columns of shape (timings, shards), for each part of the model.
+        Costs that the times were computed from: columns of shape (timings, shards), for each part of the model.
     """
 
     model: Model
@@ -56,17 +56,17 @@ class Evaluation:
     space: Space
     memory: Floats
     fitting: Ints
-    least: Floats
+    least_seconds: Floats
     timing: Ints
     shards: Shards
     costs: Costs
 
     def outcomes(self, machine: int = 0) -> list["StrategyResult"]:
-        """What was found on a machine (a row of the system's columns), for each number of GPUs of the space."""
+        """Return the results on a machine (a row of the system's columns), one for each number of GPUs of the space."""
         return [StrategyResult(self, machine, job) for job in range(len(self.space.gpus))]
 
     def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
-        """All candidates of pairs of machine and layout.
+        """Return all candidates of pairs of machine and layout.
 
         Parameters
         ----------
@@ -84,21 +84,22 @@ class Evaluation:
         seconds = np.empty(len(pair))
         for low in range(0, len(pair), BLOCK):
             rows = slice(low, low + BLOCK)
-            where, on = layout[pair[rows]], machine[pair[rows]]
-            shard = self.shards.row[self.space.unit[where], self.space.fills.inner[fill[rows]]]
-            costs = _take(self.costs, (self.timing[on], shard))
-            plans, stages = self.space.plans(where, fill[rows]), self.space.stages.take(where)
-            seconds[rows] = step(costs, plans, stages, self.gbs, self.system.take(on), self.assumptions).seconds
+            block_layout, block_machine = layout[pair[rows]], machine[pair[rows]]
+            shard = self.shards.row[self.space.layer_row[block_layout], self.space.fills.layer_placement[fill[rows]]]
+            costs = _take(self.costs, (self.timing[block_machine], shard))
+            plans, stages = self.space.plans(block_layout, fill[rows]), self.space.stages.take(block_layout)
+            system = self.system.take(block_machine)
+            seconds[rows] = step(costs, plans, stages, self.gbs, system, self.assumptions).seconds
         return pair, fill, seconds
 
 
 def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0) -> Evaluation:
-    """Memory of every layout, and the least time of each that fits on some machine.
+    """Compute the memory of every layout, and the least time of each that fits on some machine.
 
     Parameters
     ----------
     space, model, gbs, assumed : Space, Model, int, Assumptions
-        What is asked; `gbs` is the global batch [sequences].
+        The request; `gbs` is the global batch [sequences].
     system : System
         One machine, or columns of machines with the same fast domain.
     above : float
@@ -110,29 +111,29 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
         Times of layouts that fit on no machine are not computed.
     """
     assumed = on(system, assumed)
-    held = layout_memory(space, model, gbs, assumed)
-    work = candidates_to_time(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
-    machines, timing = _timings(system)
+    memory = layout_memory(space, model, gbs, assumed)
+    timed = candidates_to_time(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
+    machines, timing = _distinct_timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
-    shape, plans = (machines.machines(), len(np.atleast_1d(work.shards.plans.tp))), work.shards.plans
+    shape, plans = (machines.machines(), len(np.atleast_1d(timed.shards.plans.tp))), timed.shards.plans
     costs = {
         part: cost_part(time_part(operations, plans, across, assumed), plans).broadcast(shape)
-        for part, operations in work.operations.items()
+        for part, operations in timed.operations.items()
     }
-    least = np.empty((shape[0], len(work.fitting)))
-    for block in work.blocks(max(BLOCK // shape[0], 1)):
+    least = np.empty((shape[0], len(timed.fitting)))
+    for block in timed.blocks(max(BLOCK // shape[0], 1)):
         time = step(_take(costs, (..., block.shard)), block.plans, block.stages, gbs, across, assumed)
         least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
-    return Evaluation(model, system, gbs, assumed, work.space, held, work.fitting, least, timing, work.shards, costs)
+    return Evaluation(model, system, gbs, assumed, timed.space, memory, timed.fitting, least, timing, timed.shards, costs)
 
 
 def _take(costs: Costs, index: Any) -> Costs:
-    """Rows of the columns of every part."""
-    return {part: one.take(index) for part, one in costs.items()}
+    """Return rows of the columns of every part."""
+    return {part: part_costs.take(index) for part, part_costs in costs.items()}
 
 
-def _timings(system: System) -> tuple[System, Ints]:
-    """The machines that differ in more than memory, and which of them each machine is."""
+def _distinct_timings(system: System) -> tuple[System, Ints]:
+    """Return the machines that differ in more than memory, and the row of each machine among them."""
     columns = [value for path, value in system.columns().items() if path != CAPACITY]
     if not columns:
         return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(system.machines(), np.int64)
@@ -142,16 +143,16 @@ def _timings(system: System) -> tuple[System, Ints]:
 
 @dataclass(frozen=True)
 class StrategyResult:
-    """What one strategy gives on one machine with one number of GPUs: a part of an evaluation.
+    """Result of one strategy on one machine with one number of GPUs: a part of an evaluation.
 
     Parameters
     ----------
     evaluation : Evaluation
-        The whole.
+        The evaluation it is a part of.
     machine : int
         Row of the system's columns.
     job : int
-        Which of `space.gpus`.
+        Index into `space.gpus`.
     """
 
     evaluation: Evaluation
@@ -176,10 +177,11 @@ class StrategyResult:
 
     @cached_property
     def _fitting(self) -> Ints:
-        """Which of the evaluation's fitting layouts fit here."""
-        one, rows = self.evaluation, self.layouts
-        low, high = map(int, np.searchsorted(one.fitting, (rows.start, rows.stop)))
-        return low + np.flatnonzero(one.memory[one.fitting[low:high]] <= self.system.accelerator.hbm_bytes)
+        """Rows of `evaluation.fitting` that fit on this machine."""
+        evaluation, rows = self.evaluation, self.layouts
+        low, high = map(int, np.searchsorted(evaluation.fitting, (rows.start, rows.stop)))
+        memory = evaluation.memory[evaluation.fitting[low:high]]
+        return low + np.flatnonzero(memory <= self.system.accelerator.hbm_bytes)
 
     @property
     def candidates(self) -> int:
@@ -208,15 +210,15 @@ class StrategyResult:
         return self.evaluation.memory[self.fitting]
 
     @property
-    def least(self) -> Floats:
+    def least_seconds(self) -> Floats:
         """Least time of each layout that fits [s]."""
-        one = self.evaluation
-        return np.asarray(one.least[one.timing[self.machine], self._fitting])
+        timing = self.evaluation.timing[self.machine]
+        return np.asarray(self.evaluation.least_seconds[timing, self._fitting])
 
-    def first(self, top: int, by_memory: bool = False) -> Ints:
-        """The layouts that hold the best `top` candidates: the first by time, memory (or the reverse) and enumeration order."""
+    def best_layouts(self, top: int, by_memory: bool = False) -> Ints:
+        """Return the layouts of the best `top` candidates: the first by time, memory (or the reverse) and enumeration order."""
         layouts = self.fitting
-        first, second = (self.memory, self.least) if by_memory else (self.least, self.memory)
+        first, second = (self.memory, self.least_seconds) if by_memory else (self.least_seconds, self.memory)
         pool = np.arange(len(first))
         if top < len(first):
             pool = np.flatnonzero(first <= np.partition(first, top - 1)[top - 1])  # with all ties of the last
@@ -230,7 +232,7 @@ class RankedCandidates:
     Parameters
     ----------
     outcome : array of int, shape (rows,)
-        Which of the outcomes.
+        Index of the outcome.
     plans : Plans
         The candidates; columns over rows.
     seconds : array, shape (rows,)
@@ -246,9 +248,9 @@ class RankedCandidates:
 
 
 def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) -> RankedCandidates:
-    """The best candidates of each outcome.
+    """Return the best candidates of each outcome.
 
-    A candidate among the best lies in one of the best layouts, so only their fills are looked at again.
+    A candidate among the best lies in one of the best layouts, so only their fills are timed again.
 
     Parameters
     ----------
@@ -264,23 +266,24 @@ def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) 
     RankedCandidates
         At most `top` rows for each outcome.
     """
-    one = outcomes[0].evaluation
-    picked = [outcome.first(top, by_memory) for outcome in outcomes]
-    of = np.repeat(np.arange(len(outcomes)), [len(layouts) for layouts in picked])
-    layout = np.concatenate(picked)
-    machine = np.array([outcome.machine for outcome in outcomes])[of]
-    pair, fill, seconds = one.candidates(machine, layout)
-    held = one.memory[layout[pair]]
-    keys = (held, seconds) if not by_memory else (seconds, held)
-    order = np.lexsort((fill, layout[pair], *keys, of[pair]))
-    sorted_of = of[pair[order]]
-    order = order[np.arange(len(order)) - np.searchsorted(sorted_of, sorted_of) < top]
-    plans = one.space.as_asked(one.space.plans(layout[pair[order]], fill[order]))
-    return RankedCandidates(of[pair[order]], plans, seconds[order], held[order])
+    evaluation = outcomes[0].evaluation
+    layouts = [outcome.best_layouts(top, by_memory) for outcome in outcomes]
+    outcome_index = np.repeat(np.arange(len(outcomes)), [len(best) for best in layouts])
+    layout = np.concatenate(layouts)
+    machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
+    pair, fill, seconds = evaluation.candidates(machine, layout)
+    memory = evaluation.memory[layout[pair]]
+    keys = (memory, seconds) if not by_memory else (seconds, memory)
+    order = np.lexsort((fill, layout[pair], *keys, outcome_index[pair]))
+    sorted_index = outcome_index[pair[order]]
+    order = order[np.arange(len(order)) - np.searchsorted(sorted_index, sorted_index) < top]
+    space = evaluation.space
+    plans = space.without_assumptions(space.plans(layout[pair[order]], fill[order]))
+    return RankedCandidates(outcome_index[pair[order]], plans, seconds[order], memory[order])
 
 
 def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
-    """The fastest plan of each layout.
+    """Return the fastest plan of each layout.
 
     Parameters
     ----------
@@ -299,16 +302,16 @@ def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
 
 
 def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
-    """The fastest plan of each layout as columns; arguments as for `fastest`."""
+    """Return the fastest plan of each layout as columns; arguments as for `fastest`."""
     pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
     order = np.lexsort((fill, seconds, pair))
     best = order[np.unique(pair[order], return_index=True)[1]]
     space = outcome.evaluation.space
-    return space.as_asked(space.plans(layouts[pair[best]], fill[best]))
+    return space.without_assumptions(space.plans(layouts[pair[best]], fill[best]))
 
 
 def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
-    """Candidates rejected by several strategies, by the first rule they break, and by memory.
+    """Count the candidates that several strategies reject, by the first rule they break, and by memory.
 
     Parameters
     ----------
@@ -318,11 +321,11 @@ def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
     Returns
     -------
     dict of str to int
-        Reason → candidates, in the order rules are asked; the last is memory.
+        Reason → candidates, in the order rules are checked; the last is memory.
     """
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    own = dict.fromkeys(rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules)
-    asked = [*reasons(), *own, NO_PLACEMENT, OUT_OF_MEMORY]
-    return {reason: counts[reason] for reason in asked if reason in counts or reason == OUT_OF_MEMORY}
+    framework_reasons = dict.fromkeys(rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules)
+    ordered = [*reasons(), *framework_reasons, NO_PLACEMENT, OUT_OF_MEMORY]
+    return {reason: counts[reason] for reason in ordered if reason in counts or reason == OUT_OF_MEMORY}

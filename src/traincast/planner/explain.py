@@ -1,4 +1,4 @@
-"""Why the best plan is the best: what binds it, how the alternatives differ, what does not fit and what would make it fit."""
+"""Explain why the best plan is the best: what limits it, how alternatives differ, what does not fit and what would make it fit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from traincast.step.placement import divisors
 from traincast.step.validity import rules
 
 Name = TypeVar("Name")
-Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the outcome and the layout they are of
-FAR: Final = 2.0  # plans slower by more than this share are not told one by one
-MORE: Final = 1.1  # a hardware figure is tried 10 % better
-NEAREST: Final = 64  # numbers of GPUs tried on either side
-LARGEST_JOB: Final = 1 << 17  # GPUs up to which a size that fits is looked for
+Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the index of their outcome and of their layout
+MAX_SLOWDOWN_LISTED: Final = 2.0  # slower plans, as a share of the best time, share one line
+HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
+JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
+MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size that fits
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Explanation:
     Parameters
     ----------
     outcomes : tuple of StrategyResult
-        What was searched, one per batch of candidates.
+        Results of the search, one per batch of candidates.
     plans : list of (Plan, Estimate)
         The best plans, best first.
     sensitivity : dict of str to float
@@ -110,16 +110,17 @@ class Explanation:
 
     def _runner_up(self) -> list[str]:
         best = self.plans[0]
-        other = next((one for one in self.plans[1:] if one[0].columns().numbers() != best[0].columns().numbers()), None)
-        if other is None:  # 1-D, and context with a degree of 1, are the same plan
+        knobs = best[0].columns().numbers()  # 1-D, and context with a degree of 1, are the same plan
+        runner_up = next((answer for answer in self.plans[1:] if answer[0].columns().numbers() != knobs), None)
+        if runner_up is None:
             return []
-        plan, causes = compare(other, best)
+        plan, causes = compare(runner_up, best)
         return [f"Runner-up: {plan}", f"    {causes}"]
 
     def _degrees(self) -> list[str]:
         best, capacity = self.plans[0], _capacity(self.outcomes)
         lines = []
-        slow = [row.degree for row in self.degrees if row.best is not None and slower(row.best, best) > FAR]
+        slow = [row.degree for row in self.degrees if row.best is not None and slower(row.best, best) > MAX_SLOWDOWN_LISTED]
         for row in self.degrees:
             if row.degree in slow:
                 continue
@@ -131,29 +132,31 @@ class Explanation:
                 plan, causes = compare(row.best, best)
                 lines += [f"  {row.degree:>4}: {plan}", f"        {causes}"]
         if slow:
-            lines.append(f"  {', '.join(map(str, slow))}: over {1 + FAR:.0f} times as slow")
+            lines.append(f"  {', '.join(map(str, slow))}: over {1 + MAX_SLOWDOWN_LISTED:.0f} times as slow")
         return ["Best plan of each tensor-parallel degree (tp × tp2 × cp):", *lines]
 
     def _excluded(self) -> list[str]:
         return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
 
     def _misses(self) -> list[str]:
-        told = {"Nearest to fitting that would be faster": self.faster, "Fastest if memory were unlimited": self.unlimited}
-        lines, seen = [], set()
-        for title, pair in told.items():
-            if pair is not None and pair[0] not in seen:
-                seen.add(pair[0])
-                lines += [f"{title}: {against(pair[1], self.plans[0][1])}", f"    {pair[0]}", f"    {short_of(pair[1])}"]
+        misses = {"Nearest to fitting that would be faster": self.faster, "Fastest if memory were unlimited": self.unlimited}
+        lines: list[str] = []
+        listed = set()
+        for title, answer in misses.items():
+            if answer is not None and answer[0] not in listed:
+                plan, est = answer
+                listed.add(plan)
+                lines += [f"{title}: {against(est, self.plans[0][1])}", f"    {plan}", f"    {short_of(est)}"]
         return lines or ["Memory excludes nothing." if self.miss is None else "Memory excludes no plan that would be faster."]
 
     def _nothing_fits(self) -> list[str]:
-        one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        head = f"{one.model.title} on {many(gpus, 'GPU')} of {one.system.name}"
+        evaluation, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
+        head = f"{evaluation.model.title} on {many(gpus, 'GPU')} of {evaluation.system.name}"
         if self.miss is None:
             reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
-            held = self._held()
-            with_them = f" with {', '.join(f'{name} = {value}' for name, value in held.items())}" if held else ""
-            lines = [f"{head}: no plan uses exactly so many GPUs{with_them}.", *self._locked_out(held)]
+            locks = self._common_locks()
+            with_locks = f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
+            lines = [f"{head}: no plan uses exactly so many GPUs{with_locks}.", *self._broken_locks(locks)]
             lines += ["Rejected:", *reasons] if reasons else []
             if self.possible:
                 lines.append(f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}.")
@@ -167,35 +170,35 @@ class Explanation:
             f"    {short_of(est)}",
         ]
         if self.fits_from is not None:
-            enough, least = self.fits_from
-            lines.append(f"    Or {enough:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(least)}.")
+            enough_gpus, memory = self.fits_from
+            lines.append(f"    Or {enough_gpus:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(memory)}.")
         return [*lines, *self.held_constant()]
 
-    def _held(self) -> dict[str, int]:
-        """Knobs that every batch of candidates holds at one value."""
+    def _common_locks(self) -> dict[str, int]:
+        """Return the knobs that every batch of candidates locks to the same value."""
         first, *others = (dict(outcome.evaluation.space.batch.locks) for outcome in self.outcomes)
         return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
-    def _locked_out(self, held: Mapping[str, int]) -> list[str]:
-        """Why no plan has knobs at these values, where the numbers say it."""
-        one, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        degrees = {axis: held[axis] for axis in AXES if axis in held}
-        product, experts = math.prod(degrees.values()), one.model.experts
+    def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
+        """Return why no plan has knobs at these values, as far as arithmetic shows it."""
+        gbs, gpus = self.outcomes[0].evaluation.gbs, self.outcomes[0].gpus
+        degrees = {axis: locks[axis] for axis in AXES if axis in locks}
+        product, experts = math.prod(degrees.values()), self.outcomes[0].evaluation.model.experts
         lines = [f"{axis} = {value} does not divide {many(gpus, 'GPU')}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {many(gpus, 'GPU')}")
-        if one.gbs % held.get("mbs", 1):
-            lines.append(f"mbs = {held['mbs']} does not divide the global batch of {many(one.gbs, 'sequence')}")
-        if experts is not None and experts.experts % held.get("ep", 1):
-            lines.append(f"ep = {held['ep']} does not divide the {experts.experts} experts")
-        lines += [f"tp = {held['tp']}: {reason}" for reason, tried in self.excluded.items() if held.get("tp") in tried]
+        if gbs % locks.get("mbs", 1):
+            lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {many(gbs, 'sequence')}")
+        if experts is not None and experts.experts % locks.get("ep", 1):
+            lines.append(f"ep = {locks['ep']} does not divide the {experts.experts} experts")
+        lines += [f"tp = {locks['tp']}: {reason}" for reason, degrees_of in self.excluded.items() if locks.get("tp") in degrees_of]
         return [f"    {line}" for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same facts for machines."""
+        """Return the explanation as JSON-ready values."""
 
-        def plain(pair: Answer | None) -> dict[str, Any] | None:
-            return None if pair is None else pair[1].summary()
+        def plain(answer: Answer | None) -> dict[str, Any] | None:
+            return None if answer is None else answer[1].summary()
 
         return {
             "sensitivity_10_percent_better": self.sensitivity,
@@ -216,24 +219,24 @@ class Explanation:
 def explain(
     outcomes: tuple[StrategyResult, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
 ) -> Explanation:
-    """Gather what there is to say about a search: its outcomes, one per batch of candidates, its best plans, what was searched."""
+    """Explain a search from its outcomes (one per batch of candidates), its best plans, and what was searched."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     moved = sensitivity(plans[0][1]) if plans else {}
     fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
     possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
     degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
     answer = plans[0] if plans else misses["miss"]
-    held = [] if answer is None else held_knobs(framework, locks, answer)
-    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=held, **misses)
+    knobs = [] if answer is None else held_knobs(framework, locks, answer)
+    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=knobs, **misses)
 
 
 def _capacity(outcomes: tuple[StrategyResult, ...]) -> float:
-    """Memory of the accelerator [byte]."""
+    """Return the memory of the accelerator [byte]."""
     return float(outcomes[0].system.accelerator.hbm_bytes)
 
 
 def sensitivity(est: Estimate) -> dict[str, float]:
-    """Relative change of the step time when each hardware figure is 10 % better, the plan as it is."""
+    """Return the relative change of the step time when each hardware figure is 10 % better and the plan is kept."""
     fast, *_, slow = est.system.tiers
     names = {
         "accelerator.matrix_flops": "matrix FLOP/s",
@@ -243,61 +246,63 @@ def sensitivity(est: Estimate) -> dict[str, float]:
         f"network.{len(est.system.tiers) - 1}.bandwidth": f"slow network ({slow.name})",
     }
     figures = est.system.figures()
-    better = {name: est.system.with_figures({path: figures[path] * MORE}) for path, name in names.items()}
-    again = {name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()}
-    return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in again.items()}
+    better = {name: est.system.with_figures({path: figures[path] * HARDWARE_NUDGE}) for path, name in names.items()}
+    changed = {name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()}
+    return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in changed.items()}
 
 
 def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[Degree]:
-    """The best plan of each tensor-parallel degree."""
-    rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best there
-    least: dict[int, float] = {}
-    for which, outcome in enumerate(outcomes):
+    """Return the best plan of each tensor-parallel degree."""
+    rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best plan
+    least_memory: dict[int, float] = {}
+    for index, outcome in enumerate(outcomes):
         layouts = outcome.evaluation.space.layouts
         degree = np.asarray(layouts.tp * layouts.context)
-        held = outcome.evaluation.memory[outcome.layouts]
+        memory = outcome.evaluation.memory[outcome.layouts]
         for value in map(int, np.unique(degree[outcome.layouts])):
-            least[value] = held[degree[outcome.layouts] == value].min(initial=least.get(value, np.inf))
-        order = np.lexsort((outcome.fitting, outcome.memory, outcome.least))
+            least_memory[value] = memory[degree[outcome.layouts] == value].min(initial=least_memory.get(value, np.inf))
+        order = np.lexsort((outcome.fitting, outcome.memory, outcome.least_seconds))
         _, first = np.unique(degree[outcome.fitting[order]], return_index=True)
         for i in order[first]:
             layout = int(outcome.fitting[i])
-            rows.setdefault(int(degree[layout]), []).append((float(outcome.least[i]), float(outcome.memory[i]), which, layout))
-    best = _answers(outcomes, {value: min(found) for value, found in rows.items()}, outcomes[0].system)
-    return [Degree(value, best.get(value), float(least[value])) for value in sorted(least)]
+            row = float(outcome.least_seconds[i]), float(outcome.memory[i]), index, layout
+            rows.setdefault(int(degree[layout]), []).append(row)
+    best = _answers(outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system)
+    return [Degree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)]
 
 
 def _answers(outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:
-    """The fastest plans of rows, by the rows' names, with their estimates on a machine."""
+    """Return the fastest plans of rows, by the rows' names, with their estimates on a machine."""
     plans: dict[Name, Plan] = {}
-    for which, outcome in enumerate(outcomes):
-        mine = {name: row[3] for name, row in rows.items() if row[2] == which}
-        plans |= zip(mine, fastest(outcome, np.array(list(mine.values()), np.int64)), strict=True)
-    one = outcomes[0].evaluation
-    return {name: (plan, estimate(one.model, system, plan, one.gbs, one.assumptions)) for name, plan in plans.items()}
+    for index, outcome in enumerate(outcomes):
+        layouts = {name: row[3] for name, row in rows.items() if row[2] == index}
+        plans |= zip(layouts, fastest(outcome, np.array(list(layouts.values()), np.int64)), strict=True)
+    evaluation = outcomes[0].evaluation
+    model, gbs, assumed = evaluation.model, evaluation.gbs, evaluation.assumptions
+    return {name: (plan, estimate(model, system, plan, gbs, assumed)) for name, plan in plans.items()}
 
 
 def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
-    """Degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
-    one = outcomes[0].evaluation
+    """Return the degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
+    model, gbs = outcomes[0].evaluation.model, outcomes[0].evaluation.gbs
     reasons: dict[str, list[int]] = {}
     for tp in map(int, divisors(outcomes[0].gpus)):
         broken = []
         for outcome in outcomes:
             batch = outcome.evaluation.space.batch
-            plan = Plans(tp=float(tp), mbs=float(one.gbs), **STRATEGIES[batch.strategy].choices)
-            broken.append(next((rule.broken for rule in rules(batch.uneven) if not rule.holds(one.model, plan, one.gbs)), None))
+            plan = Plans(tp=float(tp), mbs=float(gbs), **STRATEGIES[batch.strategy].choices)
+            broken.append(next((rule.broken for rule in rules(batch.uneven) if not rule.holds(model, plan, gbs)), None))
         if all(broken) and broken[0] is not None:
             reasons.setdefault(broken[0], []).append(tp)
     return reasons
 
 
 def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, Answer | None]:
-    """What memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
+    """Return what memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
     rows: list[Row] = []  # memory, time, outcome, layout
-    everything = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
-    for which, outcome in enumerate(everything):
-        columns = (outcome.memory, outcome.least, np.full(len(outcome.fitting), which), outcome.fitting)
+    excluded = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
+    for index, outcome in enumerate(excluded):
+        columns = (outcome.memory, outcome.least_seconds, np.full(len(outcome.fitting), index), outcome.fitting)
         rows += zip(*(column.tolist() for column in columns), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
@@ -305,12 +310,12 @@ def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, An
         "faster": min(faster, default=None),
         "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
     }
-    answers = _answers(everything, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system)
+    answers = _answers(excluded, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system)
     return {name: answers.get(name) for name in picked}
 
 
 def space_of(outcome: StrategyResult, gpus: int) -> Space:
-    """What an outcome was searched in, on another number of GPUs.
+    """Enumerate the space of an outcome on another number of GPUs.
 
     Parameters
     ----------
@@ -324,63 +329,65 @@ def space_of(outcome: StrategyResult, gpus: int) -> Space:
     Space
         The candidates of the same batch.
     """
-    one = outcome.evaluation
-    domain = one.system.domain(gpus) if one.space.batch.ordered else one.system.fast_domain
-    return enumerate_space(one.model, (gpus,), domain, one.gbs, one.space.batch)
+    evaluation = outcome.evaluation
+    batch, system = evaluation.space.batch, evaluation.system
+    domain = system.domain(gpus) if batch.ordered else system.fast_domain
+    return enumerate_space(evaluation.model, (gpus,), domain, evaluation.gbs, batch)
 
 
 def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]:
-    """Of each strategy the batch of candidates with the best plan; where nothing fits, that with the leanest."""
+    """Return for each strategy the outcome with the fastest plan, or that with the least memory where nothing fits."""
 
-    def lead(outcome: StrategyResult) -> tuple[float, float]:
-        held = outcome.evaluation.memory[outcome.layouts]
-        return float(outcome.least.min(initial=np.inf)), float(held.min(initial=np.inf))
+    def order(outcome: StrategyResult) -> tuple[float, float]:
+        memory = outcome.evaluation.memory[outcome.layouts]
+        return float(outcome.least_seconds.min(initial=np.inf)), float(memory.min(initial=np.inf))
 
-    first: dict[str, StrategyResult] = {}
+    best: dict[str, StrategyResult] = {}
     for outcome in outcomes:
-        known = first.setdefault(outcome.evaluation.space.strategy, outcome)
-        if lead(outcome) < lead(known):
-            first[outcome.evaluation.space.strategy] = outcome
-    return tuple(first.values())
+        strategy = outcome.evaluation.space.strategy
+        if order(outcome) < order(best.setdefault(strategy, outcome)):
+            best[strategy] = outcome
+    return tuple(best.values())
 
 
 def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
-    """The same search with unlimited memory, among the layouts that do not fit."""
-    one = outcome.evaluation
-    space = space_of(outcome, outcome.gpus)
+    """Repeat the search with unlimited memory, among the layouts that do not fit."""
+    before = outcome.evaluation
+    space, capacity = space_of(outcome, outcome.gpus), float(outcome.system.accelerator.hbm_bytes)
     system = outcome.system.with_figures({CAPACITY: np.inf})
-    return evaluate(space, one.model, system, one.gbs, one.assumptions, float(outcome.system.accelerator.hbm_bytes)).outcomes()[0]
+    return evaluate(space, before.model, system, before.gbs, before.assumptions, capacity).outcomes()[0]
 
 
 def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None:
-    """The fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
+    """Return the fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
     outcomes = _leading(outcomes)
-    one, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
-    while gpus <= _most(one.system):
-        held = np.inf
+    evaluation, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
+    while gpus <= _largest_job(evaluation.system):
+        least = np.inf
         for outcome in outcomes:
-            held = layout_memory(space_of(outcome, gpus), one.model, one.gbs, one.assumptions).min(initial=held)
-        if held <= _capacity(outcomes):
-            return gpus, float(held)
+            memory = layout_memory(space_of(outcome, gpus), evaluation.model, evaluation.gbs, evaluation.assumptions)
+            least = memory.min(initial=least)
+        if least <= _capacity(outcomes):
+            return gpus, float(least)
         gpus *= 2
     return None
 
 
-def _most(system: System) -> int:
-    """GPUs of the largest job that is looked at."""
-    return LARGEST_JOB if system.gpus is None else min(LARGEST_JOB, int(np.max(system.gpus)))
+def _largest_job(system: System) -> int:
+    """Return the GPUs of the largest job that is tried."""
+    return MAX_JOB_GPUS if system.gpus is None else min(MAX_JOB_GPUS, int(np.max(system.gpus)))
 
 
 def _possible(outcomes: tuple[StrategyResult, ...]) -> list[int]:
-    """The nearest numbers of GPUs, below and above the search's, that have candidates; looked for among the nearest few."""
-    one, gpus = outcomes[0].evaluation, outcomes[0].gpus
-    stride = one.system.fast_domain if gpus > one.system.fast_domain else 1
+    """Return the nearest numbers of GPUs, below and above the search's, that have candidates."""
+    system, gpus = outcomes[0].evaluation.system, outcomes[0].gpus
+    stride = system.fast_domain if gpus > system.fast_domain else 1
 
     def possible(number: int) -> bool:
         return any(len(space_of(outcome, number).counts) for outcome in outcomes)
 
     nearest = gpus - gpus % stride
-    further = range(nearest + stride, min(nearest + NEAREST * stride, _most(one.system) + 1), stride)
-    below = next((n for n in range(nearest, 0, -stride)[:NEAREST] if possible(n)), None)
-    above = next((n for n in further if possible(n)), None)
+    larger = range(nearest + stride, min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system) + 1), stride)
+    below = next((n for n in range(nearest, 0, -stride)[:JOB_SIZES_TRIED] if possible(n)), None)
+    above = next((n for n in larger if possible(n)), None)
     return [n for n in (below, above) if n is not None]

@@ -1,4 +1,4 @@
-"""What a training framework has, but refuses beside other choices: rules as data, for searches, exports and advice."""
+"""Combinations of choices that training frameworks refuse: rules as data, for searches, exports and advice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from traincast.core.plan_choices import JOINED, words
 
 @dataclass(frozen=True)
 class Refusal:
-    """Values of a choice that a framework refuses beside other choices.
+    """Values of a choice that a framework refuses together with other choices.
 
     Parameters
     ----------
     framework : str
-        Its name, as of `FRAMEWORKS`.
+        Its name, as in `FRAMEWORKS`.
     choice : str
         Name of the choice.
     values : frozenset
-        What is refused of it; of a choice that joins words with ``+`` the words.
+        Refused values; refused words of a choice that joins words with ``+``.
     beside : mapping of str to value
-        Choices beside which it is refused; ``stack`` is the software stack, by name.
+        Choices with which it is refused; ``stack`` is the software stack, by name.
     why : str
         The reason, in the words of the framework's users.
     source : str
@@ -35,18 +35,18 @@ class Refusal:
     source: str
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
-        """Whether choices are refused."""
+        """Return whether choices are refused."""
         return self._left(choices.get(self.choice)) is not None and all(
             choices.get(name) == value for name, value in self.beside.items()
         )
 
     def without(self, value: Any) -> Any:
-        """A value of the choice with what is refused left out; False or none where nothing remains."""
+        """Return a value of the choice without its refused part; False or "none" where nothing remains."""
         left = self._left(value)
         return value if left is None else left
 
     def _left(self, value: Any) -> Any:
-        """What remains of a value; None where nothing of it is refused."""
+        """Return what remains of a value; None where nothing of it is refused."""
         if self.choice not in JOINED:
             return False if value in self.values else None
         if value is None or not words(value) & self.values:
@@ -92,37 +92,37 @@ REFUSALS: Final = (
 
 
 def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """What a framework refuses about choices.
+    """Return the refusals of a framework that apply to choices.
 
     Parameters
     ----------
     framework : str
-        Its name, as of `FRAMEWORKS`.
+        Its name, as in `FRAMEWORKS`.
     choices : mapping of str to value
         Choices of a plan, and `stack`, the name of the software stack.
 
     Returns
     -------
     tuple of Refusal
-        Those that hold; empty where it runs them.
+        Those that apply; empty where the framework runs the choices.
 
     Examples
     --------
-    >>> [one.choice for one in refused("megatron", {"precision": "fp8", "recompute": "attention+norms"})]
+    >>> [refusal.choice for refusal in refused("megatron", {"precision": "fp8", "recompute": "attention+norms"})]
     ['recompute']
     """
-    return tuple(one for one in REFUSALS if one.framework == framework and one.holds(choices))
+    return tuple(refusal for refusal in REFUSALS if refusal.framework == framework and refusal.holds(choices))
 
 
 def accepted(framework: str, choices: Mapping[str, Any]) -> dict[str, Any]:
-    """Choices with what a framework refuses left out; arguments as for `refused`.
+    """Return the choices without what a framework refuses; arguments as for `refused`.
 
     Examples
     --------
     >>> accepted("megatron", {"precision": "fp8", "recompute": "attention+norms"})["recompute"]
     'attention'
     """
-    found = dict(choices)
-    for one in refused(framework, choices):
-        found[one.choice] = one.without(found[one.choice])
-    return found
+    result = dict(choices)
+    for refusal in refused(framework, choices):
+        result[refusal.choice] = refusal.without(result[refusal.choice])
+    return result

@@ -1,4 +1,4 @@
-"""What is searched: batches of candidates that share their choices, and which of them a training framework can run."""
+"""Search spaces of training frameworks, as batches of candidates that share their choices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +13,7 @@ from traincast.core.plan_choices import STRATEGIES, not_allowed
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
+from traincast.times.pipeline.schedules import SCHEDULES
 
 SHAPING: Final = (
     "schedule",
@@ -22,7 +23,8 @@ SHAPING: Final = (
     "tp_overlap",
     "ep_overlap",
     "layout",
-)  # rules or the enumeration ask for these
+)  # choices that rules or the enumeration depend on
+UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
 
 
@@ -33,9 +35,9 @@ class CandidateBatch:
     Parameters
     ----------
     strategy : str
-        How a layer is cut.
+        How a layer is sharded.
     choices : tuple of (str, value)
-        Choices beside those of the strategy, and knobs that are not searched.
+        Choices besides those of the strategy, and knobs that are not searched.
     vp : int or None
         Virtual stages of a device; None searches them.
     experts : bool
@@ -47,14 +49,14 @@ class CandidateBatch:
     ordered : bool
         Whether ranks are placed in the order a framework numbers them, instead of every way that fills the fast domains.
     above : tuple of (str, int)
-        Degrees that are searched above a number only.
+        Degrees that are searched only above a number.
     locks : tuple of (str, int)
-        Knobs with one value only.
+        Knobs locked to one value.
     tp_in_domain : bool or None
         True: only candidates whose tensor-parallel group has several members, all in one fast domain. False: only the others.
         None: all.
     rules : tuple of Rule
-        Conditions of the framework beside those of every search.
+        Conditions of the framework besides those of every search.
     """
 
     strategy: str
@@ -71,26 +73,26 @@ class CandidateBatch:
 
     @property
     def given(self) -> dict[str, Any]:
-        """All choices, for `Plans`."""
+        """All choices, as fields of `Plans`."""
         return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
 
     @property
     def shape(self) -> "CandidateBatch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
-        matters = tuple((name, value) for name, value in self.choices if name in SHAPING)
-        return replace(self, choices=matters)
+        shaping = tuple((name, value) for name, value in self.choices if name in SHAPING)
+        return replace(self, choices=shaping)
 
 
 @dataclass(frozen=True)
 class Framework:
-    """What a training framework can run, and what of it is searched.
+    """Capabilities of a training framework, and which of them are searched.
 
     Parameters
     ----------
     name, about : str
-        Name users give it, and what it stands for.
+        Name users give it, and its description.
     strategies : tuple of str
-        How layers are cut; of several, those with a second axis leave out a degree of 1 there, where they are the same as 1-D.
+        How layers are sharded; of several, those with a second axis leave out degree 1 of it, where they are the same as 1-D.
     choices : mapping of str to tuple
         Values of every choice that is searched.
     experts, hybrid, uneven, interleaved : bool
@@ -98,17 +100,17 @@ class Framework:
     ordered : bool
         Whether only the framework's own order of ranks is searched.
     overlapping : bool
-        Whether they keep it all the same, as the paper does.
+        Whether degree 1 of the second axis is kept although it duplicates 1-D plans, as the paper does.
     pipeline_zero : int
         Highest stage of ZeRO it runs together with a pipeline.
     assumptions : str
         Preset or software stack that suits it.
     on_request : tuple of str
-        Strategies that it runs as well, searched only where they are asked for.
+        Further strategies that it runs, searched only on request.
     unsearched : mapping of str to tuple
-        Values of choices (and of ``replicas``) that it can run but that are not searched: a search names them as held.
+        Values of choices (and of ``replicas``) that it can run but that are not searched: a search reports them as held constant.
     rules : tuple of Rule
-        What it needs beside what every plan does.
+        Conditions besides those of every plan.
     """
 
     name: str
@@ -135,10 +137,10 @@ class Framework:
     def batches(
         self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None
     ) -> list[CandidateBatch]:
-        """Every batch of candidates, some choices and knobs held at one value.
+        """Return every batch of candidates, with locked choices and knobs at one value.
 
         Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is possible (a group inside a
-        fast domain) and hides anything: it takes no memory, so the same plan without it is never better.
+        fast domain) and hides any time: it takes no memory, so the same plan without it is never better.
 
         Parameters
         ----------
@@ -147,7 +149,7 @@ class Framework:
         locks : mapping of str to value
             Knobs and choices by name.
         assumptions : Assumptions, optional
-            They say whether overlapping tensor-parallel communication hides any of it; it does where they are left out.
+            Decide whether overlapping tensor-parallel communication hides any of it; if left out, it does.
 
         Returns
         -------
@@ -163,33 +165,35 @@ class Framework:
         _check(locks)
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
-        own = dict(self.choices)
-        if "recompute" in own:
-            own["recompute"] = tuple(lean(model) if one == LEAN else one for one in own["recompute"])
+        searched = dict(self.choices)
+        if "recompute" in searched:
+            searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in searched["recompute"])
         if not (self.experts and model.experts is not None):
-            own.pop("ep_overlap", None)
+            searched.pop("ep_overlap", None)
         if assumptions is not None and assumptions.tp_overlapped >= assumptions.tp_exposed:
-            own.pop("tp_overlap", None)
-        several = {**own, **{name: (value,) for name, value in fixed.items()}}
+            searched.pop("tp_overlap", None)
+        searched |= {name: (value,) for name, value in fixed.items()}
         strategies = self._strategies(fixed)
-        searched = replace(self, strategies=tuple(strategies))
+        restricted = replace(self, strategies=tuple(strategies))
         stack = {} if assumptions is None else {"stack": assumptions.name}
-        every = (
-            searched._batch(model, strategy, chosen, knobs, "zero" in fixed)
-            for strategy, values in product(strategies, product(*several.values()))
-            if not refused(self.name, (chosen := dict(zip(several, values, strict=True))) | stack)
-        )
-        return _overlapped_where_possible([batch for batch in every if batch is not None])
+        batches = []
+        for strategy, values in product(strategies, product(*searched.values())):
+            chosen = dict(zip(searched, values, strict=True))
+            if not refused(self.name, chosen | stack):
+                batches.append(restricted._batch(model, strategy, chosen, knobs, "zero" in fixed))
+        return _overlapped_where_possible([batch for batch in batches if batch is not None])
 
     def _batch(
         self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
     ) -> CandidateBatch | None:
-        """The candidates of one combination of choices; None where locked knobs rule it out."""
-        schedule, zero = chosen.get("schedule", "1f1b"), chosen.get("zero", 1)
+        """Return the candidates of one combination of choices; None where locked knobs rule it out."""
+        schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
         experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
         if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
             return None
-        vp = 2 if schedule == "zb-v" else knobs.get("vp", None if self.interleaved else 1) if schedule == "1f1b" else 1
+        vp = SCHEDULES[schedule].virtual_stages
+        if vp is None:
+            vp = knobs.get("vp", None if self.interleaved else 1)
         if "vp" in knobs and vp != knobs["vp"]:
             return None
         second = STRATEGIES[strategy].second
@@ -197,13 +201,13 @@ class Framework:
         if above and knobs.get(above[0][0]) == 1:
             return None
         if zero > self.pipeline_zero and not (held_zero and "pp" in knobs):
-            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != "1f1b":
+            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED:
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
-        own = STRATEGIES[strategy].choices
+        of_strategy = STRATEGIES[strategy].choices
         return CandidateBatch(
             strategy,
-            choices=tuple((name, value) for name, value in chosen.items() if name not in own),
+            choices=tuple((name, value) for name, value in chosen.items() if name not in of_strategy),
             vp=vp,
             experts=experts,
             hybrid=hybrid,
@@ -215,7 +219,7 @@ class Framework:
         )
 
     def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
-        """Strategies whose own choices agree with those that are held: of those searched, else of all that the framework runs."""
+        """Return the strategies whose choices agree with the locked ones: of those searched, else of all the framework runs."""
 
         def agrees(name: str) -> bool:
             return all(fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items())
@@ -224,7 +228,7 @@ class Framework:
 
 
 def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateBatch]:
-    """Batches that differ in `tp_overlap` alone share the candidates: those inside a fast domain overlap, the others do not."""
+    """Split the candidates of batches that differ only in `tp_overlap`: groups inside a fast domain overlap, others do not."""
 
     def rest(batch: CandidateBatch) -> CandidateBatch:
         return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
@@ -239,7 +243,7 @@ def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateB
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
-    """Knobs that a batch searches; the others are 1 in it."""
+    """Return the knobs that a batch searches; the others are 1 in it."""
     second = STRATEGIES[strategy].second
     inside = ({"ulysses"} if strategy in ("ulysses", "hybrid") else set()) | ({"panels"} if second == "tp2" else set())
     return {
@@ -253,7 +257,7 @@ def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
 
 
 def _check(locks: Mapping[str, Any]) -> None:
-    """Refuse locks that cannot be."""
+    """Refuse locks of unknown knobs and of values that are not allowed."""
     problems = []
     for name, value in locks.items():
         if name in CHOICES:
@@ -266,13 +270,13 @@ def _check(locks: Mapping[str, Any]) -> None:
         raise InputError("search", problems)
 
 
-LEAN: Final = "norms"  # stands for the modules that cost least to make again
+LEAN: Final = "norms"  # stands for the modules that cost least to recompute
 RECOMPUTE: Final = ("none", "selective", LEAN, "full")
 FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
 def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
-    """Whether plans that overlap expert communication in a pipeline have virtual stages, as Megatron-Core demands (refusals.py)."""
+    """Return whether plans that overlap expert communication in a pipeline have virtual stages, as Megatron-Core demands."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
 
@@ -282,7 +286,7 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
 
 
 def lean(model: Model) -> str:
-    """What costs least to recompute, as far as Megatron-Core has modules for it: activations are those of experts only.
+    """Return the modules that cost least to recompute, of those Megatron-Core can recompute: activations only of experts.
 
     Parameters
     ----------
@@ -299,8 +303,8 @@ def lean(model: Model) -> str:
 
 
 FRAMEWORKS: Final = {
-    one.name: one
-    for one in (
+    framework.name: framework
+    for framework in (
         Framework(
             "paper",
             "the search space of arXiv 2410.00273: no interleaving, no recomputation, every placement",
@@ -396,7 +400,7 @@ FRAMEWORKS: Final = {
 
 
 def framework(name: str | Framework) -> Framework:
-    """A framework by name.
+    """Return a framework by name.
 
     Parameters
     ----------
@@ -421,21 +425,21 @@ def framework(name: str | Framework) -> Framework:
 
 
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """What is searched where nothing is said: the paper's space for its kind of model, else Megatron-Core's, else any.
+    """Return the framework searched by default: the paper's space for its kind of model, else Megatron-Core's, else any.
 
     Parameters
     ----------
     model : Model
         The transformer; one without a vocabulary is of the paper's kind.
     strategies : sequence of str, optional
-        Strategies asked for.
+        Requested strategies.
 
     Returns
     -------
     Framework
         The framework.
     """
-    asked = set(strategies or ())
-    if model.vocab is None and asked <= set(FRAMEWORKS["paper"].strategies):
+    requested = set(strategies or ())
+    if model.vocab is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
-    return FRAMEWORKS["megatron" if asked <= set(FRAMEWORKS["megatron"].runs) else "any"]
+    return FRAMEWORKS["megatron" if requested <= set(FRAMEWORKS["megatron"].runs) else "any"]

@@ -1,4 +1,4 @@
-"""Knobs that a search holds constant although its framework runs other values, and what those would change."""
+"""Knobs that a search holds constant although its framework runs other values, and the effect of those values."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -66,9 +66,9 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     Parameters
     ----------
     framework : Framework
-        Says which values it runs, and which of them are not searched.
+        Has the values that it runs but that are not searched.
     locks : mapping of str to value
-        Knobs held by whoever asked; they are left out.
+        Knobs locked by the user; they are left out.
     answer : (Plan, Estimate)
         The plan that is changed: the best, or the nearest miss.
 
@@ -77,16 +77,13 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     list of HeldKnob
         The largest gain of time first. Knobs without another value that the plan and the machine can have are left out.
     """
-    found = [
-        knob
-        for name, values in framework.unsearched.items()
-        if name not in locks and (knob := _best_other(framework, name, values, answer)) is not None
-    ]
-    return sorted(found, key=lambda knob: knob.slower)
+    unlocked = {name: values for name, values in framework.unsearched.items() if name not in locks}
+    knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
+    return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.slower)
 
 
 def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer: Answer) -> HeldKnob | None:
-    """The best other value of a knob; None where there is none."""
+    """Return the best other value of a knob; None where there is none."""
     plan, est = answer
     others = []
     for changed in _changed(plan, name, values, est.system):
@@ -99,15 +96,15 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
         others.append((not other.fits, float(other.step_seconds), getattr(changed, name), float(other.memory_bytes)))
     if not others:
         return None
-    misses, seconds, value, held = min(others, key=lambda row: row[:2])
-    slower, memory = seconds / float(est.step_seconds) - 1, held - float(est.memory_bytes)
-    if slower == 0 and memory == 0:  # it has no part in this plan
+    misses, seconds, value, nbytes = min(others, key=lambda row: row[:2])
+    slower, memory = seconds / float(est.step_seconds) - 1, nbytes - float(est.memory_bytes)
+    if slower == 0 and memory == 0:  # it has no effect on this plan
         return None
     return HeldKnob(name, getattr(plan, name), value, slower, memory, not misses)
 
 
 def _changed(plan: Plan, name: str, values: tuple[Any, ...], system: System) -> Iterator[Plan]:
-    """The plan with each other value of a knob, as far as that is a plan."""
+    """Yield the plan with each other value of a knob; values that contradict the plan are skipped."""
     if name == "replicas":
         values = tuple(map(int, divisors(plan.dp)))
     placement: dict[str, Any] = {f"fast_{axis}": None for axis in AXES} if name == "order" else {}
@@ -121,5 +118,5 @@ def _changed(plan: Plan, name: str, values: tuple[Any, ...], system: System) -> 
 
 
 def _multiplies(precision: str, system: System) -> bool:
-    """Whether the matrix units of a machine take the scales of a precision: microscaling came with 4-bit products."""
+    """Return whether the matrix units of a machine support the scales of a precision: microscaling came with 4-bit products."""
     return not PRECISIONS[precision].microscaling or system.accelerator.fp4_flops is not None

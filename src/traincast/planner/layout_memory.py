@@ -1,6 +1,6 @@
-"""What is known of a space before a machine is: the memory of its layouts, and the candidates to be timed.
+"""Memory of the layouts of a space, and the candidates to be timed: neither depends on the machine.
 
-Both are kept with the space, so that the same search on another machine does not work them out again.
+Both are kept in the cache of the space, so that the same search on another machine does not compute them again.
 """
 
 from collections.abc import Iterator
@@ -29,34 +29,35 @@ def layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) ->
     Parameters
     ----------
     space, model, gbs, assumed : Space, Model, int, Assumptions
-        What is asked; `gbs` is the global batch [sequences].
+        The request; `gbs` is the global batch [sequences].
 
     Returns
     -------
     array, shape (layouts,)
-        Memory of the fullest rank [byte]. It is worked out once: machines do not matter to it.
+        Memory of the fullest rank [byte]; computed once for all machines.
     """
     key = model, gbs, assumed
-    if key not in space.known:
-        space.known[key] = _layout_memory(space.ready(assumed), model, gbs, assumed)
-    return np.asarray(space.known[key])
+    if key not in space.cache.memory:
+        space.cache.memory[key] = _compute_memory(space.with_assumptions(assumed), model, gbs, assumed)
+    return space.cache.memory[key]
 
 
-def _layout_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
-    """Memory of every layout of a space that is ready [byte]."""
-    whole = parts(model, space.units, assumed)
-    held = {part: Footprint.of(operations, space.units) for part, operations in whole.items()}
-    used = np.empty(space.unit.shape)
+def _compute_memory(space: Space, model: Model, gbs: int, assumed: Assumptions) -> Floats:
+    """Compute the memory of every layout of a space `with_assumptions` [byte]."""
+    operations = parts(model, space.layers, assumed)
+    footprints = {part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()}
+    used = np.empty(space.layer_row.shape)
     for low in range(0, len(used), BLOCK):
         rows = slice(low, low + BLOCK)
-        here = {part: one.take(space.unit[rows]) for part, one in held.items()}
-        each = devices_memory(here, space.layouts.take(rows), space.stages.take(rows), gbs, assumed)
-        used[rows] = np.max([np.broadcast_to(total(parts.values()), used[rows].shape) for parts in each], axis=0)
+        block = {part: footprint.take(space.layer_row[rows]) for part, footprint in footprints.items()}
+        components = devices_memory(block, space.layouts.take(rows), space.stages.take(rows), gbs, assumed)
+        devices = [np.broadcast_to(total(device.values()), used[rows].shape) for device in components]
+        used[rows] = np.max(devices, axis=0)
     return used
 
 
 class CandidateBlock(NamedTuple):
-    """Candidates that are timed at once."""
+    """Candidates that are timed together."""
 
     rows: slice  # of the layouts that are timed
     shard: Ints  # of each candidate
@@ -67,62 +68,76 @@ class CandidateBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class TimedCandidates:
-    """What is timed, whatever the machine: layouts, their shards, and the operations of these."""
+    """Candidates to be timed on any machine: layouts, their shards, and the operations of these.
+
+    Parameters
+    ----------
+    space : Space
+        The space `with_assumptions`.
+    fitting : array of int, shape (fitting,)
+        Rows of `space.layouts`.
+    shards : Shards
+        Shards of their candidates.
+    operations : mapping of str to tuple of Operation
+        Operations of each part of the model, columns over shards.
+    single_block : list of CandidateBlock
+        Cache: the block of `blocks`, where there is only one.
+    """
 
     space: Space
     fitting: Ints
     shards: Shards
     operations: Parts
-    kept: list[CandidateBlock] = field(default_factory=list)
+    single_block: list[CandidateBlock] = field(default_factory=list)
 
     def blocks(self, size: int) -> Iterator[CandidateBlock]:
-        """Blocks of about `size` candidates; a single one is kept, for another machine may be asked for soon."""
-        if self.kept and size == BLOCK:
-            yield from self.kept
+        """Yield blocks of about `size` candidates; a single block is cached for the next machine."""
+        if self.single_block and size == BLOCK:
+            yield from self.single_block
             return
-        every = list(_blocks(self.space.counts[self.fitting], size))
-        for rows in every:
+        slices = list(_slices(self.space.counts[self.fitting], size))
+        for rows in slices:
             block = self._block(rows)
-            if len(every) == 1 and size == BLOCK:
-                self.kept.append(block)
+            if len(slices) == 1 and size == BLOCK:
+                self.single_block.append(block)
             yield block
 
     def _block(self, rows: slice) -> CandidateBlock:
-        """The candidates of some of the layouts."""
+        """Return the candidates of some of the layouts."""
         space = self.space
-        which, fill = space.candidates(self.fitting[rows])
-        layout = self.fitting[rows][which]
-        shard = self.shards.row[space.unit[layout], space.fills.inner[fill]]
-        starts = np.flatnonzero(np.diff(which, prepend=-1))
+        position, fill = space.candidates(self.fitting[rows])
+        layout = self.fitting[rows][position]
+        shard = self.shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
+        starts = np.flatnonzero(np.diff(position, prepend=-1))
         return CandidateBlock(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
 
 
 def candidates_to_time(
     space: Space, model: Model, gbs: int, assumed: Assumptions, capacity: float, above: float
 ) -> TimedCandidates:
-    """What is to be timed of the layouts that fit; that of the last capacity is kept.
+    """Return the candidates to be timed: those of the layouts that fit. Those of the last capacity are cached.
 
     Parameters
     ----------
     space, model, gbs, assumed : Space, Model, int, Assumptions
-        What is asked; `gbs` is the global batch [sequences].
+        The request; `gbs` is the global batch [sequences].
     capacity, above : float
         Layouts that need more memory than the first, or no more than the second, are left out [byte].
     """
     key = model, gbs, assumed, capacity, above
-    if "work" in space.known and space.known["work"][0] == key:
-        return space.known["work"][1]  # type: ignore[no-any-return]
-    held, ready = layout_memory(space, model, gbs, assumed), space.ready(assumed)
-    fitting = np.flatnonzero((held <= capacity) & (held > above))
-    shards = Shards.of(ready, fitting)
-    work = TimedCandidates(ready, fitting, shards, parts(model, shards.plans, assumed))
+    if space.cache.timed is not None and space.cache.timed[0] == key:
+        return space.cache.timed[1]  # type: ignore[no-any-return]
+    memory, completed = layout_memory(space, model, gbs, assumed), space.with_assumptions(assumed)
+    fitting = np.flatnonzero((memory <= capacity) & (memory > above))
+    shards = Shards.of(completed, fitting)
+    candidates = TimedCandidates(completed, fitting, shards, parts(model, shards.plans, assumed))
     if not above:
-        space.known["work"] = key, work
-    return work
+        space.cache.timed = key, candidates
+    return candidates
 
 
-def _blocks(counts: Ints, size: int) -> Iterator[slice]:
-    """Rows in blocks of about `size` candidates, at least one row each."""
+def _slices(counts: Ints, size: int) -> Iterator[slice]:
+    """Yield rows in slices of about `size` candidates, at least one row each."""
     ends, low = np.cumsum(counts), 0
     while low < len(ends):
         begin = ends[low - 1] if low else 0

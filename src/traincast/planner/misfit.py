@@ -1,4 +1,4 @@
-"""What to change about a plan that does not fit, and how figures and plans are put into sentences."""
+"""Changes that make a plan fit, and sentences that compare plans."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from traincast.core.units import gib, seconds, signed
 from traincast.planner.framework_spaces import lean
 from traincast.step.estimate import Answer, Estimate, estimate
 
-FELT: Final = 5e-4  # share of the step time below which a change is none
-CHANGES: Final = 4  # changes of a plan that are told
+FELT: Final = 5e-4  # smallest change that is reported, as a share of the step time
+MAX_CHANGES_LISTED: Final = 4
 
 
 @dataclass(frozen=True)
 class PlanChange:
-    """A change of a plan, and what it gives: memory and time against the plan as it was.
+    """A change of a plan, and its estimate.
 
     Parameters
     ----------
@@ -35,10 +35,10 @@ class PlanChange:
 
 
 def changes(est: Estimate) -> list[PlanChange]:
-    """Single changes of a plan that save memory on the same GPUs, those that fit first, the fastest of them first."""
-    found: list[PlanChange] = []
+    """Return single changes of a plan that save memory on the same GPUs: those that fit first, then by step time."""
+    result: list[PlanChange] = []
     if not isinstance(est.plan, Plan):
-        return found
+        return result
     for said, changed in _variations(est.plan, est.model):
         fast = {f"fast_{axis}": None for axis in AXES}
         try:
@@ -47,12 +47,12 @@ def changes(est: Estimate) -> list[PlanChange]:
         except InputError:
             continue
         if other.memory_bytes < est.memory_bytes:
-            found.append(PlanChange(said, (plan, other)))
-    return sorted(found, key=lambda one: (not one.answer[1].fits, float(one.answer[1].step_seconds)))
+            result.append(PlanChange(said, (plan, other)))
+    return sorted(result, key=lambda change: (not change.answer[1].fits, float(change.answer[1].step_seconds)))
 
 
 def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Changes that may save memory, in words and as knobs."""
+    """Yield changes that may save memory, in words and as knobs."""
     for word in ("selective", lean(model), "full"):
         if plan.recompute not in (word, "full"):
             yield f"recompute {word}", {"recompute": word}
@@ -75,21 +75,23 @@ def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]
             yield f"offload {word}", {"offload": word}
 
 
-def _told(est: Estimate) -> str:
-    """Changes that would make a plan fit, or save most where none does."""
-    found = changes(est)
-    chosen = [one for one in found if one.answer[1].fits] or sorted(found, key=lambda one: float(one.answer[1].memory_bytes))
-    if not chosen:
+def _advice(est: Estimate) -> str:
+    """Return lines on the changes that would make a plan fit, or that save most where none does."""
+    tried = changes(est)
+    listed = [change for change in tried if change.answer[1].fits]
+    listed = listed or sorted(tried, key=lambda change: float(change.answer[1].memory_bytes))
+    if not listed:
         return ""
-    lines = [
-        f"        {one.said}: {gib(float(one.answer[1].memory_bytes))}, {against(one.answer[1], est)}" for one in chosen[:CHANGES]
-    ]
-    title = "would fit with" if chosen[0].answer[1].fits else "no single change makes it fit; most is saved by"
+    lines = []
+    for change in listed[:MAX_CHANGES_LISTED]:
+        _, changed = change.answer
+        lines.append(f"        {change.said}: {gib(float(changed.memory_bytes))}, {against(changed, est)}")
+    title = "would fit with" if listed[0].answer[1].fits else "no single change makes it fit; most is saved by"
     return "\n".join((f"\n    {title}", *lines))
 
 
 def short_of(est: Estimate, advice: bool = False) -> str:
-    """By how much a plan misses memory, and what would make it fit.
+    """Say by how much a plan exceeds memory, and what would make it fit.
 
     Parameters
     ----------
@@ -107,9 +109,9 @@ def short_of(est: Estimate, advice: bool = False) -> str:
     missing = float(est.memory_bytes) - capacity
     more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"
     short = f"needs {gib(capacity + missing)} of {gib(capacity)}; {more}"
-    most, name = max((float(value), name) for name, value in est.memory.items())
-    lever = f"; {_lever(name, est)} would cut it" if most > missing else ""
-    return f"{short}\n    largest part: {label(name)}, {gib(most)}{lever}{_told(est) if advice else ''}"
+    largest, name = max((float(value), name) for name, value in est.memory.items())
+    lever = f"; {_lever(name, est)} would cut it" if largest > missing else ""
+    return f"{short}\n    largest part: {label(name)}, {gib(largest)}{lever}{_advice(est) if advice else ''}"
 
 
 def whole_memory(est: Estimate) -> tuple[float, str]:
@@ -134,7 +136,7 @@ def whole_memory(est: Estimate) -> tuple[float, str]:
 
 
 def _lever(component: str, est: Estimate) -> str:
-    """What makes a component of memory smaller."""
+    """Return what makes a component of memory smaller, in words."""
     plan = est.plan
     split = " or ".join(STRATEGIES[plan.strategy].layer_axes)
     if component == "optimizer":
@@ -145,27 +147,27 @@ def _lever(component: str, est: Estimate) -> str:
 
 
 def slower(pair: Answer, best: Answer) -> float:
-    """By how much a plan is slower than another, as a share."""
+    """Return by how much a plan is slower than another, as a share."""
     return float(pair[1].step_seconds / best[1].step_seconds) - 1
 
 
 def compare(pair: Answer, best: Answer) -> tuple[str, str]:
-    """A plan against the best: its time and knobs, and what costs it."""
+    """Compare a plan with the best: its time and knobs, and the components that differ most."""
     (plan, est), (_, winner) = pair, best
     change = float(est.step_seconds - winner.step_seconds)
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
-    said = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
-    return f"{against(est, winner)}  {plan}", said or "the same components"
+    differences = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
+    return f"{against(est, winner)}  {plan}", differences or "the same components"
 
 
 def against(est: Estimate, winner: Estimate) -> str:
-    """Step time, and by how much it differs from the best plan's."""
+    """Return the step time in words, and by how much it differs from the best plan's."""
     return f"{seconds(float(est.step_seconds))} ({signed(float(est.step_seconds / winner.step_seconds) - 1)})"
 
 
 def label(component: str) -> str:
-    """How a component is called in a sentence."""
+    """Return the name of a component in a sentence."""
     names = {
         "exposed_memory": "exposed memory traffic",
         "tp_comm": "TP communication",

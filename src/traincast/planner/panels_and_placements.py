@@ -1,4 +1,4 @@
-"""What a layout leaves open: the panels of SUMMA, and the placement of every group on the fast domains."""
+"""Enumerate what a layout does not fix: the panels of SUMMA, and the placement of every group on the fast domains."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,9 +14,9 @@ MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (a
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
-    """Panel counts to try for each SUMMA grid, and which of them are valid (arXiv 2410.00273, search space).
+    """Return the panel counts to try for each SUMMA grid, and which of them are valid (arXiv 2410.00273, search space).
 
-    s = max(tp, tp2) is doubled again and again while panels stay wide. Where e/s < 512 already, only s is tried.
+    s = max(tp, tp2) is doubled while panels stay wide. Where e/s < 512 already, only s is tried.
 
     Parameters
     ----------
@@ -48,26 +48,26 @@ class Placements:
         SUMMA panels; 1 for other strategies.
     fast : array, shape (axes, fills)
         Members of each axis in one fast domain.
-    inner : array of int, shape (fills,)
-        Number for what a layer sees of the fill: panels (as the row's k-th choice) and the placement of its own axes. The same
-        number means the same thing only within one unit.
+    layer_placement : array of int, shape (fills,)
+        Number of the part of a fill that a layer's time depends on: panels (as the row's k-th choice) and the placement of the
+        layer's axes. Numbers are comparable only within one layer row.
     """
 
     first: Ints
     count: Ints
     panels: Floats
     fast: Floats
-    inner: Ints
+    layer_placement: Ints
 
     def of(self, rows: Ints) -> Ints:
-        """All fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
+        """Return all fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
         count = self.count[rows]
         ends = np.cumsum(count)
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
-    """Panel counts and placements to try, and which are valid for each row of degrees.
+    """Return the panel counts and placements to try, and which are valid for each row of degrees.
 
     A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
     as a whole: the last column of placements.
@@ -86,27 +86,27 @@ def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: 
     if batch.strategy == "summa":
         counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
         return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
-    once = np.ones((len(degrees), 1), np.int64)
-    return once, once > 0, places, placeable
+    no_panels = np.ones((len(degrees), 1), np.int64)
+    return no_panels, no_panels > 0, places, placeable
 
 
 def enumerate_placements(
     batch: CandidateBatch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools
 ) -> Placements:
-    """Spell out the valid panels and placements of each row of degrees."""
+    """List the valid panels and placements of each row of degrees."""
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
-    inner, members = panel, np.unique(fast)
+    layer_placement, members = panel, np.unique(fast)
     for i in range(len(layer_axes_of(batch))):
-        inner = inner * len(members) + np.searchsorted(members, fast[i])
+        layer_placement = layer_placement * len(members) + np.searchsorted(members, fast[i])
     if batch.experts:
-        _, inner = np.unique(inner, return_inverse=True)
+        _, layer_placement = np.unique(layer_placement, return_inverse=True)
     count = np.bincount(row, minlength=len(degrees))
-    return Placements(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), inner)
+    return Placements(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), layer_placement)
 
 
 def layer_axes_of(batch: CandidateBatch) -> tuple[str, ...]:
-    """Axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
+    """Return the axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
     axes = STRATEGIES[batch.strategy].axes
     return axes if batch.experts else STRATEGIES[batch.strategy].layer_axes

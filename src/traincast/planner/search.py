@@ -1,6 +1,6 @@
-"""Search every candidate: the best few, the Pareto front of time against memory, and what became of all the others.
+"""Search every candidate: the best few, the Pareto front of time against memory, and why all others were rejected.
 
-Candidates of equal time are ordered by memory, then by strategy as asked for, then by enumeration order (tp, tp2 or cp, pp, mbs,
+Candidates of equal time are ordered by memory, then by strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs,
 panels and placement ascending).
 """
 
@@ -31,8 +31,8 @@ from traincast.step.estimate import Answer, estimate
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
-Progress: TypeAlias = Callable[[int, int, int], None]  # hears of batches done, of all batches, and the candidates of the last
-ANY_MODEL: Final = "gpt-125m"  # what locks are checked on where the model itself is wrong
+Progress: TypeAlias = Callable[[int, int, int], None]  # (batches done, batches in total, candidates in the last batch)
+ANY_MODEL: Final = "gpt-125m"  # locks are checked on it where the model itself is wrong
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +52,7 @@ class Found:
 
     @property
     def strategies(self) -> tuple[str, ...]:
-        """Strategies searched, in the order asked for."""
+        """Strategies searched, in the order requested."""
         return tuple(dict.fromkeys(outcome.evaluation.space.strategy for outcome in self.outcomes))
 
     @property
@@ -67,7 +67,7 @@ class Found:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Candidates rejected, by the first rule they break (in the order rules are asked), and by memory."""
+        """Candidates rejected, by the first rule they break (in the order rules are checked), and by memory."""
         return rejections(self.outcomes)
 
     def __repr__(self) -> str:
@@ -85,27 +85,28 @@ class Found:
         return self._ranked(self.top)
 
     def _ranked(self, top: int) -> list[Plan]:
-        """The best plans of all batches; those whose best is no better than so many others are not looked at."""
+        """Return the best plans of all batches; only batches that can have one of them are ranked."""
         by_memory = self.objective == "memory"
-        figures = [outcome.memory if by_memory else outcome.least for outcome in self.outcomes]
-        last = np.sort(np.concatenate([np.partition(one, top)[:top] if top < len(one) else one for one in figures]))[:top]
-        leading = [which for which, one in enumerate(figures) if len(one) and one.min() <= last[-1]]
-        rankings = {which: rank([self.outcomes[which]], top, by_memory) for which in leading}
+        figures = [outcome.memory if by_memory else outcome.least_seconds for outcome in self.outcomes]
+        smallest = [np.partition(column, top)[:top] if top < len(column) else column for column in figures]
+        best = np.sort(np.concatenate(smallest))[:top]
+        leading = [index for index, column in enumerate(figures) if len(column) and column.min() <= best[-1]]
+        rankings = {index: rank([self.outcomes[index]], top, by_memory) for index in leading}
         rows = [
-            (*(row[::-1] if by_memory else row), which, i)
-            for which, one in rankings.items()
-            for i, row in enumerate(zip(one.seconds, one.memory, strict=True))
+            (*(row[::-1] if by_memory else row), index, i)
+            for index, ranking in rankings.items()
+            for i, row in enumerate(zip(ranking.seconds, ranking.memory, strict=True))
         ]
-        return [rankings[which].plans.row(i) for _, _, which, i in sorted(rows)[:top]]
+        return [rankings[index].plans.row(i) for _, _, index, i in sorted(rows)[:top]]
 
     def _answer(self, plan: Plan) -> Answer:
-        """A plan with its estimate."""
+        """Return a plan with its estimate."""
         return plan, estimate(self.model, self.system, plan, self.gbs, self.assumptions)
 
     @property
     def least_seconds(self) -> float:
         """Step time of the best plan [s], infinite where nothing fits."""
-        return float(min((outcome.least.min(initial=np.inf) for outcome in self.outcomes), default=np.inf))
+        return float(min((outcome.least_seconds.min(initial=np.inf) for outcome in self.outcomes), default=np.inf))
 
     @property
     def best(self) -> Answer | None:
@@ -122,23 +123,23 @@ class Found:
         return near_the_best(self.outcomes, listed) if listed and self.objective != "memory" else None
 
     def pareto(self) -> list[Answer]:
-        """Plans that no other beats in both time and memory, fastest first."""
-        return [self._answer(*fastest(self.outcomes[which], np.array([layout]))) for which, layout in self.front()]
+        """Return the plans that no other beats in both time and memory, fastest first."""
+        return [self._answer(*fastest(self.outcomes[index], np.array([layout]))) for index, layout in self.front()]
 
     def front(self) -> list[tuple[int, int]]:
-        """StrategyResult and layout of each plan that no other beats in both time and memory, fastest first."""
-        which = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
-        memory, least, layout = (
+        """Return index of the outcome and layout of each plan that no other beats in both time and memory, fastest first."""
+        index = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
+        memory, seconds, layout = (
             np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
-            for name in ("memory", "least", "fitting")
+            for name in ("memory", "least_seconds", "fitting")
         )
-        order = np.lexsort((least, memory))  # a stable order: ties stay as enumerated
-        faster = least[order] < np.minimum.accumulate(np.r_[np.inf, least[order][:-1]])
+        order = np.lexsort((seconds, memory))  # a stable order: ties stay as enumerated
+        faster = seconds[order] < np.minimum.accumulate(np.r_[np.inf, seconds[order][:-1]])
         best = order[faster][::-1]
-        return list(zip(which[best].tolist(), layout[best].tolist(), strict=True))
+        return list(zip(index[best].tolist(), layout[best].tolist(), strict=True))
 
     def table(self) -> list[dict[str, Any]]:
-        """The best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
+        """Return the best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
             {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
             | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.uncertainty(), **est.breakdown}
@@ -146,14 +147,14 @@ class Found:
         ]
 
     def explain(self) -> Explanation:
-        """What binds the best plan, why the alternatives lose, and what would make the nearest miss fit."""
+        """Explain what limits the best plan, why the alternatives are slower, and what would make the nearest miss fit."""
         plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
         return explain(self.outcomes, plans, self.framework, self.locks)
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What is searched, all of it found usable; `search_request` makes it."""
+    """Checked arguments of a search, made by `search_request`."""
 
     model: Model
     system: System
@@ -167,7 +168,7 @@ class SearchRequest:
     locks: Mapping[str, Any]
 
     def answer(self, told: Progress | None = None) -> list[Found]:
-        """Search: what is found on each number of GPUs."""
+        """Search, and return the result for each number of GPUs."""
         return [
             Found(
                 *(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework),
@@ -226,12 +227,12 @@ def search(
     Returns
     -------
     Found
-        The best plans and all that is to be said about the others; no plans where nothing fits.
+        The best plans, and counts and reasons for the others; no plans where nothing fits.
 
     Raises
     ------
     InputError
-        If an argument cannot be used; all that is wrong at once.
+        If an argument is invalid; all mistakes at once.
     """
     return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective, told)[0]
 
@@ -252,12 +253,12 @@ def search_each(
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
     mistakes = ErrorCollector("search")
-    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-    batch = mistakes.catch(check_gbs, gbs, transformer)
-    question = search_request(
+    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
+    batch = mistakes.of(check_gbs, gbs, transformer)
+    request = search_request(
         mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective
     )
-    return mistakes.require(question).answer(told)
+    return mistakes.settled(request).answer(told)
 
 
 def search_request(
@@ -274,54 +275,61 @@ def search_request(
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
 ) -> SearchRequest | None:
-    """What a search is asked; None where something is wrong, which `mistakes` then hold.
+    """Check the arguments of a search; None where one is wrong, and `mistakes` then has every error.
 
     Parameters
     ----------
     mistakes : ErrorCollector
-        What is found wrong is put here.
+        Collects the errors.
     model, system, gbs : optional
-        As for `search`; None where they are found wrong already. The other arguments are those of `search`.
+        As for `search`; None where an error was collected for them before. The other arguments are those of `search`.
     """
-    numbers = mistakes.catch(_check_sizes, gpus, system)
-    mistakes.catch(_check_ranking, top, objective)
-    held = mistakes.catch(_check_locks, locks, vp)
-    known = mistakes.catch(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.catch(check_assumptions, assumptions, CALIBRATED.name if known is None else known.assumptions)
-    batches = mistakes.catch((known or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), held, assumed)
-    if not mistakes.errors and known is not None and not batches:
-        wrong = f"the locks leave nothing of what {known.name} can run; framework any has more"
-        mistakes.errors.append(InputError("search", [wrong]))
+    numbers = mistakes.of(_check_sizes, gpus, system)
+    mistakes.of(_check_ranking, top, objective)
+    checked_locks = mistakes.of(_check_locks, locks, vp)
+    chosen = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
+    assumed = mistakes.of(check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions)
+    batches = mistakes.of((chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed)
+    if not mistakes.errors and chosen is not None and not batches:
+        problem = f"the locks leave nothing of what {chosen.name} can run; framework any has more"
+        mistakes.errors.append(InputError("search", [problem]))
     if mistakes.errors:
         return None
-    sure = mistakes.require
+    require = mistakes.settled
     return SearchRequest(
-        *(sure(model), sure(system), sure(numbers), sure(gbs), sure(assumed), sure(known), sure(batches), top),
+        model=require(model),
+        system=require(system),
+        gpus=require(numbers),
+        gbs=require(gbs),
+        assumptions=require(assumed),
+        framework=require(chosen),
+        batches=require(batches),
+        top=top,
         objective=objective,
-        locks=sure(held),
+        locks=require(checked_locks),
     )
 
 
-def _outcomes(asked: SearchRequest, told: Progress | None) -> Iterator[tuple[StrategyResult, ...]]:
-    """Outcomes of every batch for each number of GPUs; those that use the same part of a fast domain are searched together."""
-    model, system, gbs, batches = asked.model, asked.system, asked.gbs, asked.batches
-    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in asked.gpus]
-    found: dict[int, tuple[StrategyResult, ...]] = {}
-    work = list(product(dict.fromkeys(domains), batches))
-    for done, (domain, batch) in enumerate(work, 1):
-        some = tuple(n for n, used in zip(asked.gpus, domains, strict=True) if used == domain)
-        space = enumerate_space(model, some, domain, gbs, batch)
-        outcomes = evaluate(space, model, system, gbs, asked.assumptions).outcomes()
-        found |= {n: (*found.get(n, ()), outcome) for n, outcome in zip(some, outcomes, strict=True)}
-        if told is not None:
-            told(done, len(work), sum(outcome.candidates for outcome in outcomes))
-    return (found[n] for n in asked.gpus)
+def _outcomes(request: SearchRequest, progress: Progress | None) -> Iterator[tuple[StrategyResult, ...]]:
+    """Return the outcomes of every batch for each number of GPUs; numbers that use as much of a fast domain share a search."""
+    model, system, gbs, batches = request.model, request.system, request.gbs, request.batches
+    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in request.gpus]
+    results: dict[int, tuple[StrategyResult, ...]] = {}
+    searches = list(product(dict.fromkeys(domains), batches))
+    for done, (domain, batch) in enumerate(searches, 1):
+        sizes = tuple(n for n, used in zip(request.gpus, domains, strict=True) if used == domain)
+        space = enumerate_space(model, sizes, domain, gbs, batch)
+        outcomes = evaluate(space, model, system, gbs, request.assumptions).outcomes()
+        results |= {n: (*results.get(n, ()), outcome) for n, outcome in zip(sizes, outcomes, strict=True)}
+        if progress is not None:
+            progress(done, len(searches), sum(outcome.candidates for outcome in outcomes))
+    return (results[n] for n in request.gpus)
 
 
 def check_arguments(
     model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str] | None, top: int
 ) -> tuple[int, tuple[str, ...] | None]:
-    """The global batch and the strategies, once all arguments are found usable."""
+    """Return the global batch and the strategies, or raise all mistakes of the arguments at once."""
     mistakes = ErrorCollector("search")
     mistakes.catch(_check_sizes, gpus, None)
     mistakes.catch(_check_ranking, top, "time")
@@ -330,7 +338,7 @@ def check_arguments(
 
 
 def _check_sizes(gpus: Any, system: System | None) -> list[int]:
-    """Numbers of GPUs, found whole and no larger than the system."""
+    """Return the numbers of GPUs, checked to be whole and no larger than the system."""
     if isinstance(gpus, str) or not isinstance(gpus, Iterable):
         raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
     mistakes, numbers = ErrorCollector("search"), list(gpus)
@@ -345,7 +353,7 @@ def _check_sizes(gpus: Any, system: System | None) -> list[int]:
 
 
 def _check_ranking(top: int, objective: str) -> None:
-    """Refuse a number of plans, or an objective, that cannot be."""
+    """Refuse an invalid number of plans or an unknown objective."""
     problems = not_whole("top", top)
     if objective not in OBJECTIVES:
         problems.append(str(unknown("objective", str(objective), OBJECTIVES)))
@@ -354,7 +362,7 @@ def _check_ranking(top: int, objective: str) -> None:
 
 
 def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """The strategies by their own names, each once; None where none is asked for."""
+    """Return the strategies by their canonical names, each once; None where none is given."""
     if strategy is None:
         return None
     if wrong := not_a("strategy", strategy, "a name or a sequence of names", str, Sequence):
@@ -372,40 +380,35 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
 
 
 def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
-    """The locks as a mapping of names, `vp` among them."""
+    """Return the locks as a mapping of names, `vp` among them."""
     if wrong := not_a("locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)):
         raise InputError("search", wrong)
-    held = dict(locks or {})
-    problems = [wrong for name in held for wrong in not_a("locks", name, "a mapping whose keys are names", str)]
+    checked = dict(locks or {})
+    problems = [wrong for name in checked for wrong in not_a("locks", name, "a mapping whose keys are names", str)]
     problems += [] if vp is None else not_whole("vp", vp)
-    if vp is not None and held.get("vp", vp) != vp:
-        problems.append(f"vp = {vp!r} contradicts locks, where vp = {held['vp']!r}: give one of them")
+    if vp is not None and checked.get("vp", vp) != vp:
+        problems.append(f"vp = {vp!r} contradicts locks, where vp = {checked['vp']!r}: give one of them")
     if problems:
         raise InputError("search", problems)
-    return held if vp is None else held | {"vp": vp}
+    return checked if vp is None else checked | {"vp": vp}
 
 
 def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
-    """The framework that is searched, held to the strategies asked for."""
+    """Return the framework that is searched, restricted to the given strategies."""
     mistakes = ErrorCollector("search")
-    names = mistakes.catch(_check_strategies, strategy)
-    known = default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
-    known = mistakes.require(known)
+    names = mistakes.of(_check_strategies, strategy)
+    chosen = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
+    chosen = mistakes.settled(chosen)
     if names is None:
-        return known
-    if alien := [name for name in names if name not in known.runs]:
-        raise InputError(
-            "search",
-            [
-                f"strategy = {name!r}: {known.name} does not run it; it runs {', '.join(known.runs)}, and any runs all"
-                for name in alien
-            ],
-        )
-    return replace(known, strategies=names)
+        return chosen
+    runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
+    if problems := [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in names if name not in chosen.runs]:
+        raise InputError("search", problems)
+    return replace(chosen, strategies=names)
 
 
 def _check_framework(framework: str | Framework) -> Framework:
-    """The framework itself, or that of a name."""
+    """Return the given framework, or that of a name."""
     if wrong := not_a("framework", framework, "a name or a Framework", str, Framework):
         raise InputError("search", wrong)
     return known_framework(framework)

@@ -1,29 +1,29 @@
 """The search space of one batch of candidates, enumerated as columns (arXiv 2410.00273, search space).
 
-It is built in the shape that sharing has. A *layout* is the degrees, what subdivides them, and the micro-batch; it alone decides
-memory. A *fill* is what a layout leaves open: the SUMMA panels and the placement on the fast domains. A *candidate* is a layout and
-one of its fills. Layouts are stored once, and rows of numbers say what they share:
+What candidates share is stored once. A *layout* is the degrees, the knobs that subdivide them, and the micro-batch; it alone
+decides memory. A *fill* is what a layout does not fix: the SUMMA panels and the placement on the fast domains. A *candidate* is a
+layout and one of its fills. Rows of numbers say what layouts and fills share:
 
 - *degree*: the degrees without the micro-batch (tp, tp2 or cp, pp, dp). Fills depend on nothing else.
-- *unit*: what a layer's memory depends on (tp, tp2 or cp, ep, etp, ulysses, and the micro-batch). It knows nothing of pp and dp.
-- *inner*: what a layer's time sees of a fill (panels, and the placement of tp, tp2 or cp). It knows nothing of fast_pp and fast_dp,
-  unless experts are placed over all ranks of a stage.
+- *layer row*: what a layer's memory depends on (tp, tp2 or cp, ep, etp, ulysses, and the micro-batch), without pp and dp.
+- *layer placement*: what a layer's time depends on in a fill (panels, and the placement of tp, tp2 or cp), without fast_pp and
+  fast_dp, unless experts are placed over all ranks of a stage.
 
-A *shard* is a unit with an inner: all that a layer's time depends on. Thousands of candidates share one.
+A *shard* is a layer row with a layer placement: all that a layer's time depends on. Thousands of candidates share one.
 
 The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a global batch of 2::
 
-    layout   tp pp dp  mbs   degree  unit   fills: fast_(tp pp dp)   inner
-       0      1  2  2   1       0     0     (1 1 2)  (1 2 1)         0  0
-       1      1  4  1   1       1     0     (1 2 1)                  0
-       2      1  4  1   2       1     1     (1 2 1)                  0
-       3      2  1  2   1       2     2     (1 1 2)  (2 1 1)         0  1
-       4      2  2  1   1       3     2     (1 2 1)  (2 1 1)         0  1
+    layout   tp pp dp  mbs   degree  layer row   fills: fast_(tp pp dp)   layer placement
+       0      1  2  2   1       0        0       (1 1 2)  (1 2 1)         0  0
+       1      1  4  1   1       1        0       (1 2 1)                  0
+       2      1  4  1   2       1        1       (1 2 1)                  0
+       3      2  1  2   1       2        2       (1 1 2)  (2 1 1)         0  1
+       4      2  2  1   1       3        2       (1 2 1)  (2 1 1)         0  1
 
-These 5 layouts have 8 candidates, but only 4 shards: (unit 0, inner 0), (1, 0), (2, 0) and (2, 1).
+These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placement 0), (1, 0), (2, 0) and (2, 1).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -34,7 +34,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import Bools, Ints
+from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.panels_and_placements import Placements, enumerate_placements, layer_axes_of, placement_options
 from traincast.step.pipeline_stages import Stages, stages, with_load
@@ -42,6 +42,26 @@ from traincast.step.placement import divisors, factorizations
 from traincast.step.validity import rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
+
+
+class SpaceCache:
+    """Results that depend on a space but not on the machine, kept for the next machine that is asked about.
+
+    It belongs to one `Space` and is filled by `planner.layout_memory`. It changes no result: what is missing is computed.
+
+    Attributes
+    ----------
+    memory : dict
+        Memory of every layout [byte], by model, global batch and assumptions.
+    timed : tuple or None
+        The candidates last prepared for timing, after what they were prepared for.
+    """
+
+    __slots__ = ("memory", "timed")
+
+    def __init__(self) -> None:
+        self.memory: dict[Hashable, Floats] = {}
+        self.timed: tuple[Hashable, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,29 +78,31 @@ class Space:
         Layouts that meet every rule, in enumeration order: GPUs, tp, tp2 or cp, pp, mbs, all ascending.
     starts : array of int, shape (numbers of GPUs + 1,)
         First layout of each number of GPUs, and the end.
-    units : Plans
-        Distinct (tp, tp2 or cp, mbs): all that the bytes held by a layer depend on.
-    unit, degree : array of int, shape (layouts,)
-        For each layout its row in `units` and in `fills`.
+    layers : Plans
+        Distinct (tp, tp2 or cp, ep, etp, ulysses, mbs): all that the memory of a layer depends on.
+    layer_row, degree : array of int, shape (layouts,)
+        For each layout its row in `layers` and in `fills`.
     stages : Stages
         Devices of the layouts' pipelines; columns of shape (layouts,).
     fills : Placements
         Panels and placements of each row of degrees.
     rejected : dict of str to array
         Reason → candidates rejected by it, for each number of GPUs; a candidate counts for the first rule it breaks.
+    cache : SpaceCache
+        Results for this space that are computed once; no part of its value.
     """
 
     batch: CandidateBatch
     gpus: tuple[int, ...]
     layouts: Plans
     starts: Ints
-    units: Plans
-    unit: Ints
+    layers: Plans
+    layer_row: Ints
     degree: Ints
     stages: Stages
     fills: Placements
     rejected: dict[str, Ints]
-    known: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # what was worked out of it
+    cache: SpaceCache = field(default_factory=SpaceCache, init=False, compare=False, repr=False)
 
     @property
     def strategy(self) -> str:
@@ -93,23 +115,23 @@ class Space:
         return self.fills.count[self.degree]
 
     def candidates(self, layouts: Ints) -> tuple[Ints, Ints]:
-        """All candidates of some layouts, in enumeration order.
+        """Return all candidates of some layouts, in enumeration order.
 
         Two arrays of shape (candidates,): the position of the candidate's layout among those given, and its fill.
         """
         count = self.counts[layouts]
         return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
 
-    def ready(self, assumed: Assumptions) -> "Space":
-        """The space with what its plans leave to the assumptions."""
-        return replace(self, layouts=self.layouts.ready(assumed), units=self.units.ready(assumed))
+    def with_assumptions(self, assumed: Assumptions) -> "Space":
+        """Return the space with the choices that its plans leave to the assumptions filled in."""
+        return replace(self, layouts=self.layouts.ready(assumed), layers=self.layers.ready(assumed))
 
-    def as_asked(self, plans: Plans) -> Plans:
-        """Candidates of a `ready` space as they were asked for."""
+    def without_assumptions(self, plans: Plans) -> Plans:
+        """Return candidates of a space `with_assumptions` as they were requested."""
         return replace(plans, grad_dtype=self.batch.given.get("grad_dtype", "usual"))
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
-        """Candidates as columns of shape (candidates,), from the layout and the fill of each."""
+        """Return candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
         return replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
@@ -123,8 +145,8 @@ class Shards:
     ----------
     plans : Plans
         tp, tp2 or cp, mbs, panels and the placement of tp, tp2, cp.
-    row : array of int, shape (units, inner)
-        Row in `plans` of a unit with an inner fill; -1 where no candidate has it.
+    row : array of int, shape (layer rows, layer placements)
+        Row in `plans` of a layer row with a layer placement; -1 where no candidate has both.
     """
 
     plans: Plans
@@ -132,19 +154,19 @@ class Shards:
 
     @classmethod
     def of(cls, space: Space, layouts: Ints) -> "Shards":
-        """Shards of some rows of `space.layouts`: one row for each shard that some of their candidates have."""
+        """Return the shards of some rows of `space.layouts`: one row for each shard that one of their candidates has."""
         fills = space.fills
-        key = np.zeros(int(np.size(space.units.mbs)) * len(fills.count), np.bool_)
-        key[space.unit[layouts] * len(fills.count) + space.degree[layouts]] = True
-        unit, degree = np.divmod(np.flatnonzero(key), len(fills.count))
+        used = np.zeros(int(np.size(space.layers.mbs)) * len(fills.count), np.bool_)
+        used[space.layer_row[layouts] * len(fills.count) + space.degree[layouts]] = True
+        layer_row, degree = np.divmod(np.flatnonzero(used), len(fills.count))
         fill = fills.of(degree)
-        example = np.full((len(space.units.mbs), fills.inner.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
-        example[np.repeat(unit, fills.count[degree]), fills.inner[fill]] = fill  # any fill of the shard will do
-        row, inner = np.nonzero(example >= 0)
-        fill = example[row, inner]
+        table = np.full((len(space.layers.mbs), fills.layer_placement.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
+        table[np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]] = fill  # any fill of the shard will do
+        row, placement = np.nonzero(table >= 0)
+        fill = table[row, placement]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(layer_axes_of(space.batch))}
-        example[row, inner] = np.arange(len(row))
-        return cls(replace(space.units.take(row), panels=fills.panels[fill], **fast), example)
+        table[row, placement] = np.arange(len(row))
+        return cls(replace(space.layers.take(row), panels=fills.panels[fill], **fast), table)
 
 
 @lru_cache(maxsize=16)
@@ -171,69 +193,69 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     """
     space = _enumerate(model, gpus, domain, gbs, batch.shape)
     given = dict(batch.choices)
-    return replace(space, batch=batch, layouts=replace(space.layouts, **given), units=replace(space.units, **given))
+    return replace(space, batch=batch, layouts=replace(space.layouts, **given), layers=replace(space.layers, **given))
 
 
 @lru_cache(maxsize=16)
 def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
-    """The space of all batches of a shape."""
+    """Enumerate the space of all batches of a shape."""
     axes = STRATEGIES[batch.strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
     degrees = np.concatenate(blocks)
     job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
-    kept = np.ones(len(degrees), bool)
-    for axis, least in batch.above:
-        kept &= degrees[:, axes.index(axis)] > least
-    for axis, only in batch.locks:
-        kept &= degrees[:, axes.index(axis)] == only if axis in axes else True
-    degrees, job = degrees[kept], job[kept]
+    searched = np.ones(len(degrees), bool)
+    for axis, lower in batch.above:
+        searched &= degrees[:, axes.index(axis)] > lower
+    for axis, value in batch.locks:
+        searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
+    degrees, job = degrees[searched], job[searched]
     plan, degree = _layouts(model, gbs, batch, degrees)
     counts, wide, places, placeable = placement_options(model.hidden, domain, batch, degrees)
-    mine, placeable = _in_domain(batch, degrees, places, placeable)
-    filled = wide.sum(axis=1) * placeable.sum(axis=1)
-    weight = np.maximum(filled, 1)[degree]  # candidates of each row; a row without fills counts once
-    alive = np.asarray(wide.any(axis=1) & mine)[degree]  # not where the panels are held at a number that a grid does not have
+    in_batch, placeable = _in_domain(batch, degrees, places, placeable)
+    fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
+    candidates = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
+    valid = np.asarray(wide.any(axis=1) & in_batch)[degree]  # not where the panels are locked to a number that a grid does not have
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:
-        broken = alive & ~holds
+        broken = valid & ~holds
         if broken.any():
-            rejected[reason] = np.bincount(job[degree[broken]], weight[broken], len(gpus)).astype(np.int64)
-            np.logical_and(alive, holds, out=alive)
+            rejected[reason] = np.bincount(job[degree[broken]], candidates[broken], len(gpus)).astype(np.int64)
+            np.logical_and(valid, holds, out=valid)
 
     for rule in rules(batch.uneven, batch.rules):
-        reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), alive.shape))
+        reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), valid.shape))
     reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
-    layouts = plan.take(alive)
-    used, degree = np.unique(degree[alive], return_inverse=True)
+    layouts = plan.take(valid)
+    used, degree = np.unique(degree[valid], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
     fills = enumerate_placements(batch, degrees[used], counts[used], wide[used], places, placeable[used])
-    return Space(batch, gpus, layouts, starts, *_units(layouts, batch), degree, stages(model, layouts), fills, rejected)
+    return Space(batch, gpus, layouts, starts, *_layer_rows(layouts, batch), degree, stages(model, layouts), fills, rejected)
 
 
 def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
-    """Which rows of degrees belong to a batch by where their tensor-parallel groups lie, and which placements do.
+    """Return which rows of degrees belong to a batch by where their tensor-parallel groups lie, and which placements do.
 
-    A row that cannot be placed at all belongs to the batch of the others, which rejects it.
+    A row that cannot be placed at all belongs to the batch that does not ask for groups inside a domain, which rejects it.
     """
-    every = np.ones(len(degrees), bool)
+    all_rows = np.ones(len(degrees), bool)
     if batch.tp_in_domain is None:
-        return every, placeable
+        return all_rows, placeable
     tp = degrees[:, 0]
-    inside = np.column_stack((places[None, :, 0] == tp[:, None], every)) & (tp > 1)[:, None]
-    kept = placeable & (inside == batch.tp_in_domain)
-    nowhere = ~placeable.any(axis=1)
-    return np.asarray(kept.any(axis=1) | (nowhere & (not batch.tp_in_domain))), kept
+    inside = np.column_stack((places[None, :, 0] == tp[:, None], all_rows)) & (tp > 1)[:, None]
+    in_batch = placeable & (inside == batch.tp_in_domain)
+    unplaceable = ~placeable.any(axis=1)
+    return np.asarray(in_batch.any(axis=1) | (unplaceable & (not batch.tp_in_domain))), in_batch
 
 
 def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
-    """Every layout of rows of degrees, valid or not, and the row of degrees of each."""
+    """Return every layout of rows of degrees, valid or not, and the row of degrees of each."""
     axes, locks = STRATEGIES[batch.strategy].axes, dict(batch.locks)
     row = np.arange(len(degrees))
     columns: dict[str, Ints] = {axis: degrees[:, i] for i, axis in enumerate(axes)}
 
     def branch(name: str, values: Ints, suits: Bools) -> None:
-        """One row for each value of a knob that suits a row; a lock leaves one value."""
+        """Replace each row by one row per value of a knob that suits it; a lock leaves one value."""
         nonlocal row
         which, value = np.nonzero(suits & (values == locks.get(name, values)))
         row = row[which]
@@ -253,7 +275,7 @@ def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tu
 def _branch_inside(
     model: Model, batch: CandidateBatch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]
 ) -> None:
-    """Knobs that subdivide the degrees: experts, heads exchanged, replicas, virtual stages."""
+    """Add the knobs that subdivide the degrees: experts, Ulysses, replicas, virtual stages."""
     if batch.experts and model.experts is not None:
         ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"]
         ep = divisors(model.experts.experts)
@@ -262,14 +284,14 @@ def _branch_inside(
         etp = np.union1d(1, columns["tp"])
         branch("etp", etp, ((etp == 1) | (etp == columns["tp"][:, None])) & (ranks[:, None] % etp == 0))
     if batch.strategy in ("ulysses", "hybrid"):
-        every = _divisors_of(columns["cp"])
+        values = _divisors_of(columns["cp"])
         cp = columns["cp"][:, None]
-        inner = (every == cp) if batch.strategy == "ulysses" else (cp % every == 0) & (every > 1) & (every < cp)
-        branch("ulysses", every, inner)
+        suits = (values == cp) if batch.strategy == "ulysses" else (cp % values == 0) & (values > 1) & (values < cp)
+        branch("ulysses", values, suits)
     if batch.hybrid:
         holders = columns["dp"] * columns.get("cp", 1)
-        every = _divisors_of(columns["dp"])
-        branch("replicas", every, holders[:, None] % every == 0)
+        values = _divisors_of(columns["dp"])
+        branch("replicas", values, holders[:, None] % values == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
         branch("vp", v, (v == 1) | _interleaves(model.layers, columns["pp"][:, None], v) | (v == dict(batch.locks).get("vp")))
@@ -278,9 +300,9 @@ def _branch_inside(
 
 
 def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
-    """Whether vp chunks a device are as few as their layers allow: equal chunks where pp divides the layers.
+    """Return whether vp chunks per device are worth trying: equal chunks where pp divides the layers.
 
-    Where it does not, no fewer chunks of as many layers hold the model; those of the largest chunk set the pace.
+    Where it does not, the largest chunk sets the pace, so of all vp with the same largest chunk only the smallest is tried.
     """
     largest = -(-layers // (pp * vp))
     suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
@@ -288,12 +310,12 @@ def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
 
 
 def _divisors_of(column: Ints) -> Ints:
-    """Numbers that divide one of a column's, ascending."""
+    """Return the numbers that divide some value of a column, ascending."""
     return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)])) if len(column) else np.ones(1, np.int64)
 
 
-def _units(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
-    """Distinct rows of what a layer's bytes depend on, and which one each layout has."""
+def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
+    """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
     axes = layer_axes_of(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
@@ -301,7 +323,7 @@ def _units(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     for knob in knobs:
         values, which = np.unique(getattr(layouts, knob), return_inverse=True)
         key = key * len(values) + which
-    _, first, unit = np.unique(key, return_index=True, return_inverse=True)
-    units = {knob: getattr(layouts, knob)[first] for knob in knobs}
+    _, first, layer_row = np.unique(key, return_index=True, return_inverse=True)
+    columns = {knob: getattr(layouts, knob)[first] for knob in knobs}
     load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
-    return Plans(**units, load=load, **batch.given), unit
+    return Plans(**columns, load=load, **batch.given), layer_row

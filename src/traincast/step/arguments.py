@@ -1,4 +1,4 @@
-"""What an estimate or a search is asked, checked: global batch, assumptions, number of GPUs."""
+"""Checks of the arguments of an estimate or a search: global batch, assumptions, number of GPUs."""
 
 from math import log2
 
@@ -12,15 +12,15 @@ from traincast.core.system import System
 
 
 def usual_batch(seq: int) -> int:
-    """A global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
+    """Return a global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
 
-    It is a power of two, which degrees divide.
+    It is a power of two, so that usual degrees divide it.
     """
     return int(2 ** max(round(log2(4 * 2**20 / seq)), 0))
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
-    """The global batch asked for, or the model's own; 1 where neither is known because the model itself is wrong.
+    """Return the given global batch, or the model's [sequences]; 1 where the model itself is wrong and none is given.
 
     Raises
     ------
@@ -30,17 +30,17 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     if gbs is None:
         gbs = 1 if model is None else model.global_batch
     if gbs is None and model is not None:
-        own = f"{model.name} has no global batch of its own"
-        raise InputError("global batch", [f"{own}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
+        lacking = f"{model.name} has no global batch of its own"
+        raise InputError("global batch", [f"{lacking}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
     if wrong := not_whole("gbs", gbs):
         raise InputError("global batch", wrong)
     return int(gbs or 1)
 
 
 def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
-    """What is assumed: the preset or software stack of a name, or one's own; where nothing is said, the usual.
+    """Return the assumptions of a name (a preset or a software stack), given `Assumptions`, or those named `usual` for None.
 
-    ``"calibrated"`` means the usual software stack, where the usual is one.
+    ``"calibrated"`` means the usual software stack, where `usual` names one.
 
     Raises
     ------
@@ -54,12 +54,12 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
 
 
 def check_size(system: System | None, gpus: int) -> None:
-    """Refuse a job larger than its machine, where that is known.
+    """Refuse a job larger than its machine.
 
     Raises
     ------
     InputError
-        If the system has an end, and fewer GPUs.
+        If the size of the system is known, and smaller.
     """
     if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
         raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])

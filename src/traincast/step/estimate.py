@@ -1,4 +1,4 @@
-"""The estimate of a plan: time and memory of one training step, and what they consist of."""
+"""The estimate of a plan: time and memory of one training step, by component."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,7 +78,7 @@ class Estimate:
 
     @cached_property
     def interval(self) -> tuple[Column, Column] | None:
-        """Where measured step times lie with 90 % probability: low and high [s]; None where errors are not known."""
+        """Interval that holds 90 % of measured step times, low and high [s]; None where errors are not known."""
         return interval(self.step_seconds, self.case) if self.assumptions.errors_known else None
 
     @property
@@ -89,7 +89,7 @@ class Estimate:
 
     @property
     def outside(self) -> list[str]:
-        """In which respects one plan lies outside of measured runs, in words; empty where errors are not known at all."""
+        """Respects in which one plan lies outside of measured runs, in words; empty where errors are not known at all."""
         return outside(self.case) if self.assumptions.errors_known else []
 
     @cached_property
@@ -97,13 +97,13 @@ class Estimate:
         """Seconds by component; they add up to `step_seconds`."""
         plan = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         nm = plan.microbatches(self.gbs)
-        own, again = self._busy("own", nm), self._busy("again", nm / plan.recompute_every)
+        passes, recomputation = self._busy(nm), self._busy(nm / plan.recompute_every, recomputation=True)
         seconds = {
-            "compute": own.compute,
-            "exposed_memory": own.memory,
-            "recomputation": again.total,
-            "tp_comm": own.comm,
-            "ep_comm": own.exchange,
+            "compute": passes.compute,
+            "exposed_memory": passes.memory,
+            "recomputation": recomputation.total,
+            "tp_comm": passes.comm,
+            "ep_comm": passes.exchange,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
             "bubble": self.step.bubble,
@@ -114,13 +114,13 @@ class Estimate:
         }
         return _in_rows(seconds, self.step.seconds)
 
-    def _busy(self, which: str, repeats: Column) -> PassSeconds:
-        """Time of the slowest device by what it is spent on: its passes, or those made again."""
+    def _busy(self, repeats: Column, recomputation: bool = False) -> PassSeconds:
+        """Return the time of the slowest device in its forward and backward passes, or in recomputation, by resource."""
         sums = PassSeconds(0.0, 0.0, 0.0, 0.0)
-        for i, counts in enumerate(self.stages.work):
+        for i, counts in enumerate(self.stages.executed_parts):
             slowest = self.step.slowest == i
             for part, n in counts.items():
-                passes = [(one.forward, one.backward) if which == "own" else (one.again,) for one in self.timed[part]]
+                passes = [(op.again,) if recomputation else (op.forward, op.backward) for op in self.timed[part]]
                 for seconds in filter(None, chain(*passes)):
                     sums += seconds.times(slowest * n * repeats)
         return sums
@@ -138,7 +138,7 @@ class Estimate:
         return self.model.training_sequences / self.gbs * self.step_seconds / 86_400
 
     def summary(self) -> dict[str, Any]:
-        """The estimate of a single plan for machines, numbers in SI.
+        """Return the estimate of a single plan as JSON-ready values, in SI units.
 
         Raises
         ------
@@ -163,12 +163,12 @@ class Estimate:
         }
 
     def uncertainty(self) -> dict[str, Column]:
-        """Ends of the interval of its time [s] and the probability that it fits, by name; empty where errors are not known."""
+        """Return the ends of the interval [s] and the probability that the plan fits, by name; empty where errors are not known."""
         low_high, fits = self.interval, self.fits_probability
         return {} if low_high is None or fits is None else dict(zip(INTERVALS, (*low_high, fits), strict=True))
 
     def devices(self) -> list[dict[str, Any]]:
-        """What every device of the pipeline holds: its parts of the model, and its memory by component [byte], first to last.
+        """Return the parts of the model on every device of the pipeline and its memory by component [byte], first to last.
 
         Raises
         ------
@@ -178,26 +178,27 @@ class Estimate:
         if not isinstance(self.plan, Plan):
             raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
         columns = with_defaults(self.plan, self.model, self.assumptions)
-        all_of_them = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
-        held = {part: Footprint.of(tuple(one.operation for one in timed), columns) for part, timed in self.timed.items()}
-        used = devices_memory(held, columns, every_device(all_of_them), self.gbs, self.assumptions)
+        pipeline = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
+        operations = {part: tuple(op.operation for op in timed) for part, timed in self.timed.items()}
+        footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
+        memories = devices_memory(footprints, columns, every_device(pipeline), self.gbs, self.assumptions)
         return [
             {
-                "stage": one.position,
-                "parts": dict(one.held),
+                "stage": device.position,
+                "parts": dict(device.stored_parts),
                 "memory_bytes": plain(total(memory.values())),
                 "memory_by_component_bytes": {component: plain(value) for component, value in memory.items()},
             }
-            for one, memory in zip(all_of_them, used, strict=True)
+            for device, memory in zip(pipeline, memories, strict=True)
         ]
 
     def operations(self) -> list[dict[str, Any]]:
-        """Every operation of one micro-batch, once for each kind of layer it is in: FLOPs, bytes and seconds, in execution order.
+        """Return FLOPs, bytes and seconds of every operation of one micro-batch, once for each kind of layer, in execution order.
 
-        `memory` and `comm` seconds are what is exposed; recomputation before backward is in `again_seconds`.
+        `memory` and `comm` seconds are exposed times; recomputation before backward is in `again_seconds`.
         """
         rows = []
-        for part, timed in ((part, one) for part, several in self.timed.items() for one in several):
+        for part, timed in ((part, operation) for part, operations in self.timed.items() for operation in operations):
             op = timed.operation
             row: dict[str, Column] = {}
             for name, work, time in (("forward", op.forward, timed.forward), ("backward", op.whole_backward, timed.backward)):
@@ -210,15 +211,15 @@ class Estimate:
                     f"{name}_memory_seconds": time.memory,
                     f"{name}_comm_seconds": time.comm + time.exchange,
                 }
-            again = 0.0 if timed.again is None else timed.again.total
+            recompute_seconds = 0.0 if timed.again is None else timed.again.total
             weights = op.weights * self.assumptions.element_bytes
-            row |= {"again_seconds": again, "weight_bytes": weights, "saved_bytes": op.saved_bytes}
+            row |= {"again_seconds": recompute_seconds, "weight_bytes": weights, "saved_bytes": op.saved_bytes}
             rows.append({"part": part, "operation": op.name, **{figure: plain(value) for figure, value in row.items()}})
         return rows
 
 
 def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
-    """Components as columns in the rows of their sum, also those that are the same everywhere."""
+    """Return components as columns in the rows of their sum, also those that are the same in every row."""
     return {component: plain(np.broadcast_to(value, np.shape(whole))) for component, value in components.items()}
 
 
@@ -227,7 +228,7 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part 
 
 
 def usual_assumptions(model: Model | None) -> str:
-    """Name what is assumed of one plan where nothing is said, whatever is asked about it.
+    """Return the name of the default assumptions of commands about one plan.
 
     Parameters
     ----------
@@ -249,7 +250,7 @@ def estimate(
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
 ) -> Estimate:
-    """Time and memory of one training step.
+    """Estimate time and memory of one training step.
 
     Parameters
     ----------
@@ -259,7 +260,7 @@ def estimate(
         The machine, or its name or file as for `load_system`.
     plan : Plan or Plans
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks number ranks,
-        or the fastest that fills the fast domains, as the assumptions say.
+        or the fastest that fills the fast domains, depending on the assumptions.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
@@ -288,12 +289,12 @@ def estimate(
                 "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
             )
         domain = system.domain(plan.gpus)
-        every = placements(plan, domain, assumed.ordered_ranks)
-        if every is None:
-            whole = f"no placement of {plan} fills fast domains of {domain}"
-            raise InputError("plan", [f"{whole}: give fast_* for every group by hand"])
-        seconds = estimate_columns(model, system, every, gbs, assumed).step_seconds
-        plan = every.row(int(np.argmin(seconds)))
+        candidates = placements(plan, domain, assumed.ordered_ranks)
+        if candidates is None:
+            problem = f"no placement of {plan} fills fast domains of {domain}"
+            raise InputError("plan", [f"{problem}: give fast_* for every group by hand"])
+        seconds = estimate_columns(model, system, candidates, gbs, assumed).step_seconds
+        plan = candidates.row(int(np.argmin(seconds)))
     return estimate_columns(model, system, plan, gbs, assumed)
 
 
@@ -304,7 +305,7 @@ def _checked(
     gbs: int | None,
     assumptions: str | Assumptions | None,
 ) -> tuple[Model, System, int, Assumptions]:
-    """The model, the system, the global batch and what is assumed, once all arguments are found usable."""
+    """Return model, system, global batch and assumptions, or raise all mistakes of the arguments at once."""
     mistakes = ErrorCollector("estimate")
     mistakes.catch(_check_plan, plan)
     transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
@@ -316,34 +317,34 @@ def _checked(
 
 
 def _check_plan(plan: Plan | Plans) -> None:
-    """Refuse what is no plan."""
+    """Refuse a value that is not a plan."""
     if wrong := not_a("plan", plan, "a Plan or Plans", Plan, Plans):
         raise InputError("plan", wrong)
 
 
 def with_defaults(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
-    """The plan as columns, with what it leaves to the assumptions and to the model's experts."""
+    """Return the plan as columns, with choices left to the assumptions filled in, and the load of the model's experts."""
     columns = plan.columns() if isinstance(plan, Plan) else plan
     return with_load(columns.ready(assumed), model)
 
 
 def count_operations(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
-    """Operations of every part of the model: what is counted, and depends on no time of a machine."""
+    """Return the operations of every part of the model; they do not depend on the machine."""
     return parts(model, with_defaults(plan, model, assumed), assumed)
 
 
 def estimate_columns(
-    model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, whole: Parts | None = None
+    model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
 ) -> Estimate:
-    """The engine on one batch, nothing checked; `whole` are the operations, where they are counted already."""
+    """Estimate one batch of plans without checking it; `operations` are those of every part, where they are counted already."""
     assumed = on(system, assumed)
     columns = with_defaults(plan, model, assumed)
-    if whole is None:
-        whole = parts(model, columns, assumed)
-    timed = {part: time_part(operations, columns, system, assumed) for part, operations in whole.items()}
-    costs = {part: cost_part(one, columns) for part, one in timed.items()}
-    held = {part: Footprint.of(operations, columns) for part, operations in whole.items()}
-    where = stages(model, columns)
-    time = step(costs, columns, where, gbs, system, assumed)
-    used = memory(held, columns, where, gbs, assumed)
-    return Estimate(model, system, plan, gbs, assumed, timed, where, time, _in_rows(used, total(used.values())))
+    if operations is None:
+        operations = parts(model, columns, assumed)
+    timed = {part: time_part(of_part, columns, system, assumed) for part, of_part in operations.items()}
+    costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}
+    footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
+    pipeline = stages(model, columns)
+    time = step(costs, columns, pipeline, gbs, system, assumed)
+    used = memory(footprints, columns, pipeline, gbs, assumed)
+    return Estimate(model, system, plan, gbs, assumed, timed, pipeline, time, _in_rows(used, total(used.values())))

@@ -1,4 +1,4 @@
-"""What one part of the model (a layer, the embedding, the head) costs a rank for one micro-batch (arXiv 2410.00273, times)."""
+"""Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch (arXiv 2410.00273, times)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 @dataclass(frozen=True, slots=True)
 class PartCosts:
-    """What one part of the model (a layer, the embedding, the head) and one micro-batch cost a rank.
+    """Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch.
 
     The columns depend on the shard only, not on what wraps it.
 
@@ -38,7 +38,7 @@ class PartCosts:
     dispatch : Column
         Time of the host to issue both passes, recomputation included [s].
     hidden : Column
-        Exchange with experts beside another micro-batch's work, which a first forward and a last backward pass wait for [s].
+        Exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward pass [s].
     """
 
     forward: Column
@@ -68,12 +68,12 @@ Costs = Mapping[str, PartCosts]
 
 
 def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
-    """A figure of all parts of a device.
+    """Return the sum of a figure over all parts of a device.
 
     Parameters
     ----------
     costs : mapping of str to PartCosts
-        What each part of the model costs.
+        Cost of each part of the model.
     counts : mapping of str to Column
         How many of each the device has.
     what : str
@@ -88,7 +88,7 @@ def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
 
 
 def cost_part(timed: Timed, plan: Plans) -> PartCosts:
-    """Sums over the operations of a part of the model, as the plan recomputes them.
+    """Return the sums over the operations of a part of the model, as the plan recomputes them.
 
     Parameters
     ----------
@@ -102,10 +102,10 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     PartCosts
         Columns over plans.
     """
-    again = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
+    recomputed = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
     return PartCosts(
         forward=total(t.forward.total for t in timed),
-        backward=total(t.backward.total for t in timed) + again,
+        backward=total(t.backward.total for t in timed) + recomputed,
         weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
@@ -120,7 +120,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
 
 
 def _offloaded(operations: list[Operation], plan: Plans) -> Column:
-    """Activations that go to the host: all that is kept, which is the input of a layer that is made again in full [byte]."""
+    """Return the activations offloaded to the host: all saved ones; only the input of a fully recomputed layer [byte]."""
     saved = total(op.saved_bytes for op in operations)
     if "full" not in plan.recomputed:
         return saved
@@ -128,12 +128,12 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:
-    """Arithmetic of one iteration of Newton-Schulz on the matrices of linear layers: X becomes aX + b(XX')X + c(XX')²X.
+    """Return the FLOPs of one iteration of Newton-Schulz on the matrices of linear layers: X becomes aX + b(XX')X + c(XX')²X.
 
     An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
     """
     if not plan.optimizer.iterations:
         return 0.0
     matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
-    small = [(np.minimum(one.m, one.n), np.maximum(one.m, one.n), one.batch) for one in matrices]
-    return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in small)
+    shapes = [(np.minimum(matrix.m, matrix.n), np.maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices]
+    return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in shapes)

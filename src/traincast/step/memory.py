@@ -22,7 +22,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 Reported = Literal["allocated", "reserved", "device"]
-LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring does not see
+LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
     "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
     "device": (),  # nvidia-smi
@@ -31,7 +31,7 @@ LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What one part of the model (a layer, the embedding, the head) holds on a rank; columns over plans.
+    """Memory that one part of the model (a layer, the embedding, the head) takes on a rank; columns over plans.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Footprint:
     saved : Column
         Activations that one micro-batch keeps for backward [byte].
     live : Column
-        Activations that are made again in backward, all there at once while it works on the part [byte].
+        Activations that are recomputed in backward, all in memory at once while the part is at work [byte].
     peak : Column
         Temporary memory of its largest operation [byte].
     """
@@ -53,33 +53,33 @@ class Footprint:
 
     def take(self, rows: Any) -> "Footprint":
         """Rows of the columns, by a numpy index."""
-        columns = (getattr(self, one.name) for one in fields(self))
+        columns = (getattr(self, field.name) for field in fields(self))
         return Footprint(*(column[rows] if np.ndim(column) else column for column in columns))
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":
-        """Sum over a part's operations, as the plan recomputes them."""
+        """Return the footprint of a part's operations, as the plan recomputes them."""
         saved = total(op.saved_bytes for op in operations)
         peak: Column = 0.0
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
         if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
-            again = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
-            saved, live = saved - again / plan.recompute_every, live + again
+            recomputed = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
+            saved, live = saved - recomputed / plan.recompute_every, live + recomputed
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
 
-def memory(held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> dict[str, Column]:
-    """Memory of the fullest rank by component.
+def memory(footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> dict[str, Column]:
+    """Return the memory of the fullest rank by component.
 
     Parameters
     ----------
-    held : mapping of str to Footprint
-        What each part of the model holds.
+    footprints : mapping of str to Footprint
+        Memory of each part of the model on a rank.
     plan : Plans
-        Plans in the same rows as `held`.
+        Plans in the same rows as `footprints`.
     stages : Stages
         Devices of the pipeline that can be the fullest.
     gbs : int
@@ -92,39 +92,43 @@ def memory(held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int,
     dict of str to Column
         Components; columns over plans [byte].
     """
-    each = devices_memory(held, plan, stages, gbs, assumed)
-    fullest = each[0]
-    for other in each[1:]:
-        more = total(other.values()) > total(fullest.values())
-        fullest = {name: np.where(more, other[name], fullest[name]) for name in fullest}
+    devices = devices_memory(footprints, plan, stages, gbs, assumed)
+    fullest = devices[0]
+    for other in devices[1:]:
+        fuller = total(other.values()) > total(fullest.values())
+        fullest = {name: np.where(fuller, other[name], fullest[name]) for name in fullest}
     return fullest
 
 
 def devices_memory(
-    held: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
-    """Memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
+    """Return the memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
     communicators = assumed.buffer_bytes * total(is_group(n) for n in groups) if assumed.buffer_bytes else 0.0
-    found = []
+    devices = []
     for i, position in enumerate(stages.position):
-        parts = states(held, plan, stages.held[i], assumed)
-        kept = _sum(held, stages.work[i], "saved") * flight(plan.pp, position, nm, plan.vp)
+        parts = states(footprints, plan, stages.stored_parts[i], assumed)
+        saved = _sum(footprints, stages.executed_parts[i], "saved") * flight(plan.pp, position, nm, plan.vp)
         if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
-            kept = np.minimum(kept, 2 * _largest(held, stages.held[i], "saved"))
-        parts["activations"] = kept
-        parts["logits"] = _largest(held, {part: n for part, n in stages.held[i].items() if part in ("head", "mtp")}, "peak")
-        parts["gathered"] = _gathered(held, plan, stages.held[i], assumed)
+            saved = np.minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
+        parts["activations"] = saved
+        parts["logits"] = _largest(
+            footprints, {part: n for part, n in stages.stored_parts[i].items() if part in ("head", "mtp")}, "peak"
+        )
+        parts["gathered"] = _gathered(footprints, plan, stages.stored_parts[i], assumed)
         parts["buffers"] = assumed.context_bytes + communicators
-        ends = {part: n for part, n in stages.held[i].items() if part in VOCABULARY}
-        matrix = _largest(held, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
-        live = _largest(held, stages.held[i], "live")  # in backward, when the logits are gone: the larger of the two counts
+        ends = {part: n for part, n in stages.stored_parts[i].items() if part in VOCABULARY}
+        matrix = _largest(footprints, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
+        live = _largest(
+            footprints, stages.stored_parts[i], "live"
+        )  # in backward, when the logits are gone: the larger of the two counts
         parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
         parts["reserved"] = assumed.allocator_share * total(column for name, column in parts.items() if name != "buffers")
-        found.append(parts)
-    return found
+        devices.append(parts)
+    return devices
 
 
 def reported(used: Mapping[str, Column], kind: Reported) -> Column:
@@ -145,13 +149,13 @@ def reported(used: Mapping[str, Column], kind: Reported) -> Column:
     return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
 
-def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
-    """Weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
+def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
+    """Return weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
 
     Parameters
     ----------
-    held : mapping of str to Footprint
-        What each part of the model holds.
+    footprints : mapping of str to Footprint
+        Memory of each part of the model on a rank.
     plan : Plans
         Plans in the same rows.
     counts : mapping of str to Column
@@ -164,18 +168,18 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
     dict of str to Column
         ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
     """
-    recipe, offloaded, byte = plan.recipe, words(plan.offload), assumed.element_bytes / 2
+    recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
 
     def kept(each: float, sharded: bool, parts: Counts = counts) -> Column:
-        dense, experts = _sum(held, parts, "weights"), _sum(held, parts, "expert_weights")
-        return each * byte * (dense / n + experts / n_experts if sharded else dense + experts)
+        dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
+        return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
     weights = kept(2 * recipe.width if plan.zero < 3 or assumed.keeps_sharded_copy else 0.0, plan.zero >= 3)
     if recipe.copies and assumed.keeps_casts:  # of what is multiplied in low precision, which the vocabulary's matrices are not
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
-        twice = recipe.rate == "fp8" and not assumed.keeps_16bit_weights  # by rows and by columns, in the place of 16 bits
-        weights = weights + kept(2 * (recipe.copies - recipe.width) if twice else recipe.copies, plan.zero >= 3, layers)
+        both_layouts = recipe.rate == "fp8" and not assumed.keeps_16bit_weights  # by rows and by columns, in the place of 16 bits
+        weights = weights + kept(2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
@@ -185,25 +189,25 @@ def states(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: 
     }
 
 
-def _gathered(held: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> Column:
-    """Weights gathered (or fetched from the host) for the layers at work [byte]."""
+def _gathered(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> Column:
+    """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0
     layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
-    largest = _largest(held, layers, "weights") + _largest(held, layers, "expert_weights")
-    ends = _sum(held, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
+    largest = _largest(footprints, layers, "weights") + _largest(footprints, layers, "expert_weights")
+    ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
     return plan.recipe.width * assumed.element_bytes * (assumed.gathered_layers * largest + ends)
 
 
-def _sum(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
-    """A figure of all parts of a device."""
-    return total(n * getattr(held[part], what) for part, n in counts.items())
+def _sum(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+    """Return the sum of a figure over all parts of a device."""
+    return total(n * getattr(footprints[part], what) for part, n in counts.items())
 
 
-def _largest(held: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
-    """A figure of the part of a device where it is largest."""
+def _largest(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+    """Return the largest value of a figure among the parts of a device."""
     largest: Column = 0.0
     for part, n in counts.items():
-        value = np.minimum(n, 1) * getattr(held[part], what)
+        value = np.minimum(n, 1) * getattr(footprints[part], what)
         largest = np.maximum(largest, value) if np.any(largest) else value
     return largest

@@ -1,4 +1,4 @@
-"""What a step time means: throughput, utilisation, days, money, energy, and what failures take from it.
+"""Metrics of a step time: throughput, utilisation, days, cost, energy, and goodput after failures.
 
 Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where one is not known, metrics that need it
 are None and `Metrics.missing` says what to give: nothing is assumed silently.
@@ -24,7 +24,7 @@ Formula = Callable[..., Column]
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Metrics of a plan, or columns of them over plans. None where something is not known: `missing` says what.
+    """Metrics of a plan, or columns of them over plans; None where an input is not known: `missing` says which.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ FORMULAS: Final[tuple[tuple[str, Formula, tuple[str, ...]], ...]] = (  # metric,
     ("goodput", goodput, ("checkpoint_interval", "checkpoint_seconds", "restart_seconds", "mtbf_seconds")),
     ("effective_days", effective_days, ("days", "goodput")),
 )
-INPUTS: Final = {  # what may not be known, and where to give it
+INPUTS: Final = {  # inputs that may not be known, and where to give them
     "tokens": "tokens (or the model's training_sequences)",
     "price": "price (or the system's)",
     "power": "the system's node_power (or accelerator.power)",
@@ -157,14 +157,15 @@ class _Sheet:
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def fill(self, metric: str, formula: Formula, inputs: tuple[str, ...]) -> None:
-        """Make one metric, unless it is known or one of its figures is not."""
+        """Compute one metric, unless it is known or one of its inputs is not."""
         if metric in self.known:
             return
-        wanted = [name for one in inputs if one not in self.known for name in self.missing.get(one, (INPUTS.get(one, one),))]
-        if wanted:
-            self.missing[metric] = tuple(dict.fromkeys(wanted))
+        unknown_inputs = [name for name in inputs if name not in self.known]
+        needed = [cause for name in unknown_inputs for cause in self.missing.get(name, (INPUTS.get(name, name),))]
+        if needed:
+            self.missing[metric] = tuple(dict.fromkeys(needed))
         else:
-            self.known[metric] = plain(formula(*(self.known[one] for one in inputs)))
+            self.known[metric] = plain(formula(*(self.known[name] for name in inputs)))
 
 
 def metrics(
@@ -177,7 +178,7 @@ def metrics(
     checkpoint_seconds: Column | None = None,
     checkpoint_interval: Column | None = None,
 ) -> Metrics:
-    """Throughput, utilisation, cost and goodput of an estimate.
+    """Return throughput, utilisation, cost and goodput of an estimate.
 
     Parameters
     ----------
@@ -224,18 +225,18 @@ def metrics(
     if wrong := not_a("est", est, "an Estimate", Estimate):
         raise InputError("metrics", wrong)
     check_given(**given)
-    told = {name: value for name, value in given.items() if value is not None}
-    sheet = _Sheet(_figures(est) | told)
+    given_values = {name: value for name, value in given.items() if value is not None}
+    sheet = _Sheet(_figures(est) | given_values)
     for metric, formula, inputs in FORMULAS:
         sheet.fill(metric, formula, inputs)
     per_gpu = plain(sheet.known["tokens_per_second"] / est.plan.gpus)
     mfu, hfu = _utilisation(est, per_gpu, sheet.missing)
     if step_seconds is not None:
         require_below_peak(est, step_seconds, mfu, hfu)
-    made = {metric: sheet.known.get(metric) for metric, _, _ in FORMULAS}
+    values = {metric: sheet.known.get(metric) for metric, _, _ in FORMULAS}
     flops = {name: plain(model_flops_per_token(est.model, name) * per_gpu) for name in CONVENTIONS}
     return Metrics(
-        **made,  # type: ignore[arg-type]  # tokens_per_second is always known
+        **values,  # type: ignore[arg-type]  # tokens_per_second is always known
         tokens_per_second_per_gpu=per_gpu,
         flops_per_second_per_gpu=flops,
         mfu=mfu,
@@ -246,7 +247,7 @@ def metrics(
 
 
 def check_given(**given: Any) -> None:
-    """Refuse figures given to `metrics` that cannot be; those that are None are not given.
+    """Refuse figures given to `metrics` that are impossible; None is not given.
 
     Raises
     ------
@@ -259,7 +260,7 @@ def check_given(**given: Any) -> None:
 
 
 def _not_a_figure(name: str, value: Any) -> list[str]:
-    """What is wrong with a figure, if anything."""
+    """Return what is wrong with a figure; empty where nothing is."""
     if not isinstance(value, int | float | np.number | np.ndarray) or np.asarray(value).dtype.kind not in "iuf":
         return [f"{name} = {value!r}: must be a number, or an array of them"]
     may_be_zero = name in ("price", "restart_seconds")
@@ -269,10 +270,13 @@ def _not_a_figure(name: str, value: Any) -> list[str]:
 
 
 def _figures(est: Estimate) -> dict[str, Column]:
-    """What the estimate, its model and its system know."""
+    """Return the figures that the estimate, its model and its system have."""
     model, system = est.model, est.system
     power = system.accelerator.power if system.node_power is None else system.node_power
-    precision, optimizer = _recipe(est, "precision", "bf16", PRECISIONS), _recipe(est, "optimizer_kind", "adam", OPTIMIZERS)
+    precision, optimizer = (
+        _plan_choice(est, "precision", "bf16", PRECISIONS),
+        _plan_choice(est, "optimizer_kind", "adam", OPTIMIZERS),
+    )
     figures = {
         "gbs": est.gbs,
         "seq": model.seq,
@@ -290,35 +294,35 @@ def _figures(est: Estimate) -> dict[str, Column]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _recipe(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
-    """The precision or optimizer of the plan."""
+def _plan_choice(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
+    """Return the precision or optimizer of the plan."""
     name = getattr(est.plan, kind, usual)
     if name not in recipes:
         raise unknown(kind, name, recipes)
     return recipes[name]
 
 
-def _products_again(plan: Plan | Plans) -> str:
-    """The kind of recomputation as far as products are made again: norms and activations have none."""
+def _recomputed_products(plan: Plan | Plans) -> str:
+    """Return the kind of recomputation as far as matrix products are recomputed: norms and activations have none."""
     columns = plan if isinstance(plan, Plans) else plan.columns()
-    made = columns.recomputed - {"norms", "activation"}
-    return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(made, plan.recompute)
+    products = columns.recomputed - {"norms", "activation"}
+    return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(products, plan.recompute)
 
 
 def _utilisation(
     est: Estimate, per_gpu: Column, missing: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, Column] | None, dict[str, Column] | None]:
-    """MFU and HFU by convention, or what they miss."""
-    rate = _recipe(est, "precision", "bf16", PRECISIONS).rate
+    """Return MFU and HFU by convention; where one is None, `missing` gets what it lacks."""
+    rate = _plan_choice(est, "precision", "bf16", PRECISIONS).rate
     try:
         peak = est.system.accelerator.peak(rate)
     except InputError:
         missing["mfu"] = missing["hfu"] = (f"the accelerator's {rate} peak",)
         return None, None
     mfu = {name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak)) for name in CONVENTIONS}
-    again = _products_again(est.plan)
-    if again not in RECOMPUTE or np.any(est.plan.recompute_every != 1):
+    recompute = _recomputed_products(est.plan)
+    if recompute not in RECOMPUTE or np.any(est.plan.recompute_every != 1):
         missing["hfu"] = (f"FLOPs of recompute {est.plan.recompute}",)
         return mfu, None
-    hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, again, name), per_gpu, peak)) for name in CONVENTIONS}
+    hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, recompute, name), per_gpu, peak)) for name in CONVENTIONS}
     return mfu, hfu

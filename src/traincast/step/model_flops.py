@@ -1,4 +1,4 @@
-"""FLOPs a model asks for per token, forward and backward, under the conventions that published figures follow.
+"""Model FLOPs per token, forward and backward, under the conventions that published figures follow.
 
 Forward, a token costs 2 FLOP for every weight it is multiplied by and every element of the keys and values it attends to; backward
 costs twice as much. Conventions differ in the weights they count and in whether the mask counts: no figure without its convention.
@@ -33,8 +33,8 @@ class Convention:
 
 
 CONVENTIONS: Final = {
-    one.name: one
-    for one in (
+    convention.name: convention
+    for convention in (
         Convention(
             "megatron",
             "6 × the weights of matrix products a token meets, head included, + attention as the mask leaves it",
@@ -67,7 +67,7 @@ class Forward(NamedTuple):
 
 
 def forward_flops(model: Model, convention: str = "megatron") -> Forward:
-    """FLOPs of one token's forward pass.
+    """Return the FLOPs of one token's forward pass.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
 
 
 def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
-    """FLOPs the model asks for per token, forward and backward, whatever a run computes again.
+    """Return the model FLOPs per token, forward and backward, without recomputation.
 
     Parameters
     ----------
@@ -130,18 +130,18 @@ def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
 
 
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
-    """FLOPs a run executes per token: those of the model, and the forward passes it computes again.
+    """Return the FLOPs a run executes per token: those of the model, and the forward passes it recomputes.
 
-    Full recomputation computes the layers once more, but not the head: 96BLsh²(1 + s/6h + V/16Lh) for a GPT (arXiv 2104.04473,
-    equation 3). Selective recomputation computes attention once more (arXiv 2205.05198, section 5). What a fused attention kernel
-    computes again inside itself is counted by no convention.
+    Full recomputation executes the layers once more, but not the head: 96BLsh²(1 + s/6h + V/16Lh) for a GPT (arXiv 2104.04473,
+    equation 3). Selective recomputation executes attention once more (arXiv 2205.05198, section 5). No convention counts what a
+    fused attention kernel recomputes internally.
 
     Parameters
     ----------
     model : Model
         The transformer.
     recompute : {"none", "selective", "full"}
-        What is computed again in backward.
+        What is recomputed in backward.
     convention : {"megatron", "megatron-full", "palm", "6n"}
         What is counted; see `CONVENTIONS`.
 
@@ -158,27 +158,27 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
     if recompute not in RECOMPUTE:
         raise unknown("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
-    again = {"none": 0.0, "selective": forward.attention, "full": forward.layers + forward.attention}
-    return 3 * sum(forward) + again[recompute]
+    recomputed = {"none": 0.0, "selective": forward.attention, "full": forward.layers + forward.attention}
+    return 3 * sum(forward) + recomputed[recompute]
 
 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
-    """FLOPs of attention for one token, forward: a pair needs a product of a query with a key and one of its score with a value."""
+    """Return the forward FLOPs of attention for one token: query by key and score by value, for each attended pair."""
     per_pair = 2 * model.heads * (model.head_width + model.value_width)
     pairs = sum(n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items())
     return per_pair * pairs / model.seq
 
 
 def _layer_weights(model: Model, kind: Kind) -> int:
-    """Weights of a layer's matrix products that a token meets; routers are left out, as Megatron-LM does."""
-    held, one = model.attention_matrices, model.experts
-    if not kind.moe or one is None:
-        return held + model.mlp_matrices(model.ffn)
-    return held + one.topk * model.mlp_matrices(one.ffn) + model.mlp_matrices(one.shared_ffn)
+    """Return the weights of a layer's matrix products that a token meets; without routers, as Megatron-LM counts."""
+    attention, experts = model.attention_matrices, model.experts
+    if not kind.moe or experts is None:
+        return attention + model.mlp_matrices(model.ffn)
+    return attention + experts.topk * model.mlp_matrices(experts.ffn) + model.mlp_matrices(experts.shared_ffn)
 
 
 def _end_weights(model: Model) -> float:
-    """Weights of matrix products outside the layers, per token: the head (again for each further token), image patches."""
+    """Return the weights of matrix products outside the layers, per token: the head (once per predicted token), image patches."""
     e = model.hidden
     head = 0 if model.vocab is None else model.vocab * e * (1 + model.mtp)
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq

@@ -11,12 +11,12 @@ from traincast.times.overlap import excess
 
 
 def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
-    """Copies of activations and weights to and from the host's memory, as far as they do not hide behind the layers.
+    """Return the exposed time of copies of activations and weights to and from the host's memory.
 
     Parameters
     ----------
     costs : mapping of str to PartCosts
-        What each part of the model costs.
+        Cost of each part of the model.
     device : mapping of str to Column
         Parts of the device.
     plan : Plans
@@ -36,11 +36,11 @@ def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, syste
     link, offloaded = system.accelerator.host_link, words(plan.offload)
     seconds: Column = 0.0
     for part, n in device.items():
-        one = costs[part]
-        copied = 0 * one.forward
+        cost = costs[part]
+        copied = 0 * cost.forward
         if "activations" in offloaded:
-            copied = copied + one.saved / link
+            copied = copied + cost.saved / link
         if "weights" in offloaded:
-            copied = copied + plan.recipe.width * assumed.element_bytes * (one.weights + one.expert_weights) / link
-        seconds = seconds + n * (excess(copied - one.forward) + excess(copied - one.backward))
+            copied = copied + plan.recipe.width * assumed.element_bytes * (cost.weights + cost.expert_weights) / link
+        seconds = seconds + n * (excess(copied - cost.forward) + excess(copied - cost.backward))
     return nm * seconds

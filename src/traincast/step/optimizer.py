@@ -9,21 +9,21 @@ from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.pipeline_stages import Counts
 
 
-def optimizer_seconds(costs: Costs, held: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
+def optimizer_seconds(costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Return the time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
 
     Parameters
     ----------
     costs : mapping of str to PartCosts
-        What each part of the model costs.
-    held : mapping of str to Column
+        Cost of each part of the model.
+    stored : mapping of str to Column
         Parts whose weights the device has.
     plan : Plans
         Plans.
     system : System
         The machine.
     assumed : Assumptions
-        How often every byte is moved; 0 leaves the step out.
+        Its `optimizer_passes` say how often every byte is moved; 0 leaves the step out.
 
     Returns
     -------
@@ -32,14 +32,18 @@ def optimizer_seconds(costs: Costs, held: Counts, plan: Plans, system: System, a
     """
     if not assumed.optimizer_passes:
         return 0.0
-    gpu, byte = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
+    gpu, element_scale = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
-    own = sum_of(costs, held, "weights") / n + sum_of(costs, held, "expert_weights") / n_experts  # parameters this rank updates
+    updated = (
+        sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts
+    )  # parameters this rank updates
     states = plan.recipe.master + plan.optimizer.state
-    moved = 2 * own * byte * (states + plan.gradient_bytes + plan.recipe.width)  # states read and written; gradients read twice
+    moved = (
+        2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
+    )  # states read and written; gradients read twice
     if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
-        copied = own * byte * (plan.gradient_bytes + 2 * plan.recipe.width)
+        copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)
         return copied / gpu.host_link + moved / assumed.host_memory_bandwidth
-    squares = sum_of(costs, held, "squares") / n + sum_of(costs, held, "expert_squares") / n_experts
+    squares = sum_of(costs, stored, "squares") / n + sum_of(costs, stored, "expert_squares") / n_experts
     products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
     return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products

@@ -1,4 +1,4 @@
-"""Measured times that cannot be: a utilisation above all of the dense peak, and what is likely to be mistaken."""
+"""Refuse impossible measured times, whose utilisation exceeds the dense peak, and name the likely mistake."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from traincast.core.units import rate, seconds
 from traincast.step.estimate import Estimate
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
-NEAR: Final = 2.0  # a corrected time is likely within this factor of the predicted one
-LEAST: Final = 0.01  # a corrected utilisation below is no explanation
-FASTER: Final[tuple[Rate, ...]] = ("16-bit", "fp8", "fp4")
+LIKELY_RATIO: Final = 2.0  # a corrected time is likely within this factor of the predicted one
+MIN_CORRECTED_SHARE: Final = 0.01  # a corrected utilisation below is no explanation
+LOWER_PRECISIONS: Final[tuple[Rate, ...]] = ("16-bit", "fp8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Suspect:
     told : str
         The mistake in words, with its numbers.
     factor : float
-        By how much the utilisation is too large because of it.
+        Factor by which it makes the utilisation too large.
     """
 
     told: str
@@ -53,37 +53,46 @@ def require_below_peak(
     Raises
     ------
     InputError
-        If the model FLOPs, or those executed, exceed the dense peak; with the mistakes that would explain it.
+        If model or hardware FLOPs exceed the dense peak; with the mistakes that would explain it.
     """
     shares = [(name, given[CONVENTION]) for name, given in (("MFU", mfu), ("HFU", hfu)) if given is not None]
     for name, share in shares:
         if np.any(np.asarray(share) > 1):
             row = int(np.argmax(share))
-            again = float(_at(share, row)) / float(_at(shares[0][1], row))
-            raise InputError("metrics", [_refusal(est, row, float(_at(step_seconds, row)), name, float(_at(share, row)), again)])
+            recompute_factor = float(_row_value(share, row)) / float(_row_value(shares[0][1], row))
+            time, utilisation = float(_row_value(step_seconds, row)), float(_row_value(share, row))
+            raise InputError("metrics", [_refusal(est, row, time, name, utilisation, recompute_factor)])
 
 
-def _refusal(est: Estimate, row: int, time: float, name: str, share: float, again: float) -> str:
-    """What is wrong with the time of one row, and what may be mistaken; `again` is what recomputation multiplies FLOPs by."""
-    gpus, predicted = int(_at(est.plan.gpus, row)), float(_at(est.step_seconds, row))
+def _refusal(est: Estimate, row: int, time: float, name: str, share: float, recompute_factor: float) -> str:
+    """Say what is wrong with the time of one row, and the mistakes that would explain it.
+
+    `recompute_factor` is what recomputation multiplies FLOPs by.
+    """
+    gpus, predicted = int(_row_value(est.plan.gpus, row)), float(_row_value(est.step_seconds, row))
     kind = PRECISIONS[est.plan.precision].rate
-    peak = float(_at(est.system.accelerator.peak(kind), row))
-    most = f"{share:,.1%} of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
-    least = f"a step of {est.gbs:,} sequences takes at least {seconds(time * share)} there"
-    enough = [one for one in _suspects(est, row, time, again, peak) if LEAST <= share / one.factor <= 1]
-    lines = [f"{one.told} ({name} {share / one.factor:.1%})" for one in sorted(enough, key=lambda one: _off(one, time, predicted))]
-    if enough and min(_off(one, time, predicted) for one in enough) <= log(NEAR):
+    peak = float(_row_value(est.system.accelerator.peak(kind), row))
+    share_text = f"{share:,.1%} of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
+    least_text = f"a step of {est.gbs:,} sequences takes at least {seconds(time * share)} there"
+    suspects = [
+        suspect
+        for suspect in _suspects(est, row, time, recompute_factor, peak)
+        if MIN_CORRECTED_SHARE <= share / suspect.factor <= 1
+    ]
+    suspects.sort(key=lambda suspect: _log_distance(suspect, time, predicted))
+    lines = [f"{suspect.told} ({name} {share / suspect.factor:.1%})" for suspect in suspects]
+    if suspects and _log_distance(suspects[0], time, predicted) <= log(LIKELY_RATIO):
         lines[0] = f"most likely {lines[0]}"
     lines += [f"more GPUs than the {gpus:,} of the plan: at least {ceil(gpus * share):,}"]
     if est.gbs >= share:
         lines += [f"a smaller global batch than {est.gbs:,} sequences: at most {floor(est.gbs / share):,}"]
-    return "\n    ".join((f"step_seconds = {time:g}: {most}: {least}; was it", *lines))
+    return "\n    ".join((f"step_seconds = {time:g}: {share_text}: {least_text}; was it", *lines))
 
 
-def _suspects(est: Estimate, row: int, time: float, again: float, peak: float) -> Iterator[Suspect]:
-    """Mistakes that are often made, whether or not they explain enough."""
+def _suspects(est: Estimate, row: int, time: float, recompute_factor: float, peak: float) -> Iterator[Suspect]:
+    """Yield common mistakes, whether or not they explain enough."""
     plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
-    parts = float(_at(plan.microbatches(est.gbs), row))
+    parts = float(_row_value(plan.microbatches(est.gbs), row))
     if parts > 1:
         yield Suspect(f"the time of one of {parts:,.0f} micro-batches? The step takes {seconds(parts * time)}", parts)
     yield Suspect(f"given in minutes? The step takes {seconds(60 * time)}", 60.0)
@@ -91,22 +100,22 @@ def _suspects(est: Estimate, row: int, time: float, again: float, peak: float) -
     seq = est.model.seq
     if est.gbs >= seq:
         yield Suspect(f"a global batch in tokens? {est.gbs:,} of them are {est.gbs / seq:,.4g} sequences of {seq:,}", seq)
-    for faster in FASTER:
+    for faster in LOWER_PRECISIONS:
         try:
-            other = float(_at(est.system.accelerator.peak(faster), row))
+            other = float(_row_value(est.system.accelerator.peak(faster), row))
         except InputError:
             continue
         if other > peak:
             yield Suspect(f"run in {faster}? Its peak is {rate(other, 'FLOP/s')} (--precision)", other / peak)
-    if again > 1:
-        yield Suspect("run without the recomputation of the plan?", again)
+    if recompute_factor > 1:
+        yield Suspect("run without the recomputation of the plan?", recompute_factor)
 
 
-def _off(one: Suspect, time: float, predicted: float) -> float:
-    """How far the time is from the predicted one without the mistake, as a logarithm."""
-    return abs(log(one.factor * time / predicted))
+def _log_distance(suspect: Suspect, time: float, predicted: float) -> float:
+    """Return how far the corrected time is from the predicted one, as a logarithm."""
+    return abs(log(suspect.factor * time / predicted))
 
 
-def _at(value: Any, row: int) -> Any:
-    """A row of a column; a number is the same in all."""
+def _row_value(value: Any, row: int) -> Any:
+    """Return a row of a column; a number is the same in every row."""
     return np.ravel(value)[row if np.size(value) > 1 else 0]

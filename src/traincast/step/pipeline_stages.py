@@ -1,8 +1,8 @@
-"""Which layers a pipeline stage holds: embedding first, head last, and the layers as evenly between them as they divide.
+"""Split of a model into pipeline stages: embedding first, head last, and the layers as evenly between them as they divide.
 
-A device of the pipeline is described by how many of every part of the model it holds: kinds of layers, embedding, head. Of the pp
-devices only those can be the slowest or the fullest that no earlier one matches part by part. They are all that formulas over
-millions of plans look at: `Stages` lists them, padded to the same number for all plans.
+A device of the pipeline is described by how many of every part of the model it has: kinds of layers, embedding, head. Only a device
+that no earlier one matches part by part can be the slowest or the fullest. Formulas over millions of plans look at these devices
+alone: `Stages` lists them, padded to the same number for all plans.
 """
 
 from collections import Counter
@@ -19,29 +19,30 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import chunks
 from traincast.core.quantities import Column
+from traincast.times.pipeline.schedules import SCHEDULES
 
-MOST_CHUNKS: Final = 1 << 20  # of one device; tells pairs of numbers apart by one
+CHUNKS_PER_DEVICE_LIMIT: Final = 1 << 20  # packs a pair (pp, chunks of a device) into one number
 ENDS: Final = ("embedding", "head", "tied", "mtp")
 Counts = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
 class PipelineDevice:
-    """What one device of a pipeline holds.
+    """Parts of the model on one device of a pipeline.
 
     Parameters
     ----------
     position : int
         Its place in the pipeline, from 0.
-    work : mapping of str to float
+    executed_parts : mapping of str to float
         Parts that a micro-batch passes on it.
-    held : mapping of str to float
-        Parts whose weights it has: the same, but twice as many where a schedule runs both ways.
+    stored_parts : mapping of str to float
+        Parts whose weights it stores: those executed, but twice as many where a schedule runs in both directions.
     """
 
     position: int
-    work: Mapping[str, float]
-    held: Mapping[str, float]
+    executed_parts: Mapping[str, float]
+    stored_parts: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,16 @@ class Stages:
     ----------
     position : tuple of Column
         Place of each device in its pipeline.
-    work, held : tuple of mapping of str to Column
+    executed_parts, stored_parts : tuple of mapping of str to Column
         Parts of each device, as in `PipelineDevice`.
-    whole : mapping of str to float
+    model_parts : mapping of str to float
         Parts of the whole model.
     """
 
     position: tuple[Column, ...]
-    work: tuple[Counts, ...]
-    held: tuple[Counts, ...]
-    whole: Mapping[str, float]
+    executed_parts: tuple[Counts, ...]
+    stored_parts: tuple[Counts, ...]
+    model_parts: Mapping[str, float]
 
     def take(self, rows: Any) -> "Stages":
         """Rows of the columns, by a numpy index."""
@@ -70,11 +71,12 @@ class Stages:
             return {part: column if isinstance(column, float) else column[rows] for part, column in counts.items()}
 
         position = taken({str(i): column for i, column in enumerate(self.position)})
-        return Stages(tuple(position.values()), tuple(map(taken, self.work)), tuple(map(taken, self.held)), self.whole)
+        executed, stored = tuple(map(taken, self.executed_parts)), tuple(map(taken, self.stored_parts))
+        return Stages(tuple(position.values()), executed, stored, self.model_parts)
 
 
 def end_layers(model: Model) -> int:
-    """Layers that the head (and multi-token prediction) weigh, by the parameters a token meets; 0 where they are not counted."""
+    """Return how many layers the head (and multi-token prediction) counts for, by active parameters; 0 without a vocabulary."""
     if model.vocab is None:
         return 0
     layer = model.layer_parameters(active=True) / model.layers
@@ -83,17 +85,17 @@ def end_layers(model: Model) -> int:
 
 
 def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
-    """Layers of every chunk so that chunks are as even as they divide, the head counted as so many layers of the last.
+    """Split layers into chunks as evenly as they divide, the head counted as `end` layers of the last chunk.
 
-    Frameworks count so where they account for embedding and loss in the split. What does not divide makes later chunks longer,
-    since they have fewer micro-batches in flight.
+    Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks longer, since they
+    have fewer micro-batches in flight.
 
     Parameters
     ----------
     layers, number : int
-        Layers of the model, chunks they are cut into.
+        Layers of the model, and number of chunks.
     end : int
-        Layers that the head weighs.
+        Layers that the head counts for.
 
     Returns
     -------
@@ -115,7 +117,7 @@ def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
 
 
 def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = "") -> tuple[PipelineDevice, ...]:
-    """Every device of a pipeline.
+    """Return every device of a pipeline.
 
     Parameters
     ----------
@@ -138,58 +140,54 @@ def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b
     InputError
         If a layout does not have a number for each chunk, or not all of the layers.
     """
-    held = contents(model, pp, chunks_per_device, layout)
-    own = [sum((held[chunk] for chunk in _chunks(i, pp, chunks_per_device, schedule)), Counter[str]()) for i in range(pp)]
-    if schedule == "dualpipe":  # stage i of one direction, pp - 1 - i of the other, for half the micro-batches (arXiv 2412.19437)
-        own = [own[i] + own[pp - 1 - i] for i in range(pp)]
-    for one in own:
-        if one["embedding"]:  # the device has the matrix already
-            del one["tied"]
-    if schedule == "dualpipe":
-        return tuple(PipelineDevice(i, {part: n / 2 for part, n in one.items()}, dict(one)) for i, one in enumerate(own))
-    return tuple(PipelineDevice(i, dict(one), dict(one)) for i, one in enumerate(own))
+    order = SCHEDULES[schedule]
+    chunk_parts = contents(model, pp, chunks_per_device, layout)
+    result = []
+    for position in range(pp):
+        parts = Counter[str]()
+        for chunk in order.chunks_of(position, pp, chunks_per_device):
+            parts += chunk_parts[chunk]
+        if parts["embedding"]:  # the device has the matrix already
+            del parts["tied"]
+        # In a step, a device works for each direction on its share of the micro-batches.
+        executed = {part: n / order.directions if order.directions > 1 else n for part, n in parts.items()}
+        result.append(PipelineDevice(position, executed, dict(parts)))
+    return tuple(result)
 
 
 def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:
-    """Parts in every chunk of the model, first to last; arguments and errors as for `devices`."""
+    """Return the parts in every chunk of the model, first to last; arguments and errors as for `devices`."""
     number = pp * chunks_per_device
     cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
     if len(cut) != number or sum(cut) != model.layers:
         wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
         raise InputError("plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
     ends = np.cumsum((0, *cut))
-    held = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
-    held[0].update(_first(model))
-    held[-1].update(_last(model, several=number > 1))
-    return held
+    parts = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
+    parts[0].update(_parts_before_layers(model))
+    parts[-1].update(_parts_after_layers(model, pipelined=number > 1))
+    return parts
 
 
-def _chunks(device: int, pp: int, per_device: int, schedule: str) -> Sequence[int]:
-    """The model chunks of a device."""
-    if schedule == "zb-v":  # there and back again
-        return (device, 2 * pp - 1 - device)
-    return range(device, pp * per_device, pp)
-
-
-def _first(model: Model) -> dict[str, int]:
-    """Parts before the first layer."""
+def _parts_before_layers(model: Model) -> dict[str, int]:
+    """Count the parts before the first layer."""
     return {} if model.vocab is None and model.patch is None else {"embedding": 1}
 
 
-def _last(model: Model, several: bool) -> dict[str, int]:
-    """Parts after the last layer."""
+def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
+    """Count the parts after the last layer."""
     ends = {} if model.vocab is None and model.patch is None else {"head": 1}
-    if (model.tied or model.mtp) and model.vocab is not None and several:  # a copy of the embedding's weights
+    if (model.tied or model.mtp) and model.vocab is not None and pipelined:  # a copy of the embedding's weights
         ends["tied"] = 1
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 
 
-def every_device(all_of_them: Sequence[PipelineDevice]) -> Stages:
-    """All devices of one pipeline, none left out; `whole` is empty.
+def every_device(pipeline: Sequence[PipelineDevice]) -> Stages:
+    """Return all devices of one pipeline as `Stages`; `model_parts` is empty.
 
     Parameters
     ----------
-    all_of_them : sequence of PipelineDevice
+    pipeline : sequence of PipelineDevice
         First to last.
 
     Returns
@@ -198,15 +196,15 @@ def every_device(all_of_them: Sequence[PipelineDevice]) -> Stages:
         Numbers, not columns.
     """
     return Stages(
-        tuple(float(one.position) for one in all_of_them),
-        tuple(one.work for one in all_of_them),
-        tuple(one.held for one in all_of_them),
+        tuple(float(device.position) for device in pipeline),
+        tuple(device.executed_parts for device in pipeline),
+        tuple(device.stored_parts for device in pipeline),
         {},
     )
 
 
 def with_load(plan: Plans, model: Model) -> Plans:
-    """The plans with the load of the fullest expert-parallel rank.
+    """Return the plans with the load of the most loaded expert-parallel rank.
 
     Parameters
     ----------
@@ -229,16 +227,20 @@ def with_load(plan: Plans, model: Model) -> Plans:
 
 @lru_cache(maxsize=65536)
 def distinct_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[PipelineDevice, ...]:
-    """Devices that hold something and that no earlier one matches part by part; arguments as for `devices`."""
-    kept: list[PipelineDevice] = []
-    for one in devices(model, pp, chunks_per_device, schedule, layout):
-        if one.held and not any(all(other.held.get(part, 0) >= n for part, n in one.held.items()) for other in kept):
-            kept.append(one)
-    return tuple(kept)
+    """Return the devices that no earlier one matches part by part, empty ones left out; arguments as for `devices`."""
+    distinct: list[PipelineDevice] = []
+
+    def covers(other: PipelineDevice, device: PipelineDevice) -> bool:
+        return all(other.stored_parts.get(part, 0) >= n for part, n in device.stored_parts.items())
+
+    for device in devices(model, pp, chunks_per_device, schedule, layout):
+        if device.stored_parts and not any(covers(other, device) for other in distinct):
+            distinct.append(device)
+    return tuple(distinct)
 
 
 def stages(model: Model, plan: Plans) -> Stages:
-    """Devices that decide time and memory, for columns of plans.
+    """Return the devices that decide time and memory, for columns of plans.
 
     Parameters
     ----------
@@ -253,13 +255,12 @@ def stages(model: Model, plan: Plans) -> Stages:
         Columns in the rows of pp and vp.
     """
     pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
-    key, row = np.unique(pp.ravel() * MOST_CHUNKS + v.ravel(), return_inverse=True)
-    pairs = [(int(one // MOST_CHUNKS), int(one % MOST_CHUNKS)) for one in key]
-    telling = [distinct_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs] or [
-        (PipelineDevice(0, {}, {}),)
-    ]  # no rows
-    most = max(map(len, telling))
-    padded = [[*some, *[some[0]] * (most - len(some))] for some in telling]
+    keys, row = np.unique(pp.ravel() * CHUNKS_PER_DEVICE_LIMIT + v.ravel(), return_inverse=True)
+    pairs = [(int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys]
+    pipelines = [distinct_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs]
+    pipelines = pipelines or [(PipelineDevice(0, {}, {}),)]  # no rows
+    length = max(map(len, pipelines))
+    padded = [[*pipeline, *[pipeline[0]] * (length - len(pipeline))] for pipeline in pipelines]
     names = [*map(str, model.kinds), *ENDS]
 
     def column(values: Sequence[float]) -> Column:
@@ -267,13 +268,14 @@ def stages(model: Model, plan: Plans) -> Stages:
         return spread if spread.ndim and len(set(values)) > 1 else float(values[0])
 
     def counts(which: str, i: int) -> Counts:
-        found = {name: column([getattr(some[i], which).get(name, 0.0) for some in padded]) for name in names}
-        return {name: value for name, value in found.items() if np.any(value)}
+        columns = {name: column([getattr(pipeline[i], which).get(name, 0.0) for pipeline in padded]) for name in names}
+        return {name: value for name, value in columns.items() if np.any(value)}
 
-    whole = Counter(map(str, model.pattern)) + Counter(_first(model)) + Counter(_last(model, several=False))
+    parts = Counter(map(str, model.pattern)) + Counter(_parts_before_layers(model))
+    parts += Counter(_parts_after_layers(model, pipelined=False))
     return Stages(
-        tuple(column([some[i].position for some in padded]) for i in range(most)),
-        tuple(counts("work", i) for i in range(most)),
-        tuple(counts("held", i) for i in range(most)),
-        {part: float(n) for part, n in whole.items()},
+        tuple(column([pipeline[i].position for pipeline in padded]) for i in range(length)),
+        tuple(counts("executed_parts", i) for i in range(length)),
+        tuple(counts("stored_parts", i) for i in range(length)),
+        {part: float(n) for part, n in parts.items()},
     )

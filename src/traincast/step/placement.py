@@ -14,14 +14,14 @@ from traincast.times.process_groups import ORDERS
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> Ints:
-    """Divisors of n, an array of shape (divisors,): ascending, not writable."""
+    """Return the divisors of n, an array of shape (divisors,): ascending, not writable."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
     return _frozen(np.array(sorted({*small, *(n // d for d in small)}), dtype=np.int64))
 
 
 @lru_cache(maxsize=4096)
 def factorizations(n: int, parts: int) -> Ints:
-    """Every ordered way to write n as a product.
+    """Return every ordered way to write n as a product.
 
     Parameters
     ----------
@@ -47,22 +47,22 @@ def factorizations(n: int, parts: int) -> Ints:
 
 
 def _frozen(array: Ints) -> Ints:
-    """The array, no longer writable: it is shared by all that ask for it again."""
+    """Make an array read-only: callers of a cached function share it."""
     array.flags.writeable = False
     return array
 
 
 def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
-    """Every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
+    """Return every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
 
     Parameters
     ----------
     plan : Plan
-        The plan; what it already says of its placement is kept.
+        The plan; the part of a placement that it already has is kept.
     domain : int
         Accelerators in a fast domain.
     ordered : bool
-        Whether only the placement is wanted that numbers ranks in the plan's order, if the plan says nothing of its own.
+        Whether to return only the placement that numbers ranks in the plan's order, if the plan has none.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
 
 
 def in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
-    """The one placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
+    """Return the placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
     fast, room = np.ones_like(degrees), np.full(len(degrees), domain)
     for axis in ORDERS[order]:
         if axis in axes:

@@ -1,12 +1,12 @@
-"""How far a prediction may be off: 90 % intervals of step times, whether a plan fits, whether the first of a ranking is the best.
+"""Uncertainty of predictions: 90 % intervals of step times, probability that a plan fits and that the top-ranked plan is the best.
 
-The error is that of the logarithm of predicted over measured time. Its variance is a sum of what runs have in common and what is
-a plan's own, of the errors of the step's components (communication, bubble, host), each as far as the step consists of it, and of
-what is not known from runs: software, accelerators, sizes beyond those measured. The constants stand in ``catalog/errors.yaml``,
-estimated (`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
+The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to all runs and one of
+the single plan; the errors of the step's components (communication, bubble, host), weighted with their share of the step; and
+terms for software, accelerators and sizes without measured runs. The constants stand in ``catalog/errors.yaml``, estimated
+(`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
 
-Two plans of one model on one machine share most of their error. What is left between them is the error of the components in which
-they differ, and their own, which plans share as far as they are alike.
+Two plans of one model on one machine share most of their error. The error of their difference is that of the components in which
+they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,20 +42,20 @@ SIZES: Final[Mapping[str, tuple[str, str, str]]] = {  # what can be beyond measu
 
 @dataclass(frozen=True)
 class Span:
-    """From where to where something was measured, and the drift of the error beyond, for each factor of e."""
+    """Measured range of a size, and the drift of the error outside it, for each factor of e."""
 
     least: float
     most: float
     drift: float
 
     def beyond(self, value: Column) -> Column:
-        """By how many factors of e a value lies outside."""
+        """Return by how many factors of e a value lies outside."""
         return np.maximum(np.maximum(np.log(value / self.most), np.log(self.least / value)), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """What is known of the errors of predictions; standard deviations of the logarithm of predicted over measured.
+    """Errors of predictions: standard deviations of the logarithm of predicted over measured.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Errors:
 
 @cache
 def errors() -> Errors:
-    """What the catalogue knows of errors."""
+    """Read the errors of predictions from the catalogue."""
     from importlib.resources import files
 
     from traincast.catalog.documents import read
@@ -118,25 +118,25 @@ def errors() -> Errors:
     file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
 
     def spans(part: SpansPart) -> dict[str, Span]:
-        told = {name: getattr(part, name) for name in SIZES}
-        return {name: Span(one.least.value, one.most.value, one.drift.value) for name, one in told.items()}
+        parts = {name: getattr(part, name) for name in SIZES}
+        return {name: Span(entry.least.value, entry.most.value, entry.drift.value) for name, entry in parts.items()}
 
     figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
     return Errors(
         **figures,
-        stacks={name: one.value for name, one in file.stacks.items()},
+        stacks={name: entry.value for name, entry in file.stacks.items()},
         accelerators=frozenset(file.accelerators),
         dense=spans(file.dense),
         moe=spans(file.moe),
         memory=file.memory.ninety.value,
-        memory_stacks={name: one.value for name, one in file.memory.stacks.items()},
+        memory_stacks={name: entry.value for name, entry in file.memory.stacks.items()},
         memory_new_stack=file.memory.new_stack.value,
     )
 
 
 @dataclass(frozen=True)
 class ErrorCase:
-    """What the error of a prediction depends on; numbers, or columns over plans.
+    """Properties of an estimate that its error depends on; numbers, or columns over plans.
 
     Parameters
     ----------
@@ -160,22 +160,22 @@ class ErrorCase:
     def of(
         cls, model: Model, accelerator: str, stack: str, gpus: Column, breakdown: Mapping[str, Column], seconds: Column
     ) -> "ErrorCase":
-        """The case of an estimate: its model, accelerator, software, GPUs, and what its time consists of [s]."""
+        """Return the case of an estimate from its model, accelerator, software, GPUs, and the breakdown of its time [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
-        shares = {name: sum(breakdown[one] for one in parts) / seconds for name, parts in COMPONENTS.items()}
+        shares = {name: sum(breakdown[component] for component in parts) / seconds for name, parts in COMPONENTS.items()}
         return cls(USUAL if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
-        """Sizes of measured runs of models of this kind."""
+        """Return the sizes of measured runs of models of this kind."""
         return known.moe if self.moe else known.dense
 
     def factor(self, known: Errors) -> float:
-        """How uncertain predictions of this software are, relative to all."""
+        """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
 
 
 def deviation(case: ErrorCase, known: Errors) -> Column:
-    """Standard deviation of the logarithm of predicted over measured time."""
+    """Return the standard deviation of the logarithm of predicted over measured time."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2
@@ -188,7 +188,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
 
 
 def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
-    """Where 90 % of measured times of such a prediction lie [s].
+    """Return the interval that holds 90 % of measured times of such a prediction [s].
 
     Parameters
     ----------
@@ -210,20 +210,20 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
 
 
 def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
-    """In which respects a case of one plan lies outside of measured runs, in words; empty where it does in none."""
+    """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
-    told = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
-    told += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
+    respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
+    respects += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
     for name, span in case.spans(known).items():
         value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
         if not span.least <= value <= span.most:
             which, end = (more, span.most) if value > span.most else (fewer, span.least)
-            told.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
-    return told
+            respects.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
+    return respects
 
 
 def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors | None = None) -> Column:
-    """Probability that a plan fits: that of a logistic distribution of the logarithm of memory around the prediction.
+    """Return the probability that a plan fits, by a logistic distribution of the logarithm of memory around the prediction.
 
     Parameters
     ----------
@@ -243,14 +243,14 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
 
 def cuts(plans: Sequence[Plan]) -> Floats:
     """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
-    places: dict[Any, int] = {}
+    indices: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
-    kinds = [[places.setdefault((name, getattr(plan, name)), len(places)) for name in KINDS] for plan in plans]
+    kinds = [[indices.setdefault((name, getattr(plan, name)), len(indices)) for name in KINDS] for plan in plans]
     return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
 
 
 def plan_distance(one: Floats, other: Floats) -> Floats:
-    """Distance of plans: 1 for each degree that is doubled or halved, and for each choice that is another.
+    """Return the distance of plans: 1 for each degree that is doubled or halved, and for each choice that differs.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def chances(
     within: float = WITHIN,
     known: Errors | None = None,
 ) -> Bools:
-    """Which plans are really within some share of the best, in 4,096 draws with a fixed seed, shape (draws, plans).
+    """Draw which plans are within some share of the true best, 4,096 times with a fixed seed, shape (draws, plans).
 
     Only what differs between the plans counts: errors of components of which their steps have different shares, and the plans' own.
 
@@ -309,5 +309,5 @@ def first_within(
     within: float = WITHIN,
     known: Errors | None = None,
 ) -> float:
-    """Probability that the first of a ranking is really within some share of the best; arguments as for `chances`."""
+    """Return the probability that the first of a ranking is within some share of the true best; arguments as for `chances`."""
     return float(np.mean(chances(seconds, shares, cut, factor, within, known)[:, 0]))

@@ -23,13 +23,13 @@ class Rule:
     Parameters
     ----------
     broken : str
-        What a user reads where it is not met.
+        Message to the user where it is not met.
     about : tuple of str
-        Knobs of the plan and figures of the model (and gbs) that it speaks of.
+        Knobs of the plan and figures of the model (and gbs) that it depends on.
     holds : callable
         Whether it is met, a boolean column, from model, plans and global batch.
     search_only : bool
-        Whether it merely narrows the search, and does not forbid a plan given by hand.
+        Whether it only narrows the search, and allows a plan given by hand.
     """
 
     broken: str
@@ -43,12 +43,12 @@ def _is_1d(plan: Plans) -> bool:
 
 
 def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]:
-    """Whether plans of a schedule meet a requirement; those of other schedules do."""
+    """Return the condition that plans of a schedule meet a requirement; plans of other schedules pass."""
     return lambda model, plan, gbs: plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
 
 
 def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plans, int], Any]:
-    """A condition on models with experts; the others meet it."""
+    """Return a condition on models with experts; other models pass."""
     return lambda model, plan, gbs: True if model.experts is None else holds(model.experts, plan)
 
 
@@ -97,15 +97,15 @@ RULES: Final = (
     Rule(
         "etp does not divide the width of an expert, or tp that of the shared experts",
         ("tp", "etp"),
-        _of_experts(lambda one, plan: (one.ffn % plan.etp == 0) & (one.shared_ffn % plan.tp == 0)),
+        _of_experts(lambda experts, plan: (experts.ffn % plan.etp == 0) & (experts.shared_ffn % plan.tp == 0)),
     ),
     Rule(
         "ep and etp do not divide the ranks of a stage, tp × cp × dp",
         ("ep", "etp", "tp", "cp", "dp"),
-        _of_experts(lambda one, plan: plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0),
+        _of_experts(lambda experts, plan: plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0),
     ),
     Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: plan.etp <= plan.tp),
-    Rule("experts with tp > 1 need sequence parallelism", ("tp",), _of_experts(lambda one, plan: plan.sp | (plan.tp == 1))),
+    Rule("experts with tp > 1 need sequence parallelism", ("tp",), _of_experts(lambda experts, plan: plan.sp | (plan.tp == 1))),
     Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0),
     Rule(
         "replicas do not divide the ranks that hold the same weights",
@@ -115,7 +115,7 @@ RULES: Final = (
     Rule(
         "replicas do not divide the ranks that hold the same experts",
         ("replicas", "dp", "cp", "ep"),
-        _of_experts(lambda one, plan: (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)),
+        _of_experts(lambda experts, plan: (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)),
     ),
     Rule(
         "tp_overlap has nothing to overlap",
@@ -159,46 +159,46 @@ RULES: Final = (
 )
 
 
-def rules(uneven: bool, own: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
-    """Rules of a search, in the order they are asked.
+def rules(uneven: bool, framework_rules: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
+    """Return the rules of a search, in the order they are checked.
 
     Parameters
     ----------
     uneven : bool
         Whether pipeline stages may differ in their layers.
-    own : tuple of Rule
+    framework_rules : tuple of Rule
         Those of the framework, which come last.
 
     Returns
     -------
     tuple of Rule
-        The first that a candidate breaks is the reason it is rejected for.
+        A candidate is rejected for the first rule it breaks.
     """
     if uneven:
-        return (*RULES, *own)
+        return (*RULES, *framework_rules)
     early = next(i for i, rule in enumerate(RULES) if rule.about == ("ep", "etp"))
-    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:], *own)
+    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:], *framework_rules)
 
 
 def reasons() -> tuple[str, ...]:
-    """What rules say that are broken, in the order they are asked."""
+    """Return the messages of broken rules, in the order rules are checked."""
     return tuple(dict.fromkeys(rule.broken for rule in rules(uneven=False)))
 
 
 def _placement_rules(domain: int) -> tuple[Rule, ...]:
-    """Rules on where the members of groups are."""
+    """Return the rules on the placement of groups."""
     fast = tuple(f"fast_{axis}" for axis in AXES)
 
     def divides(axis: str) -> Callable[[Model, Plans, int], Any]:
         return lambda model, plan, gbs: getattr(plan, axis) % getattr(plan, f"fast_{axis}") == 0
 
-    each = (Rule(f"fast_{axis} does not divide {axis}", (f"fast_{axis}", axis), divides(axis)) for axis in AXES)
-    full = f"the placement puts more members into a fast domain than the {domain} it has"
-    return *each, Rule(full, fast, lambda model, plan, gbs: plan.placed <= domain)
+    dividing = (Rule(f"fast_{axis} does not divide {axis}", (f"fast_{axis}", axis), divides(axis)) for axis in AXES)
+    overfull = f"the placement puts more members into a fast domain than the {domain} it has"
+    return *dividing, Rule(overfull, fast, lambda model, plan, gbs: plan.placed <= domain)
 
 
 def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
-    """Which rules a batch of plans breaks.
+    """Return the rules that a batch of plans breaks.
 
     Parameters
     ----------
@@ -214,11 +214,11 @@ def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule,
     Returns
     -------
     dict of Rule to boolean column
-        Rule → rows that break it; only rules that some row breaks. Rules that merely narrow the search are left out.
+        Rule → rows that break it; only rules that some row breaks. Rules that only narrow the search are left out.
     """
     rules = [rule for rule in (*RULES, *_placement_rules(domain)) if not rule.search_only]
-    held = {rule: np.asarray(rule.holds(model, plan, gbs)) for rule in rules}
-    return {rule: ~mask for rule, mask in held.items() if not mask.all()}
+    holds = {rule: np.asarray(rule.holds(model, plan, gbs)) for rule in rules}
+    return {rule: ~mask for rule, mask in holds.items() if not mask.all()}
 
 
 def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:

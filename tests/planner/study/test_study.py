@@ -115,7 +115,7 @@ def run_to(study, path, **how):
 
 def test_a_table_is_put_together_in_blocks(small, tmp_path, monkeypatch):
     """Its content is the one that is made in memory, however small the blocks."""
-    monkeypatch.setattr(executors, "ROWS", 7)
+    monkeypatch.setattr(executors, "ROWS_PER_BLOCK", 7)
     run_to(small, tmp_path / "blocks.parquet")
     blocks, memory = read(tmp_path / "blocks.parquet"), executors.run(small)
     assert blocks.frame.equals(memory.frame)

@@ -1,7 +1,7 @@
-"""Run a study's chunks on anything that offers `concurrent.futures.Executor`, keeping what is finished.
+"""Run a study's chunks on any `concurrent.futures.Executor`, and save finished chunks.
 
-Finished chunks lie as files beside the output until it is written, so an interrupted study goes on where it stopped, and shards
-that ran apart (Slurm array jobs) are merged.
+Finished chunks are files beside the output until it is written, so an interrupted study resumes where it stopped, and shards that
+ran separately (Slurm array jobs) are merged.
 """
 
 import json
@@ -28,14 +28,14 @@ from traincast.core.system import System
 from traincast.planner.study.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
 from traincast.planner.study.sweep import Chunk, Study, define
 
-MALLOC: Final = {  # keep freed memory: by dask's setting every large array goes back to the system, which costs more than the work
+MALLOC: Final = {  # keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work
     "MALLOC_TRIM_THRESHOLD_": 1 << 30,
     "MALLOC_MMAP_THRESHOLD_": 1 << 30,
 }
-ROWS: Final = 200_000  # rows of a table that are put in order at once
-WINDOW: Final = 256  # chunks given to an executor at once
-RESTARTS: Final = 3  # times that local workers are started again after one was killed
-Progress = Callable[[int, int, int], None]  # chunks finished, chunks in all, candidates decided by the last
+ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
+MAX_CHUNKS_SUBMITTED: Final = 256  # chunks given to an executor at once
+MAX_RESTARTS: Final = 3  # times that local workers are started again after one was killed
+Progress = Callable[[int, int, int], None]  # (chunks done, chunks in total, candidates decided by the last chunk)
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Shard:
 
     @classmethod
     def read(cls, text: str) -> "Shard":
-        """A part written as k/n.
+        """Read a part written as k/n.
 
         Raises
         ------
         InputError
-            If it is not.
+            If the text has another form.
         """
         k, slash, n = text.partition("/")
         if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
@@ -60,7 +60,7 @@ class Shard:
         return cls(int(k), int(n))
 
     def has(self, number: int) -> bool:
-        """Whether a chunk is in this part."""
+        """Return whether a chunk is in this part."""
         return number % self.n == self.k - 1
 
 
@@ -73,18 +73,18 @@ class Parts:
 
     @classmethod
     def of(cls, study: Study, output: Path, force: bool = False, create: bool = True) -> "Parts":
-        """The parts that belong to an output.
+        """Return the parts that belong to an output, their folder created.
 
         Raises
         ------
         InputError
-            If there are parts of another study (or another version), and not `force`.
+            If there are parts of another study (or another version) and `force` is false, or files that are no parts.
         """
         parts = cls(study, output.with_name(f"{output.name}.parts"))
-        mark, mine = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
+        mark, content = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
         if not mark.exists() and parts.strangers():
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
-        if mark.exists() and mark.read_text(encoding="utf-8") != mine:
+        if mark.exists() and mark.read_text(encoding="utf-8") != content:
             if not force:
                 raise InputError(str(parts.folder), ["holds finished parts of another study; traincast study --force drops them"])
             parts.drop()
@@ -92,7 +92,7 @@ class Parts:
             return parts
         parts.folder.mkdir(parents=True, exist_ok=True)
         with beside(mark) as partial:  # shards may start at once: the mark is whole, or not there
-            partial.write_text(mine, encoding="utf-8")
+            partial.write_text(content, encoding="utf-8")
         return parts
 
     def drop(self) -> None:
@@ -104,12 +104,12 @@ class Parts:
             self.folder.rmdir()
 
     def strangers(self) -> list[Path]:
-        """Files in the folder that are not of a study."""
-        mine = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
-        return [path for path in self.folder.glob("*") if not mine.fullmatch(path.name)]
+        """Return the files in the folder that are not of a study."""
+        names = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
+        return [path for path in self.folder.glob("*") if not names.fullmatch(path.name)]
 
     def has(self, number: int) -> bool:
-        """Whether a chunk is finished; a damaged file is not."""
+        """Return whether a chunk is finished; a damaged file is not."""
         try:
             pl.read_parquet_schema(self.path(number))
         except (OSError, pl.exceptions.PolarsError):
@@ -117,11 +117,11 @@ class Parts:
         return True
 
     def path(self, number: int) -> Path:
-        """File of a chunk."""
+        """Return the file of a chunk."""
         return self.folder / f"{number:06d}.parquet"
 
     def save(self, number: int, frame: pl.DataFrame) -> None:
-        """Keep a finished chunk, whole or not at all."""
+        """Save a finished chunk, completely or not at all."""
         self._keep(self.path(number).stem, frame)
 
     def _keep(self, stem: str, frame: pl.DataFrame) -> Path:
@@ -132,9 +132,9 @@ class Parts:
         return path
 
     def write(self, output: Path, force: bool) -> None:
-        """Write the study's table once all chunks are there, and drop the parts.
+        """Write the study's table once all chunks are finished, and remove the parts.
 
-        As parquet it is put together in blocks, so that its size is not bound by memory.
+        Parquet is assembled in blocks, so that memory does not limit its size.
 
         Raises
         ------
@@ -158,11 +158,11 @@ class Parts:
         self.drop()
 
     def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
-        """The table in blocks of some points of a series each."""
+        """Yield the table in blocks, each of some points of a series."""
         files: dict[int, list[Path]] = {}
         for number, chunk in enumerate(chunks):
             files.setdefault(chunk.series, []).append(self.path(number))
-        size = max(ROWS // (len(self.study.gpus) * self.study.top), 1)
+        size = max(ROWS_PER_BLOCK // (len(self.study.gpus) * self.study.top), 1)
         for series in files.values():
             for low in range(0, self.study.points, size):
                 rows = pl.scan_parquet(series).filter(pl.col("point").is_between(low, low + size - 1))
@@ -170,12 +170,12 @@ class Parts:
 
 
 def work(chunk: Chunk) -> pl.DataFrame:
-    """What a worker does: run a chunk and hand back its best plans only."""
+    """Run a chunk in a worker, and return only its best plans."""
     return to_frame(chunk.run())
 
 
 def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Results:
-    """Run a study and keep nothing beside.
+    """Run a study in memory, without files.
 
     Parameters
     ----------
@@ -255,12 +255,12 @@ def run_to(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> bool:
-    """Run a study into a file, going on where an earlier run stopped.
+    """Run a study into a file, resuming where an earlier run stopped.
 
     Returns
     -------
     bool
-        Whether the table was written; False if there are other shards, which are merged.
+        Whether the table was written; False if there are other shards, to be merged later.
 
     Raises
     ------
@@ -271,13 +271,13 @@ def run_to(
     parts = Parts.of(study, output, force)
     chunks = dict(enumerate(study.chunks()))
     open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)}
-    mine = sum(shard.has(number) for number in chunks)
-    done = mine - len(open_chunks)
+    in_shard = sum(shard.has(number) for number in chunks)
+    done = in_shard - len(open_chunks)
     for number, frame in _completed(open_chunks, executor, workers):
         parts.save(number, frame)
         done += 1
         if progress is not None:
-            progress(done, mine, int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
+            progress(done, in_shard, int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
     if shard.n > 1:
         return False
     parts.write(output, force)
@@ -285,7 +285,7 @@ def run_to(
 
 
 def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Numbers and frames of chunks, as they are finished."""
+    """Yield numbers and frames of chunks as they finish."""
     if executor is not None:
         yield from _submitted(chunks, executor)
     elif workers == 1:
@@ -295,10 +295,10 @@ def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int
 
 
 def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
-    """All chunks on an executor, a window of them at a time, so that results do not pile up."""
+    """Run all chunks on an executor, a limited number at a time, so that results do not pile up."""
     waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
     while True:
-        running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, WINDOW - len(running))}
+        running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, MAX_CHUNKS_SUBMITTED - len(running))}
         if not running:
             return
         finished, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -307,8 +307,8 @@ def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[i
 
 
 def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
-    """All chunks on local processes, which are started again if one is killed."""
-    for attempt in range(RESTARTS + 1):
+    """Run all chunks on local processes, which are restarted if one is killed."""
+    for attempt in range(MAX_RESTARTS + 1):
         try:
             with ProcessPoolExecutor(workers, get_context("spawn")) as pool:  # a forked process may inherit polars' locks
                 try:
@@ -319,13 +319,13 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
                     pool.shutdown(wait=False, cancel_futures=True)
             return
         except BrokenProcessPool:
-            if attempt == RESTARTS:
+            if attempt == MAX_RESTARTS:
                 raise
 
 
 @contextmanager
 def dask(address: str, workers: int) -> Iterator[Executor]:
-    """Executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``.
+    """Open an executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``.
 
     Raises
     ------
@@ -358,7 +358,7 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
 
 
 def _close(client: Any, cluster: Any) -> None:
-    """Leave a scheduler, and end a cluster of one's own."""
+    """Disconnect from a scheduler, and stop a local cluster."""
     client.close(timeout=5)
     if cluster is not None:
         cluster.close(timeout=5)
@@ -366,7 +366,7 @@ def _close(client: Any, cluster: Any) -> None:
 
 @contextmanager
 def _uninterruptible() -> Iterator[None]:
-    """Processes started here ignore Ctrl-C: it is for the one that started them, which then ends them."""
+    """Make processes started here ignore Ctrl-C: the process that starts them handles it, and ends them."""
     if current_thread() is not main_thread():
         yield
         return
@@ -379,7 +379,7 @@ def _uninterruptible() -> Iterator[None]:
 
 @contextmanager
 def mpi() -> Iterator[Executor]:
-    """Executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``).
+    """Open an executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``).
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Results that last: a tidy table with its columns' meanings and its provenance, in parquet (or CSV, or JSON).
+"""Results of a study: a tidy table with the meaning of its columns and its provenance, in parquet, CSV or JSON.
 
-A file is written beside its place and renamed, so that it is whole or not there, and it is never overwritten unless asked for.
+A file is written under a temporary name and renamed, so that it is complete or absent, and is overwritten only with `force`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from traincast.core.version import __version__
 from traincast.planner.study.sweep import MACHINES, SIZES, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
-WHOLE: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
+WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Results:
     metadata: dict[str, Any]
 
     def write(self, path: str | Path, force: bool = False) -> None:
-        """Write as .parquet, .csv or .json, by the ending of the path; CSV has no place for the metadata.
+        """Write as .parquet, .csv or .json, by the suffix of the path; CSV has no place for the metadata.
 
         Raises
         ------
         InputError
-            If the ending is another, the folder is missing, or there is a file already and not `force`.
+            If the suffix is another, the folder is missing, or the file exists and `force` is false.
         """
         path = Path(path)
         check_output(path, force, FORMATS)
@@ -61,7 +61,7 @@ class Results:
 
 
 def to_header(metadata: dict[str, Any]) -> dict[str, str]:
-    """Metadata as a parquet file holds it."""
+    """Return metadata in the form a parquet file stores."""
     return {"traincast": json.dumps(metadata, sort_keys=True)}
 
 
@@ -87,7 +87,7 @@ def read(path: str | Path) -> Results:
 
 
 def written(path: Path, study: Study) -> Results:
-    """The table of a study that was written to a file; that of CSV with the metadata it has no place for."""
+    """Read the table of a study from its file; for CSV, the metadata are computed again."""
     if path.suffix != ".csv":
         return read(path)
     frame = pl.read_csv(path, infer_schema_length=None)
@@ -95,24 +95,24 @@ def written(path: Path, study: Study) -> Results:
 
 
 def count(path: Path) -> tuple[int, int]:
-    """Rows of a table, and candidates that were decided for it."""
+    """Count the rows of a table, and the candidates that were decided for it."""
     if path.suffix == ".parquet":
         table = pl.scan_parquet(path)
     else:
         table = pl.scan_csv(path) if path.suffix == ".csv" else read(path).frame.lazy()
-    once = pl.col("candidates").filter(pl.col("rank") == 1)
-    rows, decided = table.select(pl.len(), once.sum()).collect().row(0)
+    best_rows = pl.col("candidates").filter(pl.col("rank") == 1)
+    rows, decided = table.select(pl.len(), best_rows.sum()).collect().row(0)
     return int(rows), int(decided)
 
 
 def collect(study: Study, tables: Iterable[pl.DataFrame]) -> Results:
-    """The table of a study from the frames of its chunks, in the order of its points."""
+    """Return the table of a study from the frames of its chunks, in the order of its points."""
     frame = arrange(study, pl.concat(tables))
     return Results(frame, describe(study, frame.columns))
 
 
 def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
-    """Rows of chunks in the order of their points, with the varied fields beside the point."""
+    """Return the rows of chunks in the order of their points, with the varied fields beside the point."""
     frame = frame.sort("series", "point", "gpus", "rank", maintain_order=True).drop("series")
     varied = [pl.Series(path, values)[frame["point"]].alias(path) for path, values in study.fields().items()]
     place = frame.columns.index("point") + 1
@@ -120,21 +120,21 @@ def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
-    """Metadata of a study's table: what its columns mean, and what it was made from."""
+    """Return the metadata of a study's table: the meaning of its columns, and its provenance."""
     return {"columns": {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}} | provenance(study)
 
 
 def to_frame(table: Table) -> pl.DataFrame:
-    """A chunk's table, whole numbers as such, and null for what is not there."""
+    """Return a chunk's table as a frame, with whole numbers as integers and null for missing values."""
     frame = pl.DataFrame({name: np.asarray(column) for name, column in table.items()})
     frame = frame.with_columns(pl.selectors.float().fill_nan(None) + 0.0)  # no -0.0
-    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE)
+    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE_NUMBER_COLUMNS)
 
 
 def provenance(study: Study) -> dict[str, Any]:
-    """What a study's table was made from, and with."""
-    given: list[Model | System] = [*study.models, *study.systems]  # of different names, as define() asks
-    inputs = {one.name: _hash(_plain(one)) for one in given}
+    """Return the provenance of a study's table: version, definition, and a hash of each model and system."""
+    models_and_systems: list[Model | System] = [*study.models, *study.systems]  # of different names, as define() asks
+    inputs = {item.name: _hash(_plain(item)) for item in models_and_systems}
     definition = _plain(replace(study, models=(), systems=())) | {
         "models": [model.name for model in study.models],
         "systems": [system.name for system in study.systems],
@@ -143,12 +143,12 @@ def provenance(study: Study) -> dict[str, Any]:
 
 
 def fingerprint(study: Study) -> str:
-    """Hash of all that a study's parts depend on."""
+    """Return a hash of all that a study's parts depend on."""
     return _hash(provenance(study) | {"chunks": [MACHINES, SIZES]})
 
 
 def _plain(value: Any) -> Any:
-    """A dataclass as plain values."""
+    """Return a dataclass as JSON-ready values."""
     return json.loads(json.dumps(asdict(value), default=float))
 
 

@@ -1,4 +1,4 @@
-"""A study written as a YAML or JSON file."""
+"""Read a study from a YAML or JSON file."""
 
 import math
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from traincast.core.quantities import COLUMNS
 from traincast.core.units import EXAMPLES, parse
 from traincast.planner.study.sweep import Study, define
 
-MOST_VALUES: Final = 1_000_000  # of one field
+MAX_SWEEP_VALUES: Final = 1_000_000  # of one field
 KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")
-SERIES: Final = {  # ways to write values besides a list, and what they need
+SERIES: Final = {  # ways to write values besides a list, and their arguments
     "linspace": "[first, last, how many]",
     "logspace": "[first, last, how many]",
     "range": "[first, last, step]",
@@ -47,9 +47,9 @@ def load_study(path: str | Path) -> Study:
     problems = [_unknown(key) for key in document if key not in KEYS]
     problems += [f"{key}: missing" for key in ("models", "systems", "gpus") if key not in document]
     lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
-    texts = [(key, one) for key, given in lists.items() for one in given]
+    texts = [(key, text) for key, given in lists.items() for text in given]
     texts += [(key, document[key]) for key in ("assumptions",) if key in document]
-    if unnamed := [f"{key} = {one!r}: must be a name" for key, one in texts if not isinstance(one, str)]:
+    if unnamed := [f"{key} = {text!r}: must be a name" for key, text in texts if not isinstance(text, str)]:
         raise InputError(str(path), [*problems, *unnamed])
     gpus = _values("gpus", document.get("gpus", [1]), problems)
     batches = _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
@@ -77,24 +77,24 @@ _DEFAULTS: Final[dict[str, list[str]]] = {"models": [], "systems": [], "strategi
 
 
 def _unknown(key: object) -> str:
-    """An unknown key, and which one may be meant."""
+    """Return the message on an unknown key, with the nearest known one."""
     close = get_close_matches(str(key), KEYS, n=1)
     offer = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(KEYS)}"
     return f"{key}: unknown key; {offer}"
 
 
 def _list(raw: Any) -> list[Any]:
-    """A list, also of one."""
+    """Return a list as it is, and another value as a list of one."""
     return raw if isinstance(raw, list) else [raw]
 
 
 def _whole(values: list[float]) -> list[Any]:
-    """Whole numbers as such; others as they are, to be refused by name."""
+    """Return whole numbers as integers, and other numbers unchanged, to be refused by name."""
     return [int(value) if value == int(value) else value for value in values]
 
 
 def _axes(raw: Any, problems: list[str]) -> list[dict[str, list[float]]]:
-    """Axes, each of fields that vary together."""
+    """Return the axes, each of fields that vary together."""
     axes = []
     for number, axis in enumerate(_list(raw)):
         if not isinstance(axis, Mapping) or not axis:
@@ -105,17 +105,17 @@ def _axes(raw: Any, problems: list[str]) -> list[dict[str, list[float]]]:
 
 
 def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
-    """Values in SI from a list, one value, or a way to write many; what is wrong is added to `problems`."""
+    """Return values in SI from a list, a single value or a series of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):
-        return [_number(place, one, problems, unit) for one in _list(raw)]
+        return [_number(place, value, problems, unit) for value in _list(raw)]
     kind, written = next(iter(raw.items()), (None, []))
     if len(raw) != 1 or kind not in SERIES:
         ways = ", ".join(f"{way}: {needs}" for way, needs in SERIES.items())
         problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {ways}")
         return [1.0]
     units = (unit, unit, unit if kind == "range" else "")
-    numbers = [_number(f"{place}.{kind}", one, problems, of) for one, of in zip(_list(written), units, strict=False)]
+    numbers = [_number(f"{place}.{kind}", value, problems, of) for value, of in zip(_list(written), units, strict=False)]
     if len(_list(written)) != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
         problems.append(f"{place}.{kind} = {written!r}: must be {SERIES[kind]}, all above 0")
         return [1.0]
@@ -124,14 +124,14 @@ def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[
         return [1.0]
     counted = kind in {"linspace", "logspace"}
     how_many = numbers[2] if counted else (numbers[1] - numbers[0]) / numbers[-1]
-    if how_many > MOST_VALUES or (counted and how_many != int(how_many)):
-        problems.append(f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MOST_VALUES:,}")
+    if how_many > MAX_SWEEP_VALUES or (counted and how_many != int(how_many)):
+        problems.append(f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MAX_SWEEP_VALUES:,}")
         return [1.0]
     return _series(kind, numbers)
 
 
 def _series(kind: str, numbers: list[float]) -> list[float]:
-    """Values of a way to write many."""
+    """Return the values of a series."""
     first, last, *rest = numbers
     if kind == "linspace":
         return [float(value) for value in np.linspace(first, last, max(int(rest[0]), 1))]
@@ -143,7 +143,7 @@ def _series(kind: str, numbers: list[float]) -> list[float]:
 
 
 def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
-    """One number in SI."""
+    """Return a number in SI; a mistake is added to `problems`."""
     try:
         if unit in EXAMPLES:
             return parse(raw, unit)

@@ -1,6 +1,6 @@
 """Studies: a declared sweep over models, machines, numbers of GPUs, strategies, batches and any figure, optimised at every point.
 
-Machines are columns: a figure that is varied is another axis of the same evaluation. A study is cut into chunks, which any
+Machines are columns: a varied figure is another axis of the same evaluation. A study is split into chunks, which any
 `concurrent.futures.Executor` can run in any order; the table is the same, byte for byte, however they were run.
 """
 
@@ -35,7 +35,7 @@ SIZES: Final = 16  # numbers of GPUs in a chunk
 
 @dataclass(frozen=True)
 class Study:
-    """What is swept.
+    """A sweep.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class Study:
     gpus : tuple of int
         Numbers of GPUs, ascending.
     strategies : tuple of str
-        Each is optimised on its own.
+        Each is optimised separately.
     batches : tuple of int
         Global batches [sequences].
     assumptions : Assumptions
-        What is assumed.
+        Assumptions of all estimates.
     top : int
         Plans kept at each point.
     vary : tuple of mapping
@@ -74,13 +74,13 @@ class Study:
         return math.prod(len(next(iter(axis.values()))) for axis in self.vary)
 
     def fields(self) -> dict[str, Floats]:
-        """Every varied field at every point, the last axis running fastest."""
+        """Return every varied field at every point; the last axis varies fastest."""
         lengths = [len(next(iter(axis.values()))) for axis in self.vary]
         index = np.indices(lengths).reshape(len(lengths), self.points)
         return {path: np.asarray(values, float)[index[i]] for i, axis in enumerate(self.vary) for path, values in axis.items()}
 
     def chunks(self) -> list["Chunk"]:
-        """The study in pieces, in the order of its table."""
+        """Return the study in chunks, in the order of its table."""
         series = product(range(len(self.models)), range(len(self.systems)), range(len(self.batches)), self.strategies)
         return [
             chunk
@@ -89,7 +89,7 @@ class Study:
         ]
 
     def _series(self, number: int, model: Model, system: System, gbs: int, strategy: str) -> Iterator["Chunk"]:
-        """Chunks of one model, system, batch and strategy: machines with the same space, those with the same times side by side."""
+        """Yield the chunks of one model, system, batch and strategy: machines with one space, those with equal times adjacent."""
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
         shapes = np.array([np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))])
@@ -98,13 +98,15 @@ class Study:
         for shape in range(len(first)):
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
-            here = {path: values[first[shape]] for path, values in fields.items() if not is_column(path)}
+            shape_fields = {path: values[first[shape]] for path, values in fields.items() if not is_column(path)}
             for low, size in product(range(0, len(points), MACHINES), range(0, len(self.gpus), SIZES)):
-                some = points[low : low + MACHINES]
-                machines = with_shape(system, here).with_figures({path: values[some] for path, values in columns.items()})
-                sized = with_fields(model, here)
-                vp, gpus = int(here.get("plan.vp", 1)), self.gpus[size : size + SIZES]
-                yield Chunk(number, some, sized, machines, gpus, gbs, strategy, vp, self.assumptions, self.top)
+                chunk_points = points[low : low + MACHINES]
+                machines = with_shape(system, shape_fields).with_figures(
+                    {path: values[chunk_points] for path, values in columns.items()}
+                )
+                chunk_model = with_fields(model, shape_fields)
+                vp, gpus = int(shape_fields.get("plan.vp", 1)), self.gpus[size : size + SIZES]
+                yield Chunk(number, chunk_points, chunk_model, machines, gpus, gbs, strategy, vp, self.assumptions, self.top)
 
 
 @dataclass(frozen=True)
@@ -123,23 +125,27 @@ class Chunk:
     top: int
 
     def run(self) -> Table:
-        """The best plans of every point as columns; a point where nothing fits has one row, without a plan."""
+        """Return the best plans of every point as columns; a point where nothing fits has one row, without a plan."""
         batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
-        one = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
-        outcomes = [outcome for machine in range(len(self.points)) for outcome in one.outcomes(machine)]
-        best = rank(outcomes, self.top)
-        answered = np.bincount(best.outcome, minlength=len(outcomes))
-        of = np.repeat(np.arange(len(outcomes)), np.maximum(answered, 1))
-        row = np.cumsum(answered) - answered
-        rank_in = np.arange(len(of)) - np.searchsorted(of, of)
-        found = answered[of] > 0
-        at = np.where(found, row[of] + rank_in, 0)
-        return self._where(outcomes, of) | {"rank": rank_in + 1} | self._what(outcomes, best.outcome, best.plans, at, found)
+        evaluation = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
+        outcomes = [outcome for machine in range(len(self.points)) for outcome in evaluation.outcomes(machine)]
+        ranking = rank(outcomes, self.top)
+        plans_found = np.bincount(ranking.outcome, minlength=len(outcomes))
+        outcome_index = np.repeat(np.arange(len(outcomes)), np.maximum(plans_found, 1))
+        row = np.cumsum(plans_found) - plans_found
+        rank_in = np.arange(len(outcome_index)) - np.searchsorted(outcome_index, outcome_index)
+        fits = plans_found[outcome_index] > 0
+        plan_row = np.where(fits, row[outcome_index] + rank_in, 0)
+        return (
+            self._where(outcomes, outcome_index)
+            | {"rank": rank_in + 1}
+            | self._what(outcomes, ranking.outcome, ranking.plans, plan_row, fits)
+        )
 
-    def _where(self, outcomes: list[StrategyResult], of: Ints) -> Table:
-        """Columns that say which point a row is of, and how many candidates it had."""
-        machine = np.array([outcome.machine for outcome in outcomes])[of]
+    def _where(self, outcomes: list[StrategyResult], outcome_index: Ints) -> Table:
+        """Return the columns that identify the point of each row, and count its candidates."""
+        machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
         counts = {
             "gpus": [outcome.gpus for outcome in outcomes],
             "candidates": [outcome.candidates for outcome in outcomes],
@@ -152,17 +158,17 @@ class Chunk:
             "assumptions": self.assumptions.name,
         }
         return (
-            {"series": np.full(len(of), self.series), "point": self.points[machine]}
-            | {name: np.full(len(of), value) for name, value in names.items()}
-            | {"gbs": np.full(len(of), self.gbs)}
-            | {name: np.array(values)[of] for name, values in counts.items()}
+            {"series": np.full(len(outcome_index), self.series), "point": self.points[machine]}
+            | {name: np.full(len(outcome_index), value) for name, value in names.items()}
+            | {"gbs": np.full(len(outcome_index), self.gbs)}
+            | {name: np.array(values)[outcome_index] for name, values in counts.items()}
         )
 
-    def _what(self, outcomes: list[StrategyResult], of: Ints, plans: Any, at: Ints, found: Bools) -> Table:
-        """Columns of the plans and their estimates; nan where nothing fits."""
-        if not found.any():
-            return {name: np.full(len(found), np.nan) for name in self._results()}
-        machine = np.array([outcome.machine for outcome in outcomes])[of]
+    def _what(self, outcomes: list[StrategyResult], outcome_index: Ints, plans: Any, plan_row: Ints, fits: Bools) -> Table:
+        """Return the columns of the plans and their estimates; nan where nothing fits."""
+        if not fits.any():
+            return {name: np.full(len(fits), np.nan) for name in self._results()}
+        machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
         est = estimate(self.model, self.system.take(machine), plans, self.gbs, self.assumptions)
         days = np.nan if est.training_days is None else est.training_days
         columns = plans.numbers() | {
@@ -174,10 +180,12 @@ class Chunk:
             **est.breakdown,
             **est.memory,
         }
-        return {name: np.where(found, np.broadcast_to(columns[name], len(of))[at], np.nan) for name in self._results()}
+        return {
+            name: np.where(fits, np.broadcast_to(columns[name], len(outcome_index))[plan_row], np.nan) for name in self._results()
+        }
 
     def _results(self) -> tuple[str, ...]:
-        """Columns of plans and estimates; with intervals where errors are known."""
+        """Return the names of the columns of plans and estimates; with intervals where errors are known."""
         return (*RESULTS, *(INTERVALS if self.assumptions.errors_known else ()))
 
 
@@ -185,12 +193,12 @@ RESULTS: Final = tuple(name for name, info in COLUMNS.items() if info.kind in {"
 
 
 def is_column(path: str) -> bool:
-    """Whether a field varies as a column of machines; the others change the search space."""
+    """Return whether a field varies as a column of machines; the others change the search space."""
     return not path.startswith(("model.", "plan.")) and not path.endswith(".size")
 
 
 def with_shape(system: System, fields: Mapping[str, float]) -> System:
-    """The system with the sizes of tiers given."""
+    """Return the system with the given sizes of tiers."""
     tiers = tuple(
         replace(tier, size=int(fields[f"network.{i}.size"])) if f"network.{i}.size" in fields else tier
         for i, tier in enumerate(system.tiers)
@@ -199,9 +207,9 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
 
 
 def varied(system: System, figures: Mapping[str, float]) -> System:
-    """The system with some figures replaced, each under its path in a system file, sizes of domains among them.
+    """Return the system with some figures replaced, each under its path in a system file; sizes of domains are allowed.
 
-    Where the accelerator then differs in more than its memory its name says so: nobody ran on it, and errors are larger.
+    Where the accelerator then differs in more than its memory, its name says so: no run was measured on it, and errors are larger.
 
     Parameters
     ----------
@@ -224,7 +232,7 @@ def varied(system: System, figures: Mapping[str, float]) -> System:
 
 
 def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
-    """The model with the fields given, whole numbers all of them."""
+    """Return the model with the given fields, all whole numbers."""
     changed: dict[str, Any] = {}
     for path, value in fields.items():
         part, _, name = path.partition(".")
@@ -244,17 +252,17 @@ def define(
     vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
     name: str = "study",
 ) -> Study:
-    """A study from names or objects, once everything is found usable.
+    """Return a study from names or objects, checked.
 
     Raises
     ------
     InputError
-        With all that is wrong.
+        With every mistake.
     """
     loaded = tuple(load_model(model) if isinstance(model, str) else model for model in models)
     machines = tuple(load_system(system) if isinstance(system, str) else system for system in systems)
-    needed = {"models": loaded, "systems": machines, "gpus": gpus, "strategies": strategies}
-    problems = [f"{what}: give at least one" for what, given in needed.items() if not len(given)]
+    required = {"models": loaded, "systems": machines, "gpus": gpus, "strategies": strategies}
+    problems = [f"{what}: give at least one" for what, given in required.items() if not len(given)]
     given = [*(model.name for model in loaded), *(system.name for system in machines)]
     problems += [f"{name} is given twice" for name in sorted({name for name in given if given.count(name) > 1})]
     batches = list(gbs) if isinstance(gbs, Sequence) else [gbs]
@@ -262,8 +270,8 @@ def define(
     names: tuple[str, ...] = ()
     for model, batch in product(loaded, batches) if not problems else ():
         try:
-            size, asked = check_arguments(model, gpus, batch, strategies, top)
-            chosen[size], names = None, asked or ()
+            size, checked_names = check_arguments(model, gpus, batch, strategies, top)
+            chosen[size], names = None, checked_names or ()
         except InputError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     read = [_read_axis(axis) for axis in vary]
@@ -283,7 +291,7 @@ def define(
 
 
 def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
-    """What is assumed; where nothing is said, an idealised machine if all models are of the paper's kind, else a real one."""
+    """Return the assumptions; by default those of the paper if all models are of its kind, else calibrated ones."""
     if assumptions is not None:
         return resolve(assumptions)
     usual = {usual_assumptions(model) for model in models}
@@ -291,7 +299,7 @@ def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> 
 
 
 def _read_axis(axis: Mapping[str, Sequence[float | str]]) -> tuple[Axis, list[str]]:
-    """An axis with its quantities in SI, and which of them are none."""
+    """Return an axis with its quantities in SI, and the mistakes in them."""
     numbers: dict[str, list[float]] = {}
     problems = []
     for path, values in axis.items():
@@ -306,7 +314,7 @@ def _read_axis(axis: Mapping[str, Sequence[float | str]]) -> tuple[Axis, list[st
 
 
 def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
-    """What is wrong with an axis."""
+    """Return the mistakes in an axis."""
     problems = []
     known = [path for system in systems for path in fields_of(system)]
     for path, values in axis.items():
@@ -322,13 +330,13 @@ def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
             problems.append(f"vary: {path}: every value must be a whole number")
     lengths = {path: len(values) for path, values in axis.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{path} {length}" for path, length in lengths.items())
-        problems.append(f"vary: fields that vary together need equally many values: {told}")
+        counts = ", ".join(f"{path} {length}" for path, length in lengths.items())
+        problems.append(f"vary: fields that vary together need equally many values: {counts}")
     return problems
 
 
 def fields_of(system: System) -> list[str]:
-    """Paths of the fields that can be varied."""
+    """Return the paths of the fields that can be varied."""
     sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
     shapes = [f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")]
     return [path for path in (*system.figures(), *sizes, *shapes, "plan.vp") if path in COLUMNS]

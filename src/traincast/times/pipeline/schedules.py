@@ -9,7 +9,7 @@ applies. `traincast.times.pipeline.simulation` runs every schedule event by even
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -51,11 +51,17 @@ class Schedule(ABC):
 
     name: str
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
+    virtual_stages: ClassVar[int | None] = 1  #: stages of a device; None where any number will do
+    directions: ClassVar[int] = 1  #: directions in which micro-batches run, each with its own copy of the weights
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
         """What it needs to run."""
         return (_one_chunk(self.name),)
+
+    def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
+        """Return the model chunks of a device, by number from 0; those of every direction."""
+        return range(device, pp * v, pp)
 
     @abstractmethod
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
@@ -157,6 +163,8 @@ class GPipe(Schedule):
 @dataclass(frozen=True)
 class OneForwardOneBackward(Schedule):
     """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
+
+    virtual_stages: ClassVar[int | None] = None
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -276,6 +284,11 @@ class ZeroBubbleV(Schedule):
     """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362; 2401.10241, section 6)."""
 
     splits_backward: ClassVar[bool] = True
+    virtual_stages: ClassVar[int | None] = 2
+
+    def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
+        """Return the chunk on the way down the devices, and the one on the way back up."""
+        return device, 2 * pp - 1 - device
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -310,6 +323,11 @@ class DualPipe(Schedule):
     """Two pipelines in opposite directions over the same devices, forward paired with the other's backward (arXiv 2412.19437)."""
 
     splits_backward: ClassVar[bool] = True
+    directions: ClassVar[int] = 2
+
+    def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
+        """Return stage `device` of one direction, and the stage of the other, for half the micro-batches each."""
+        return device, pp - 1 - device
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
