@@ -197,13 +197,13 @@ def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Coll
     return waits + sum(parts[p.kind][p.chunk] for stage in stages for p in trace.by_device[stage] if p.microbatch in microbatches)
 
 
-def _process(found: Trace, device: int) -> Iterator[dict[str, Any]]:
-    """Name and place of a device."""
-    held = ", ".join(f"{n:g} {part}" for part, n in found.passes.devices[device].stored_parts.items())
-    slowest = ", sets the step" if device == found.device else ""
-    yield _metadata("process_name", device, name=f"stage {device}{slowest}")
-    yield _metadata("process_labels", device, labels=held)
-    yield _metadata("process_sort_index", device, sort_index=device)
+def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
+    """Yield the name and position of a device."""
+    parts = ", ".join(f"{n:g} {name}" for name, n in trace.passes.devices[device].stored_parts.items())
+    slowest = ", sets the step" if device == trace.device else ""
+    yield _metadata_event("process_name", device, name=f"stage {device}{slowest}")
+    yield _metadata_event("process_labels", device, labels=parts)
+    yield _metadata_event("process_sort_index", device, sort_index=device)
 
 
 def _metadata_event(what: str, device: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:

@@ -86,16 +86,17 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     parts = contents(model, plan.pp, plan.vp, plan.layout)
     spent: dict[Kind, list[Shares]] = {}
     for chunk, counts in enumerate(parts):
-        late, busy = slowed[device_of(plan.schedule, chunk, 0, plan.pp, 2)]
-        own = _chunk(est.timed, counts, columns)
-        for kind, shares in own.items():
-            share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(own))
-            waits = {"host": late * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
-            spent.setdefault(kind, []).append({what: seconds for what, seconds in (shares | waits).items() if seconds > 0})
+        host_wait, busy = host_waits[device_of(plan.schedule, chunk, 0, plan.pp, 2)]
+        by_kind = _seconds_by_kind(est.timed, counts, columns)
+        for kind, shares in by_kind.items():
+            share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))
+            waits = {"host": host_wait * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
+            total = shares | waits
+            spent.setdefault(kind, []).append({component: seconds for component, seconds in total.items() if seconds > 0})
     if "W" in spent:
-        spent["BW"] = [_both(*two) for two in zip(spent["B"], spent["W"], strict=True)]
-    unhidden = max(float(sum_of(costs, device.executed_parts, "hidden")) for device in all_of_them) if plan.ep_overlap else 0.0
-    hidden = hidden_traffic(costs, every_device(all_of_them), columns, columns.microbatches(est.gbs), est.system, assumed)
+        spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
+    unhidden = max(float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices) if plan.ep_overlap else 0.0
+    hidden = hidden_traffic(costs, every_device(pipeline_devices), columns, columns.microbatches(est.gbs), est.system, assumed)
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
@@ -107,8 +108,8 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     )
 
 
-def _slowed(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
-    """What a micro-batch waits on a device for its host, and what it takes there without [s]."""
+def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
+    """Return the time a micro-batch waits for the host of a device, and its time there without that wait [s]."""
     busy = float(sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward"))
     if not assumed.dispatch_seconds:
         return 0.0, busy

@@ -196,8 +196,8 @@ def limits(
         If arguments cannot be used, all problems at once.
     """
     mistakes = ErrorCollector("limits")
-    mistakes.of(check, layer, tokens, micro_batches, gpus, days, batch_growth)
-    device = mistakes.settled(mistakes.of(device_of, accelerator, system, network))
+    mistakes.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth)
+    device = mistakes.require(mistakes.catch(device_of, accelerator, system, network))
     clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, WORD_BYTES)
     return Limits(device, layer, tokens, micro_batches, clusters, training(device, days, batch_growth))
 
@@ -230,13 +230,13 @@ def device_of(
         domain = mistakes.catch(as_system, system)
         chip = None if domain is None else domain.accelerator
     elif chip is None:
-        chip = mistakes.of(load_accelerator, str(accelerator))
+        chip = mistakes.catch(load_accelerator, str(accelerator))
         domain = _fastest_system(str(accelerator)) if network is None and chip is not None else None
-    bandwidth = None if network is None else mistakes.of(_bandwidth, network)
+    bandwidth = None if network is None else mistakes.catch(_bandwidth, network)
     if chip is not None and network is None and domain is None:
         problem = f"no system of the catalogue says how {chip.name} is joined: give network, such as 900 GB/s"
         mistakes.errors.append(InputError("limits", [problem]))
-    chip = mistakes.settled(chip)
+    chip = mistakes.require(chip)
     flops8 = 2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops
     if bandwidth is not None:
         return MovementDevice(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth)

@@ -239,8 +239,8 @@ def scaling(
         If arguments cannot be used, all of them at once.
     """
     mistakes = ErrorCollector("scaling")
-    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
-    assumed = mistakes.of(check_assumptions, assumptions, "calibrated")
+    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
+    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated")
     wrong = [*not_a("gpus", gpus, "a list of whole numbers", Sequence), *not_a("zero", zero, "a list of stages", Sequence)]
     wrong = wrong or _list_problems(gpus, zero, mbs, efficiency)
     wrong += _share_problems(k1, k2, comm_share, target)
@@ -254,7 +254,7 @@ def scaling(
         wrong.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
     if wrong:
         mistakes.errors.append(InputError("scaling", wrong))
-    require = mistakes.settled
+    require = mistakes.require
     cluster = require(machine)
     numbers = tuple(sorted(set(gpus)))
     request = ScalingRequest(

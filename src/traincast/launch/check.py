@@ -186,20 +186,20 @@ def check(
         has settings that matter and are not read, or is invalid; all mistakes at once.
     """
     errors = ErrorCollector(str(path))
-    machine = errors.of(as_system, system)
-    given_model = None if model is None else errors.of(as_model, model)
-    reading = errors.of(read, path, FORMATS, framework)
+    machine = errors.catch(as_system, system)
+    given_model = None if model is None else errors.catch(as_model, model)
+    reading = errors.catch(read, path, FORMATS, framework)
     space = None if reading is None else known_framework(reading.form.framework)
-    assumed = errors.of(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
+    assumed = errors.catch(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
     if reading is not None and given_model is not None and "seq" in reading.told and given_model.seq != reading.told["seq"]:
-        given_model = errors.of(_with_seq, given_model, reading.told["seq"])
+        given_model = errors.catch(_with_seq, given_model, reading.told["seq"])
     if reading is not None and not accept_unread:
-        errors.of(reading.check_unread)
-    completed = None if reading is None else errors.of(complete_launch, reading, given_model, gpus, gbs, knobs or {})
+        errors.catch(reading.check_unread)
+    completed = None if reading is None else errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
     if completed is not None:
-        errors.of(check_size, machine, completed[2].gpus)
-    reading, transformer, plan, batch = errors.settled(completed)
-    require = errors.settled
+        errors.catch(check_size, machine, completed[2].gpus)
+    reading, transformer, plan, batch = errors.require(completed)
+    require = errors.require
     assert space is not None
     stack = _stack(reading, space)
     est = _estimate(reading, transformer, require(machine), plan, batch, require(assumed))

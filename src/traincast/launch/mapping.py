@@ -220,7 +220,7 @@ def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes:
     """Return the facts of settings; invalid values are collected in `mistakes`."""
     facts: Facts = {}
     for row in (row for section_rows in rows.values() for row in section_rows):
-        facts |= mistakes.of(row.read, settings) or {}
+        facts |= mistakes.catch(row.read, settings) or {}
     return facts
 
 

@@ -129,7 +129,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         check_program(text, str(path))
     detected = formats[form] if form else detect_format(text, str(path), formats)
     mistakes = ErrorCollector(str(path))
-    settings = mistakes.settled(mistakes.of(detected.settings, text))
+    settings = mistakes.require(mistakes.catch(detected.settings, text))
     commands = [word for words in commands_read(text).commands for word in words] if detected.ending == ".sh" else []
     check_kind(commands, settings, str(path), detected.spelled)
     facts = detected.facts(settings, mistakes)
@@ -244,12 +244,12 @@ def complete_launch(
         facts.pop("chunks", None)
     transformer = model
     if transformer is None:
-        transformer = mistakes.of(_described_model, reading, facts, assumed)
+        transformer = mistakes.catch(_described_model, reading, facts, assumed)
     else:
         assumed += _model_conflicts(reading, facts, transformer)
     if "gpus" not in facts and "dp" not in facts:
         mistakes.errors.append(InputError(reading.path, ["does not give the number of GPUs; give --gpus"]))
-    completed = mistakes.settled(mistakes.of(complete_facts, facts))
+    completed = mistakes.require(mistakes.catch(complete_facts, facts))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
@@ -272,9 +272,9 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
     mistakes = ErrorCollector(reading.path)
     candidates = models_of_same_sizes(facts)
     if "vocab" not in facts:
-        facts["vocab"] = mistakes.of(_vocabulary_size, reading, facts, candidates, assumed)
-    model = mistakes.of(model_from_facts, facts, Path(reading.path).stem)
-    mistakes.tell()
+        facts["vocab"] = mistakes.catch(_vocabulary_size, reading, facts, candidates, assumed)
+    model = mistakes.catch(model_from_facts, facts, Path(reading.path).stem)
+    mistakes.raise_any()
     assert model is not None
     match = next((candidate for candidate in candidates if _same_but_sequence_length(candidate, model)), None)
     return model if match is None else model_from_facts(facts, match.name)

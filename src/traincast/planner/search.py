@@ -253,12 +253,12 @@ def search_each(
 ) -> list[Found]:
     """`search` on several numbers of GPUs, which share what they have in common."""
     mistakes = ErrorCollector("search")
-    transformer, machine = mistakes.of(as_model, model), mistakes.of(as_system, system)
-    batch = mistakes.of(check_gbs, gbs, transformer)
+    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
+    batch = mistakes.catch(check_gbs, gbs, transformer)
     request = search_request(
         mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective
     )
-    return mistakes.settled(request).answer(told)
+    return mistakes.require(request).answer(told)
 
 
 def search_request(
@@ -284,18 +284,18 @@ def search_request(
     model, system, gbs : optional
         As for `search`; None where an error was collected for them before. The other arguments are those of `search`.
     """
-    numbers = mistakes.of(_check_sizes, gpus, system)
-    mistakes.of(_check_ranking, top, objective)
-    checked_locks = mistakes.of(_check_locks, locks, vp)
-    chosen = mistakes.of(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.of(check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions)
-    batches = mistakes.of((chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed)
+    numbers = mistakes.catch(_check_sizes, gpus, system)
+    mistakes.catch(_check_ranking, top, objective)
+    checked_locks = mistakes.catch(_check_locks, locks, vp)
+    chosen = mistakes.catch(_choose, model or load_model(ANY_MODEL), strategy, framework)
+    assumed = mistakes.catch(check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions)
+    batches = mistakes.catch((chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed)
     if not mistakes.errors and chosen is not None and not batches:
         problem = f"the locks leave nothing of what {chosen.name} can run; framework any has more"
         mistakes.errors.append(InputError("search", [problem]))
     if mistakes.errors:
         return None
-    require = mistakes.settled
+    require = mistakes.require
     return SearchRequest(
         model=require(model),
         system=require(system),
@@ -396,9 +396,9 @@ def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, A
 def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
     """Return the framework that is searched, restricted to the given strategies."""
     mistakes = ErrorCollector("search")
-    names = mistakes.of(_check_strategies, strategy)
-    chosen = default_framework(model, names) if framework is None else mistakes.of(_check_framework, framework)
-    chosen = mistakes.settled(chosen)
+    names = mistakes.catch(_check_strategies, strategy)
+    chosen = default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
+    chosen = mistakes.require(chosen)
     if names is None:
         return chosen
     runs = f"it runs {', '.join(chosen.runs)}, and any runs all"

@@ -67,13 +67,13 @@ def read(
     machine = mistakes.catch(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
     files_by_kind: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
-    mistakes.of(_check_given, given or {}, [kind for kind, files in files_by_kind if files])
+    mistakes.catch(_check_given, given or {}, [kind for kind, files in files_by_kind if files])
     contents = []
     for kind, files in files_by_kind:
         options = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
         options = {"config": config, **extra, **options} if kind == "runs" else options
-        contents += [mistakes.of(_read_kind, file, kind, options) for file in files]
-    machine = mistakes.settled(machine)
+        contents += [mistakes.catch(_read_kind, file, kind, options) for file in files]
+    machine = mistakes.require(machine)
     measured = _measured(machine, [rows for rows in contents if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
         reason = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"

@@ -41,12 +41,12 @@ def validate(
     from traincast.core.output_files import check_output
 
     errors = ErrorCollector("validate")
-    errors.of(check_html, html, force)
+    errors.catch(check_html, html, force)
     if output is not None:
         from traincast.ui.figures.style import ENDINGS
 
-        errors.of(check_output, output, force, ENDINGS)
-    errors.tell()
+        errors.catch(check_output, output, force, ENDINGS)
+    errors.raise_any()
     report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.ui.figures import save
@@ -105,11 +105,11 @@ def calibrate(
     from traincast.core.output_files import check_output
 
     errors = ErrorCollector("calibrate")
-    errors.of(check_output, output, force, (".yaml", ".yml"))
-    errors.of(_check_name_value_pairs, given or ())
+    errors.catch(check_output, output, force, (".yaml", ".yml"))
+    errors.catch(_check_name_value_pairs, given or ())
     settings = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
-    measured = errors.of(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
-    calibration = fitted_to(system, errors.settled(measured))
+    measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
+    calibration = fitted_to(system, errors.require(measured))
     calibration.write(output, force)
     if json:
         print_json(calibration.to_dict() | {"output": str(output)})

@@ -159,5 +159,5 @@ def _best(
         errors, model_read, machine, (gpus,), gbs, assumptions, None, MAX_PLANS_TRIED, None, space, framework_locks | locked
     )
     with progress("search") as report_progress:
-        (result,) = errors.settled(request).answer(report_progress)
+        (result,) = errors.require(request).answer(report_progress)
     return result

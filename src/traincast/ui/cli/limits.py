@@ -53,15 +53,15 @@ def limits(
     from traincast.analysis.training_limits import limits as find
 
     errors = ErrorCollector("limits")
-    widths = errors.of(_layer_widths, layer) or (1, 1)
-    tokens = errors.of(counted, batch, "--batch", 1024) or 1
-    counts = CLUSTERS if gpus is None else errors.of(_gpu_counts, gpus) or (1,)
+    widths = errors.catch(_layer_widths, layer) or (1, 1)
+    tokens = errors.catch(counted, batch, "--batch", 1024) or 1
+    counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
     run_days, growth_exponent = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
-    errors.of(check, widths, tokens, micro_batches, counts, run_days, growth_exponent)
-    errors.of(device_of, accelerator, system, network)
+    errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth_exponent)
+    errors.catch(device_of, accelerator, system, network)
     if figures is not None:
-        errors.of(check_folder, figures)
-    errors.tell()
+        errors.catch(check_folder, figures)
+    errors.raise_any()
     result = find(
         accelerator,
         system=system,

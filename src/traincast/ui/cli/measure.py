@@ -104,12 +104,12 @@ def judge_steps(
     from traincast.accuracy.measure.training.shapes import shapes_of
 
     errors = ErrorCollector("measure")
-    file = errors.of(_machine_file, system) or Path("machine.yaml")
+    file = errors.catch(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
-    shapes_wanted = () if shapes is None else errors.of(shapes_of, shapes) or ()
+    shapes_wanted = () if shapes is None else errors.catch(shapes_of, shapes) or ()
     job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, shapes_wanted)
-    errors.of(job.check, calibrated, force)
-    errors.tell()
+    errors.catch(job.check, calibrated, force)
+    errors.raise_any()
     with progress("training steps") as report_progress:
         rows = measured_steps(job, report_progress)
     if not job.first:  # not the first rank, which alone reports

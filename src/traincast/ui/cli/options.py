@@ -79,13 +79,13 @@ class RunOptions:
         from traincast.catalog.load import load_model, load_system
         from traincast.step.metrics import check_given
 
-        model, system = errors.of(load_model, name, seq=self.seq), errors.of(load_system, system_name)
-        load = None if self.imbalance is None else errors.of(self._load)
+        model, system = errors.catch(load_model, name, seq=self.seq), errors.catch(load_system, system_name)
+        load = None if self.imbalance is None else errors.catch(self._load)
         if model is not None and load is not None:
-            model = errors.of(model.with_load, load) or model
-        errors.of(self._tokens)
-        errors.of(check_given, price=self.price, restart_seconds=self.restart)
-        return model, system, errors.of(self._batch, model, usual)
+            model = errors.catch(model.with_load, load) or model
+        errors.catch(self._tokens)
+        errors.catch(check_given, price=self.price, restart_seconds=self.restart)
+        return model, system, errors.catch(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
         """Return throughput, utilisation and cost of an estimate."""
@@ -170,9 +170,9 @@ def estimate_of_options(
 
     errors = errors or ErrorCollector("estimate")
     model_read, machine, gbs = options.read(errors, model, system, usual)
-    errors.of(check_assumptions, assumptions, usual_assumptions(model_read))
-    errors.of(check_size, machine, plan.gpus)
-    require = errors.settled
+    errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
+    errors.catch(check_size, machine, plan.gpus)
+    require = errors.require
     return estimate(require(model_read), require(machine), plan, require(gbs), assumptions)
 
 

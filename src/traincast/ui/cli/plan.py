@@ -87,13 +87,13 @@ def plan(
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("search")
-    errors.of(check_html, html, force)
+    errors.catch(check_html, html, force)
     model_read, machine, gbs = options.read(errors, model, system)
     locked = {name: value for name, value in vars(locks).items() if value is not None}
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, locked, objective
     )
-    question = errors.settled(request)
+    question = errors.require(request)
     with progress("search") as report_progress:
         begin = time.perf_counter()
         (result,) = question.answer(report_progress)
@@ -144,7 +144,7 @@ def estimate(
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
     errors = ErrorCollector("estimate")
-    errors.of(check_html, html, force)
+    errors.catch(check_html, html, force)
     est = estimate_of_options(options, model, system, plan or Plan(), assumptions, errors=errors)
     if html is not None:
         from traincast.ui.html import plan_report

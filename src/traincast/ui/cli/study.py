@@ -53,15 +53,15 @@ def study(
     from traincast.planner.study.study_file import load_study
 
     errors = ErrorCollector("study")
-    definition_read, shards = errors.of(load_study, file), errors.of(executors.Shard.read, shard)
+    definition_read, shards = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
     problems = not_whole("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
     if html is not None and shards is not None and shards.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     if problems:
         errors.errors.append(InputError("study", problems))
-    errors.of(check_html, html, force)
-    definition, shard_read = errors.settled(definition_read), errors.settled(shards)
+    errors.catch(check_html, html, force)
+    definition, shard_read = errors.require(definition_read), errors.require(shards)
     executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     started = time.perf_counter()
     try:
@@ -139,10 +139,10 @@ def merge(
     from traincast.planner.study.study_file import load_study
 
     errors = ErrorCollector("merge")
-    definition_read = errors.of(load_study, file)
-    errors.of(check_output, output, force, FORMATS)
-    errors.of(check_html, html, force)
-    definition, started = errors.settled(definition_read), time.perf_counter()
+    definition_read = errors.catch(load_study, file)
+    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_html, html, force)
+    definition, started = errors.require(definition_read), time.perf_counter()
     executors.Parts.of(definition, output, create=False).write(output, force)
     _print_outcome(definition, output, True, time.perf_counter() - started, html, json)
 

@@ -52,11 +52,11 @@ def trace(
 
     errors = ErrorCollector("trace")
     if output is not None:
-        errors.of(check_output, output, force, chrome_trace.ENDINGS)
+        errors.catch(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
-        errors.of(check_output, figure, force, (".svg", ".pdf", ".png"))
-    selection = [errors.of(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
-    est = errors.settled(errors.of(estimate_of_options, options, model, system, plan or Plan(), assumptions))
+        errors.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
+    selection = [errors.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
+    est = errors.require(errors.catch(estimate_of_options, options, model, system, plan or Plan(), assumptions))
     step_trace = trace(est)
     if output is not None:
         chrome_trace.write(step_trace, output, force, *selection)

@@ -19,8 +19,8 @@ def sample(result: Found) -> dict[str, Any]:
 
     It takes ranks 1, 2, … r, … by time in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
-    which = np.repeat(np.arange(len(found.outcomes)), [len(outcome.fitting) for outcome in found.outcomes])
-    layout, seconds = (np.concatenate([getattr(one, name) for one in found.outcomes]) for name in ("fitting", "least_seconds"))
+    which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
+    layout, seconds = (np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least_seconds"))
     order = np.argsort(seconds, kind="stable")
     ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
     picked = order[ranks]
@@ -41,14 +41,14 @@ def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
         rows = np.flatnonzero(which == number)
         if not len(rows):
             continue
-        mine, space = layout[rows], outcome.evaluation.space
-        at = np.searchsorted(outcome.fitting, mine)
-        seconds[rows], held[rows] = outcome.least_seconds[at], outcome.memory[at]
-        filled = space.strategy == "summa"  # the number of panels belongs to the fill
-        plans = fastest_plans(outcome, mine) if filled else space.without_assumptions(space.layouts.take(mine))
-        for row, told in zip(rows, _knobs(plans, len(mine), filled), strict=True):
-            knobs[row] = told
-    return {"step_seconds": _short(seconds), "memory_bytes": _short(held), "plan": knobs}
+        chosen, space = layout[rows], outcome.evaluation.space
+        at = np.searchsorted(outcome.fitting, chosen)
+        seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
+        filled = space.strategy == "summa"  # the number of panels belongs to the placement
+        plans = fastest_plans(outcome, chosen) if filled else space.without_assumptions(space.layouts.take(chosen))
+        for row, knobs_of_row in zip(rows, _knobs(plans, len(chosen), filled), strict=True):
+            knobs[row] = knobs_of_row
+    return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
 
 
 def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:

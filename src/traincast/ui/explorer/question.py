@@ -188,14 +188,14 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
         With all that is wrong with it, as the command line would say it.
     """
     errors = ErrorCollector("search")
-    model, system = errors.of(model_of, state), errors.of(system_of, state)
-    gbs = errors.of(_batch, state, model)
-    errors.of(_check_types, state)
-    errors.of(_tokens, state)
-    errors.of(check_given, price=state.price, restart_seconds=state.restart)
+    model, system = errors.catch(model_of, state), errors.catch(system_of, state)
+    gbs = errors.catch(_batch, state, model)
+    errors.catch(_check_types, state)
+    errors.catch(_tokens, state)
+    errors.catch(check_given, price=state.price, restart_seconds=state.restart)
     arguments = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
     question = search_request(errors, *arguments, None, state.framework, state.locks, state.objective)
-    require = errors.settled
+    require = errors.require
     return ExplorerCase(state, require(model), require(system), require(question))
 
 

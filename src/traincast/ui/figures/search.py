@@ -117,10 +117,10 @@ def pareto(result: Found) -> Figure:
         A search. A point is a layout with its best placement.
     """
     figure, (ax,) = panels(1, width=COLUMN + 1.0, height=3.2)
-    capacity = float(in_unit("memory_bytes", found.system.accelerator.hbm_bytes))
-    for outcome in found.outcomes:
-        held = in_unit("memory_bytes", outcome.memory)
-        ax.plot(held, outcome.least_seconds, ".", color=GREY, alpha=0.5, markersize=3, markeredgewidth=0, rasterized=True)
+    capacity = float(in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
+    for outcome in result.outcomes:
+        memory = in_unit("memory_bytes", outcome.memory)
+        ax.plot(memory, outcome.least_seconds, ".", color=GREY, alpha=0.5, markersize=3, markeredgewidth=0, rasterized=True)
     ax.axvline(capacity, color=BLACK, linestyle="--", linewidth=0.9, label="capacity")
     if result.best is None:
         ax.text(0.5, 0.5, f"none of {result.candidates:,} candidates fits", transform=ax.transAxes, ha="center", fontsize=7)
@@ -204,10 +204,10 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     return np.stack((fixed_seconds, np.min(reoptimised, axis=0))).reshape(2, len(paths), 2)
 
 
-def _least(found: Found, machines: System, outcome: StrategyResult) -> Floats:
-    """Step time of the best plan of a batch on each machine [s], infinite where nothing fits."""
-    one = evaluate(space_of(outcome, found.gpus), found.model, machines, found.gbs, found.assumptions)
-    return np.array([one.outcomes(machine)[0].least_seconds.min(initial=np.inf) for machine in range(machines.machines())])
+def _best_seconds(result: Found, machines: System, outcome: StrategyResult) -> Floats:
+    """Return the least step time of a strategy's plans on each machine [s], infinite where nothing fits."""
+    evaluation = evaluate(space_of(outcome, result.gpus), result.model, machines, result.gbs, result.assumptions)
+    return np.array([evaluation.outcomes(machine)[0].least_seconds.min(initial=np.inf) for machine in range(machines.machines())])
 
 
 def _figure_title(system: System, path: str) -> str:
