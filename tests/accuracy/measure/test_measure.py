@@ -14,13 +14,13 @@ from traincast.accuracy.logs import read as read_table
 from traincast.accuracy.measure import fit_accelerator, fit_network, launcher, system_yaml
 from traincast.accuracy.measure import predict as predicted
 from traincast.accuracy.measure import prediction_errors as told
-from traincast.accuracy.measure.bounded_fit import nearest
-from traincast.accuracy.measure.journal import Kept
-from traincast.accuracy.measure.measure import check, described
-from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
+from traincast.accuracy.measure.bounded_fit import fit_constants
+from traincast.accuracy.measure.journal import Journal
+from traincast.accuracy.measure.measure import check_arguments, fit_and_write
+from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
-from traincast.accuracy.measure.time_budget import SHARES, VISITS, TimeBudget
-from traincast.accuracy.measure.timing import counts
+from traincast.accuracy.measure.time_budget import FAMILY_SHARES, MAX_VISITS, TimeBudget
+from traincast.accuracy.measure.timing import sample_counts
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main
 
@@ -51,7 +51,7 @@ HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
     ],
 )
 def test_the_launcher_says_which_rank_this_is(environment, rank):
-    assert launcher.detected(environment) == rank
+    assert launcher.launched_rank(environment) == rank
 
 
 @pytest.mark.parametrize(
@@ -59,24 +59,24 @@ def test_the_launcher_says_which_rank_this_is(environment, rank):
 )
 def test_variables_that_contradict_each_other_are_refused(change, wrong):
     with pytest.raises(tc.InputError, match=wrong):
-        launcher.detected(TORCHRUN | change)
+        launcher.launched_rank(TORCHRUN | change)
 
 
 @pytest.mark.parametrize(
     ("environment", "where"),
     [
         (TORCHRUN | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}, ("10.0.0.1", 1234)),
-        (SRUN, ("gpu03", launcher.PORT)),
-        (HYDRA, ("127.0.0.1", launcher.PORT)),
+        (SRUN, ("gpu03", launcher.DEFAULT_PORT)),
+        (HYDRA, ("127.0.0.1", launcher.DEFAULT_PORT)),
     ],
 )
 def test_ranks_find_each_other(environment, where):
-    assert launcher.address(launcher.detected(environment), environment) == where
+    assert launcher.rendezvous_address(launcher.launched_rank(environment), environment) == where
 
 
 def test_ranks_on_several_nodes_need_an_address():
     with pytest.raises(tc.InputError, match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell"):
-        launcher.address(launcher.detected(OPEN_MPI), OPEN_MPI)
+        launcher.rendezvous_address(launcher.launched_rank(OPEN_MPI), OPEN_MPI)
 
 
 @pytest.mark.parametrize(
@@ -122,17 +122,17 @@ def test_a_budget_is_kept_and_every_family_gets_its_share():
     done, end = spend(EVERY, 120)
     assert 0.98 * 120 <= end <= 120
     families = {task.family for task in EVERY}
-    whole = sum(SHARES[one] for one in families)
+    whole = sum(FAMILY_SHARES[one] for one in families)
     for family in families - {"dispatch"}:  # which has too little to do to fill its share
-        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * SHARES[family] / whole
+        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * FAMILY_SHARES[family] / whole
 
 
 def test_coarse_comes_before_fine_and_both_before_repetitions():
     done, _ = spend(EVERY, 1e9)
-    assert len(done) == VISITS * len(EVERY)
+    assert len(done) == MAX_VISITS * len(EVERY)
     for family in FAMILIES:
         own = [task for task in EVERY if task.family == family]
-        assert [task for task in done if task.family == family] == VISITS * own
+        assert [task for task in done if task.family == family] == MAX_VISITS * own
 
 
 @pytest.mark.parametrize(("seconds", "end"), [(5, 5), (0.1, 1)])
@@ -161,7 +161,7 @@ def test_what_fails_and_what_is_known_is_not_measured():
 @pytest.mark.parametrize(("once", "seconds", "expected"), [(1.0, 0.5, (3, 1)), (1e-6, 0.01, (60, 50)), (1e-3, 0.02, (20, 1))])
 def test_samples_fill_their_time(once, seconds, expected):
     """At least 3 samples and at most 60, each of at least 50 us."""
-    assert counts(once, seconds, 50e-6) == expected
+    assert sample_counts(once, seconds, 50e-6) == expected
 
 
 def test_keys_are_read_back():
@@ -195,9 +195,9 @@ def test_samples_are_told_by_median_and_quartiles():
 def test_constants_are_found_from_exact_times():
     """alpha = 3 us and beta = 1/(2 GB/s) from a start that is far off; c has no effect, and d is kept above 2 us."""
     V = np.geomspace(1e3, 1e9, 13)
-    values, loose = nearest(lambda one: one["a"] + V / one["b"], 3e-6 + V / 2e9, {"a": 1e-4, "b": 1e8, "c": 1.0}, {})
+    values, loose = fit_constants(lambda one: one["a"] + V / one["b"], 3e-6 + V / 2e9, {"a": 1e-4, "b": 1e8, "c": 1.0}, {})
     assert (values["a"], values["b"], loose) == (pytest.approx(3e-6, rel=0.01), pytest.approx(2e9, rel=0.01), {"c"})
-    values, loose = nearest(lambda one: one["d"] + V / 2e9, 1e-6 + V / 2e9, {"d": 1e-4}, {"d": (2e-6, 1.0)})
+    values, loose = fit_constants(lambda one: one["d"] + V / 2e9, 1e-6 + V / 2e9, {"d": 1e-4}, {"d": (2e-6, 1.0)})
     assert (values, loose) == ({"d": pytest.approx(2e-6)}, {"d"})
 
 
@@ -211,8 +211,8 @@ def test_a_network_is_found_from_synthetic_times():
     true = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     seconds = predicted.collectives(it.rows, fit_network.system_of(it, [true]), it.assumed(), ABOUT)
     again = fit_accelerator.Figures(ABOUT, timed(every, seconds))
-    (found,) = fit_network.tiers(again)
-    errors = told.errors(again, [found])
+    (found,) = fit_network.fit_tiers(again)
+    errors = told.errors_by_family(again, [found])
     assert max(one.mape for one in errors) < 0.03
     assert (found["bandwidth"], found["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
     assert (found["launch"], found["latency"]) == (0, pytest.approx(40e-6, rel=0.05))
@@ -256,7 +256,7 @@ def synthetic():
 
 def test_a_machine_is_found_from_synthetic_times():
     gpu, rows = synthetic()
-    it = fit_accelerator.found(ABOUT, rows, {})
+    it = fit_accelerator.fit_accelerator(ABOUT, rows, {})
     sustained = {
         name: it.accelerator[name] * it.accelerator[share] for name, (share, _) in fit_accelerator.RATES.items() if name in gpu
     }
@@ -266,7 +266,7 @@ def test_a_machine_is_found_from_synthetic_times():
     assert it.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
     assert it.software["launch_seconds"] == 4e-6
     assert it.software["tile"] == 16
-    whole = {one.family: one.mape for one in told.errors(it, fit_network.tiers(it)) if one.kind == "all"}
+    whole = {one.family: one.mape for one in told.errors_by_family(it, fit_network.fit_tiers(it)) if one.kind == "all"}
     assert set(whole) == {"products", "memory", "attention", "collectives"}
     assert max(whole.values()) < 0.06
 
@@ -275,7 +275,7 @@ def test_shorter_times_make_a_faster_machine():
     """The interval of a figure comes from the spread of its samples."""
     _, rows = synthetic()
     wide = [replace(row, samples=tuple(row.samples[0] * f for f in (0.9, 0.95, 1, 1.1, 1.3))) for row in rows]
-    fast, usual, slow = (fit_accelerator.found(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
+    fast, usual, slow = (fit_accelerator.fit_accelerator(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
     rates = [it.accelerator["fp32_flops"] * it.accelerator["fp32_sustained"] for it in (slow, usual, fast)]
     assert rates == sorted(rates)
 
@@ -283,7 +283,7 @@ def test_shorter_times_make_a_faster_machine():
 def test_a_budget_that_was_too_short_is_said():
     _, rows = synthetic()
     with pytest.raises(tc.InputError, match="no times of memory: give a longer --budget"):
-        fit_accelerator.found(ABOUT, [row for row in rows if row.task.family != "memory"], {})
+        fit_accelerator.fit_accelerator(ABOUT, [row for row in rows if row.task.family != "memory"], {})
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def written(tmp_path_factory):
     path = tmp_path_factory.mktemp("machine") / "mine.yaml"
     _, rows = synthetic()
     few = [row for i, row in enumerate(rows) if i % 4 == 0 or row.task.family == "dispatch"]
-    return described(ABOUT, few, {}, path)
+    return fit_and_write(ABOUT, few, {}, path)
 
 
 def test_the_file_is_a_system(written):
@@ -307,7 +307,7 @@ def test_the_file_is_a_system(written):
 
 
 def test_calibrate_reads_the_tables(written):
-    tables = tables_beside(written.files[0])
+    tables = table_paths(written.files[0])
     products, collectives = (read_table(tables[name]) for name in ("products", "collectives"))
     counts = {family: sum(row.task.family == family for row in written.rows) for family in ("products", "collectives")}
     assert counts == {"products": len(products.rows), "collectives": len(collectives.rows)}
@@ -319,7 +319,7 @@ def test_calibrate_reads_the_tables(written):
 
 def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
-    assert system_yaml.in_catalogue(about["device"]) == "h100-sxm-80"
+    assert system_yaml.catalogue_name(about["device"]) == "h100-sxm-80"
     it = fit_accelerator.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
     file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
     assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
@@ -337,13 +337,13 @@ def test_tables_are_whole_or_not_there(tmp_path, monkeypatch):
 
 def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
     path = tmp_path / "mine.partial.jsonl"
-    first = Kept(path)
+    first = Journal(path)
     first.take({"machine": ABOUT})
     first.take({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
     first.take({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
     with path.open("a") as file:
         file.write('{"task": "cut o')
-    second = Kept(path)
+    second = Journal(path)
     assert second.identity == first.identity != ""
     assert second.rows() == [Row(EVERY[0], (1.0, 2.0))]
     second.take({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
@@ -371,7 +371,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(tc.InputError) as caught:
-        check(tmp_path / "mine.txt", 1, 0, 2, False)
+        check_arguments(tmp_path / "mine.txt", 1, 0, 2, False)
     parts = ("ending '.txt'", "budget = 1", "ranks = 0: must be a whole", "torchrun has started 2 already", "needs PyTorch")
     assert all(part in str(caught.value) for part in parts)
 
@@ -391,7 +391,7 @@ def test_a_real_machine(tmp_path, capsys):
     assert {"products", "memory", "dispatch", "collectives"} <= set(told["rows"])
     assert told["machine"]["ranks"] == 2
     assert tc.estimate("gpt-125m", path, tc.Plan(dp=2, precision="fp32"), gbs=8).step_seconds > 0
-    tables = tables_beside(path)
+    tables = table_paths(path)
     assert tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
 
 
@@ -426,13 +426,15 @@ def test_gpus_of_the_catalogue_are_found_from_synthetic_times():
         "dispatch": lambda rows: [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows],
     }
     rows = [row for family, tell in predictions.items() for row in timed([row.task for row in it.of(family)], tell(it.of(family)))]
-    again = fit_accelerator.found(GPU, rows, known)
+    again = fit_accelerator.fit_accelerator(GPU, rows, known)
     assert {name: again.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
     assert again.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
     assert again.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
     assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(again.accelerator)  # the data sheet's
-    tiers = fit_network.tiers(again)
-    errors = {one.kind: one.mape for one in told.errors(again, tiers) if one.family == "collectives" and one.kind != "p2p"}
+    tiers = fit_network.fit_tiers(again)
+    errors = {
+        one.kind: one.mape for one in told.errors_by_family(again, tiers) if one.family == "collectives" and one.kind != "p2p"
+    }
     assert max(errors.values()) < 0.1  # protocols that trade places are told apart only so well
     assert [tier["bandwidth"] * tier["efficiency"] for tier in tiers] == pytest.approx([360e9, 45e9], rel=0.1)
     file = system_yaml.document("mine", [again] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
@@ -441,7 +443,7 @@ def test_gpus_of_the_catalogue_are_found_from_synthetic_times():
 
 def test_an_unknown_gpu_has_what_it_is_taken_for():
     rows = timed([*of("products"), *of("memory"), *of("dispatch")], [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]))
-    it = fit_accelerator.found(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
+    it = fit_accelerator.fit_accelerator(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
     file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
     assert file["accelerator"]["vector_flops"]["basis"] == "assumed"
     assert file["accelerator"]["fp32_flops"]["basis"] == "measured"

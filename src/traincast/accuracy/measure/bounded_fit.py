@@ -10,24 +10,24 @@ from traincast.core.quantities import Floats
 
 Values: TypeAlias = dict[str, float]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
-NOISE: Final = 0.05  # relative error from which one counts by its size, not by its square
-NUDGE: Final = 1e-3  # change of the logarithm of a constant for a derivative
-MOST: Final = 60  # steps
-EDGE: Final = 0.01  # a constant so near a bound, in its logarithm, is at it
-TOUCHED: Final = 1e-3  # least change of an error with the logarithm of a constant that the data speak of
+RELATIVE_NOISE: Final = 0.05  # relative error from which one counts by its size, not by its square
+LOG_STEP: Final = 1e-3  # change of the logarithm of a constant for a derivative
+MAX_EVALUATIONS: Final = 60  # steps
+BOUND_MARGIN: Final = 0.01  # a constant so near a bound, in its logarithm, is at it
+MIN_SENSITIVITY: Final = 1e-3  # least change of an error with the logarithm of a constant that the data speak of
 
 
-def errors(predicted: Floats, measured: Floats) -> Floats:
+def scaled_log_errors(predicted: Floats, measured: Floats) -> Floats:
     """Logarithms of predicted over measured in units of the noise, shape (rows,)."""
-    return np.log(predicted / measured) / NOISE
+    return np.log(predicted / measured) / RELATIVE_NOISE
 
 
-def loss(predicted: Floats, measured: Floats) -> float:
+def mean_soft_error(predicted: Floats, measured: Floats) -> float:
     """Mean soft absolute error."""
-    return float(np.mean(np.sqrt(1 + errors(predicted, measured) ** 2) - 1))
+    return float(np.mean(np.sqrt(1 + scaled_log_errors(predicted, measured) ** 2) - 1))
 
 
-def nearest(
+def fit_constants(
     predict: Callable[[Values], Floats], measured: Floats, start: Mapping[str, float], bounds: Bounds
 ) -> tuple[Values, frozenset[str]]:
     """Values of constants at which predictions are nearest to what was measured, errors beyond the noise counted by their size.
@@ -55,17 +55,25 @@ def nearest(
     """
     names = list(start)
     low, high = (np.log([bounds.get(name, (1e-300, 1e300))[end] for name in names]) for end in (0, 1))
-    begin = np.clip(np.log([start[name] for name in names]), low + EDGE, high - EDGE)
+    begin = np.clip(np.log([start[name] for name in names]), low + BOUND_MARGIN, high - BOUND_MARGIN)
 
     def residuals(theta: Floats) -> Floats:
-        return errors(predict(dict(zip(names, np.exp(theta).tolist(), strict=True))), measured)
+        return scaled_log_errors(predict(dict(zip(names, np.exp(theta).tolist(), strict=True))), measured)
 
     found = least_squares("measure")(
-        residuals, begin, bounds=(low, high), loss="soft_l1", diff_step=NUDGE, x_scale="jac", max_nfev=MOST, xtol=1e-6, ftol=1e-6
+        residuals,
+        begin,
+        bounds=(low, high),
+        loss="soft_l1",
+        diff_step=LOG_STEP,
+        x_scale="jac",
+        max_nfev=MAX_EVALUATIONS,
+        xtol=1e-6,
+        ftol=1e-6,
     )
-    still = np.max(np.abs(found.jac), axis=0) < TOUCHED
-    loose = still | (found.x <= low + EDGE) | (found.x >= high - EDGE)
-    at = np.where(found.x <= low + EDGE, low, np.where(found.x >= high - EDGE, high, found.x))
+    still = np.max(np.abs(found.jac), axis=0) < MIN_SENSITIVITY
+    loose = still | (found.x <= low + BOUND_MARGIN) | (found.x >= high - BOUND_MARGIN)
+    at = np.where(found.x <= low + BOUND_MARGIN, low, np.where(found.x >= high - BOUND_MARGIN, high, found.x))
     return dict(zip(names, np.exp(at).tolist(), strict=True)), frozenset(
         name for name, one in zip(names, loose, strict=True) if one
     )

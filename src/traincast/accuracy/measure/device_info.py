@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.measure.launcher import Rank, cores
+from traincast.accuracy.measure.launcher import Rank, available_cores
 
 GPU_FILES: Final = ("nvidia[0-9]*", "kfd", "dxg")  # of NVIDIA, of AMD, of Windows in a virtual machine
-IDENTITY: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
+IDENTITY_KEYS: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
 
 
-def host() -> str:
+def host_name() -> str:
     """Name of this computer."""
     return socket.gethostname()
 
 
-def device(torch: Any, rank: Rank) -> Any:
+def select_device(torch: Any, rank: Rank) -> Any:
     """Where a rank works: its GPU, or the CPU where there is none."""
     if torch.cuda.is_available():
         torch.cuda.set_device(rank.local % torch.cuda.device_count())
@@ -29,13 +29,13 @@ def device(torch: Any, rank: Rank) -> Any:
 def default_ranks() -> int:
     """Ranks on this computer that nobody asked for: one for each GPU, two on a CPU of several cores."""
     if not any(next(Path("/dev").glob(pattern), None) for pattern in GPU_FILES):
-        return min(cores(), 2)
+        return min(available_cores(), 2)
     import torch
 
-    return int(torch.cuda.device_count()) or min(cores(), 2)
+    return int(torch.cuda.device_count()) or min(available_cores(), 2)
 
 
-def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
+def describe_machine(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
     """What is known of the machine, as a mapping for a file."""
     nodes = len(set(hosts))
     about = {
@@ -50,21 +50,21 @@ def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend
         "kind": device.type,
     }
     if device.type == "cuda":
-        about |= _gpu(torch, device)
+        about |= _gpu_properties(torch, device)
     else:
         own = max(rank.size // nodes, 1)
         about |= {
             "device": cpu_name(),
             "driver": "",
-            "cores": cores(),
-            "memory_bytes": float(memory() / own),
+            "cores": available_cores(),
+            "memory_bytes": float(memory_bytes() / own),
             "processors": int(torch.get_num_threads()),
             "dtypes": ["fp32", "bf16"],
         }
     return about
 
 
-def _gpu(torch: Any, device: Any) -> dict[str, Any]:
+def _gpu_properties(torch: Any, device: Any) -> dict[str, Any]:
     """What a GPU says of itself."""
     it = torch.cuda.get_device_properties(device)
     dtypes = ["bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16", "tf32"]
@@ -72,15 +72,15 @@ def _gpu(torch: Any, device: Any) -> dict[str, Any]:
     runtime = torch.version.cuda or torch.version.hip
     return {
         "device": it.name,
-        "driver": f"{'CUDA' if torch.version.cuda else 'ROCm'} {runtime}, driver {_driver()}",
-        "cores": cores(),
+        "driver": f"{'CUDA' if torch.version.cuda else 'ROCm'} {runtime}, driver {_driver_version()}",
+        "cores": available_cores(),
         "memory_bytes": float(it.total_memory),
         "processors": int(it.multi_processor_count),
         "dtypes": dtypes,
     }
 
 
-def _driver() -> str:
+def _driver_version() -> str:
     """Version of the kernel's driver for GPUs, as far as it is told."""
     told = Path("/proc/driver/nvidia/version")
     words = told.read_text(encoding="utf-8").split() if told.is_file() else []
@@ -95,7 +95,7 @@ def cpu_name() -> str:
     return name or platform.processor() or platform.machine()
 
 
-def memory() -> float:
+def memory_bytes() -> float:
     """Memory of this computer, or what its control group allows [byte]."""
     whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else 8 * 2.0**30
     limit = Path("/sys/fs/cgroup/memory.max")
@@ -105,4 +105,4 @@ def memory() -> float:
 
 def identity(about: Mapping[str, Any]) -> str:
     """What measurements must share to stand in one table."""
-    return " | ".join(f"{name}={about[name]}" for name in IDENTITY)
+    return " | ".join(f"{name}={about[name]}" for name in IDENTITY_KEYS)

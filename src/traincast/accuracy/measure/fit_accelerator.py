@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.measure import predict as predicted
-from traincast.accuracy.measure.bounded_fit import EDGE, Bounds, Values, loss, nearest
+from traincast.accuracy.measure.bounded_fit import BOUND_MARGIN, Bounds, Values, fit_constants, mean_soft_error
 from traincast.accuracy.measure.tables import Row
 from traincast.catalog.software_stacks import USUAL, resolve
 from traincast.core.assumptions import Assumptions
@@ -26,13 +26,13 @@ RATES: Final = {  # peak -> its sustained share, and types of products
     "fp8_flops": ("fp8_sustained", ("fp8",)),
 }
 TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0)
-VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows
-BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
-CACHES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
-SHARE: Final = (0.01, 1.0)
-NOTHING: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
-SECONDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
-NEEDED: Final = ("products", "memory", "dispatch")
+MATRIX_TO_VECTOR_RATE: Final = 8  # rate of matrix units to that of vector units, where nobody knows
+MIN_UNCACHED_BYTES: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
+CACHE_SIZES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
+SHARE_BOUNDS: Final = (0.01, 1.0)
+MAY_BE_ZERO: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
+SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
+REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
 
 
 @dataclass
@@ -98,13 +98,13 @@ class Figures:
 
     def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
         """Values at which predicted times of rows are nearest to the measured; what may be nothing and is next to it becomes 0."""
-        values, loose = nearest(predict, self.seconds(rows), start, bounds)
+        values, loose = fit_constants(predict, self.seconds(rows), start, bounds)
         self.loose |= loose
-        nothing = {name for name in loose & NOTHING if values[name] <= bounds[name][0] * (1 + EDGE)}
+        nothing = {name for name in loose & MAY_BE_ZERO if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN)}
         return values | dict.fromkeys(nothing, 0.0)
 
 
-def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
+def fit_accelerator(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
     """All figures of the accelerator and of software that rows tell.
 
     Parameters
@@ -124,15 +124,15 @@ def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, flo
         If there was no time for a family that has to be there.
     """
     it = Figures(about, rows, percent, known)
-    missing = [f"no times of {family}: give a longer --budget" for family in NEEDED if not it.of(family)]
+    missing = [f"no times of {family}: give a longer --budget" for family in REQUIRED_FAMILIES if not it.of(family)]
     if missing:
         raise InputError("measure", missing)
-    for step in (_peaks, _launches, _memory, _products, _attention, _copies):
+    for step in (_fit_peaks, _fit_launch_overhead, _fit_memory, _fit_products, _fit_attention, _fit_copies):
         step(it)
     return it
 
 
-def _peaks(it: Figures) -> None:
+def _fit_peaks(it: Figures) -> None:
     """The best rates seen of types whose peak the catalogue does not know."""
     for peak, (_, types) in RATES.items():
         rows = [row for row in it.of("products") if row.task.dtype in types]
@@ -143,7 +143,7 @@ def _peaks(it: Figures) -> None:
         it.taken["matrix_flops"] = "that of products at 32 bits, for none were timed at 16"
 
 
-def _launches(it: Figures) -> None:
+def _fit_launch_overhead(it: Figures) -> None:
     """What an operation costs whatever its size: on a CPU all that PyTorch does for it."""
     each = {row.task.op: row.at(it.percent) / row.task.sizes[0] for row in it.of("dispatch")}
     it.kernel_seconds = each.get("kernel", min(each.values()))
@@ -155,7 +155,7 @@ def _launches(it: Figures) -> None:
         it.software = {"launch_seconds": it.kernel_seconds} | ({"dispatch_seconds": each["forward"]} if "forward" in each else {})
 
 
-def _memory(it: Figures) -> None:
+def _fit_memory(it: Figures) -> None:
     """Bandwidth of the memory; on a CPU that of its caches and the rate of its vector units as well."""
     rows = it.of("memory")
     traffic = np.array([row.task.nbytes for row in rows])
@@ -164,62 +164,62 @@ def _memory(it: Figures) -> None:
     peak = it.known.get("hbm_bandwidth")
     if peak is None:
         it.accelerator["hbm_bandwidth"] = peak = far
-    starts, bounds = [{"hbm_sustained": min(0.9 * far / peak, 1.0)}], {"hbm_sustained": SHARE}
+    starts, bounds = [{"hbm_sustained": min(0.9 * far / peak, 1.0)}], {"hbm_sustained": SHARE_BOUNDS}
     if it.host:
-        starts = [starts[0] | {"cache_bandwidth": near, "vector_flops": near, "cache_bytes": size} for size in CACHES]
-        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (CACHES[0] / 8, CACHES[-1] * 8)}
+        starts = [starts[0] | {"cache_bandwidth": near, "vector_flops": near, "cache_bytes": size} for size in CACHE_SIZES]
+        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (CACHE_SIZES[0] / 8, CACHE_SIZES[-1] * 8)}
     else:
-        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
+        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= MIN_UNCACHED_BYTES] or rows
         if "vector_flops" not in it.known:
-            it.accelerator["vector_flops"] = it.accelerator["matrix_flops"] / VECTOR
-            it.taken["vector_flops"] = f"{VECTOR} times less than the matrix units: 4 on a V100, 7.4 on an H100"
+            it.accelerator["vector_flops"] = it.accelerator["matrix_flops"] / MATRIX_TO_VECTOR_RATE
+            it.taken["vector_flops"] = f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units: 4 on a V100, 7.4 on an H100"
 
     def predict(values: Values) -> Floats:
         return predicted.memory(rows, it.gpu(**values), it.bare())
 
     found = [it.fitted(rows, predict, start, bounds) for start in starts]
-    left = [loss(predict(values), it.seconds(rows)) for values in found]
+    left = [mean_soft_error(predict(values), it.seconds(rows)) for values in found]
     it.accelerator |= found[int(np.argmin(left))]
 
 
-def _products(it: Figures) -> None:
+def _fit_products(it: Figures) -> None:
     """What products sustain of the peaks; on a CPU the tile of its kernels, too."""
     if it.host:
-        it.software["tile"] = _tile(it)
+        it.software["tile"] = _best_tile(it)
     for share, types in RATES.values():
         rows = [row for row in it.of("products") if row.task.dtype in types]
         if rows:
-            predict = partial(_multiplied, it, rows, {})
-            it.accelerator |= it.fitted(rows, predict, {share: 0.9}, {share: SHARE})
+            predict = partial(_product_seconds, it, rows, {})
+            it.accelerator |= it.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})
 
 
-def _tile(it: Figures) -> float:
+def _best_tile(it: Figures) -> float:
     """The tile with which products of the type of training are told best."""
     dtype = it.about["dtypes"][0]
     rows = [row for row in it.of("products") if row.task.dtype == dtype]
     share = next(share for share, types in RATES.values() if dtype in types)
 
     def left(tile: float) -> float:
-        predict = partial(_multiplied, it, rows, {"tile": tile})
-        return loss(predict(it.fitted(rows, predict, {share: 0.9}, {share: SHARE})), it.seconds(rows))
+        predict = partial(_product_seconds, it, rows, {"tile": tile})
+        return mean_soft_error(predict(it.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})), it.seconds(rows))
 
     return min(TILES, key=left)
 
 
-def _multiplied(it: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
+def _product_seconds(it: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
     """Times of products with figures of software and of the accelerator [s]."""
     return predicted.products(rows, it.gpu(**gpu), replace(it.bare(), **software))  # type: ignore[arg-type]  # fields by name
 
 
-def _attention(it: Figures) -> None:
+def _fit_attention(it: Figures) -> None:
     """Rate of fused attention; on a CPU also what it skips of a mask, and what it costs beside its products."""
     rows = it.of("attention")
     if not rows:
         return
     own = {"attention_fa2": 0.5, "attention_backward": 0.8}
     free = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if it.host else {}
-    bounds = dict.fromkeys((*own, "causal_skipping"), SHARE)
-    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
+    bounds = dict.fromkeys((*own, "causal_skipping"), SHARE_BOUNDS)
+    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS_BOUNDS}
     if it.host:
         it.software |= {"attention_start": 0.0, "attention_tail": 0.0}
         it.taken |= dict.fromkeys(
@@ -236,7 +236,7 @@ def _attention(it: Figures) -> None:
     it.software |= values
 
 
-def _copies(it: Figures) -> None:
+def _fit_copies(it: Figures) -> None:
     """Bandwidth between host and device."""
     rows = it.of("copies")
     if rows:

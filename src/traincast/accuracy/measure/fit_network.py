@@ -8,20 +8,20 @@ import numpy as np
 
 from traincast.accuracy.measure import predict as predicted
 from traincast.accuracy.measure.bounded_fit import Values
-from traincast.accuracy.measure.fit_accelerator import SECONDS, SHARE, Figures
-from traincast.accuracy.measure.tables import Row, where
+from traincast.accuracy.measure.fit_accelerator import SECONDS_BOUNDS, SHARE_BOUNDS, Figures
+from traincast.accuracy.measure.tables import Row, group_placement
 from traincast.core.quantities import Floats
 from traincast.core.system import System, Tier
 
-BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+BUS_FACTOR: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
 ONE_PROTOCOL: Final = {
     "efficiency": "bandwidth is what all-reduces reach",
     "launch": "part of its hops with gloo",
     "simple_latency": "gloo has one protocol, which latency is of: longer, so that no other is chosen",
     "ll_bandwidth": "gloo has one protocol: all of the bandwidth",
 }
-NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
-FACTORS: Final = {
+SIMPLE_HOP_RATIO: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
+FACTOR_FIELDS: Final = {
     "allgather": "all_gather_factor",
     "reducescatter": "reduce_scatter_factor",
     "all2all": "all_to_all_factor",
@@ -29,7 +29,7 @@ FACTORS: Final = {
 }
 
 
-def tiers(it: Figures) -> list[Values]:
+def fit_tiers(it: Figures) -> list[Values]:
     """Figures of the network inside a node, and of that between nodes where there are several.
 
     With NCCL all of what `traincast.times.nccl` knows of a tier. Gloo has one protocol: alpha and beta of its all-reduce, and
@@ -38,39 +38,39 @@ def tiers(it: Figures) -> list[Values]:
     rows = it.of("collectives")
     if not rows:
         return []
-    inside = [row for row in rows if where(row.task, it.about)["nodes"] == 1]
+    inside = [row for row in rows if group_placement(row.task, it.about)["nodes"] == 1]
     across = [row for row in rows if row not in inside]
-    found = [_tier(it, inside, [])] if inside else []
+    found = [_fit_tier(it, inside, [])] if inside else []
     if across:
-        found.append(_tier(it, across, found or [_ideal(across, it)]))
+        found.append(_fit_tier(it, across, found or [_free_inner_tier(across, it)]))
     return found
 
 
-def _ideal(rows: Sequence[Row], it: Figures) -> Values:
+def _free_inner_tier(rows: Sequence[Row], it: Figures) -> Values:
     """A network nobody uses: each node has one rank."""
-    return {"bandwidth": _best(rows, it), "efficiency": 1.0, "latency": 0.0}
+    return {"bandwidth": _peak_bus_bandwidth(rows, it), "efficiency": 1.0, "latency": 0.0}
 
 
-def _best(rows: Sequence[Row], it: Figures) -> float:
+def _peak_bus_bandwidth(rows: Sequence[Row], it: Figures) -> float:
     """The largest bus bandwidth seen [byte/s]."""
-    return max(_carried(row, it) / row.at(it.percent) for row in rows)
+    return max(_link_bytes(row, it) / row.at(it.percent) for row in rows)
 
 
-def _carried(row: Row, it: Figures) -> float:
+def _link_bytes(row: Row, it: Figures) -> float:
     """What a link of a ring carries for an operation; of a message all of it [byte]."""
-    n = where(row.task, it.about)["ranks"]
-    return (BUS[row.task.op] * (n - 1) / n if row.task.op in BUS else 1.0) * row.task.sizes[0]
+    n = group_placement(row.task, it.about)["ranks"]
+    return (BUS_FACTOR[row.task.op] * (n - 1) / n if row.task.op in BUS_FACTOR else 1.0) * row.task.sizes[0]
 
 
-def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
+def _fit_tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Figures of one tier, those inside it known."""
-    main = [row for row in rows if row.task.op in BUS]
+    main = [row for row in rows if row.task.op in BUS_FACTOR]
     if it.about["backend"] == "gloo":
-        return _ring(it, rows, inner)
-    peak, least = _best(main, it), min(row.at(it.percent) for row in main)
+        return _fit_gloo_tier(it, rows, inner)
+    peak, least = _peak_bus_bandwidth(main, it), min(row.at(it.percent) for row in main)
     start = {"efficiency": 0.7, "launch": least / 2, "latency": least / 4, "simple_latency": least, "ll_bandwidth": peak / 2}
-    bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS) | {
-        "efficiency": SHARE,
+    bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS_BOUNDS) | {
+        "efficiency": SHARE_BOUNDS,
         "ll_bandwidth": (peak / 1e3, peak),
     }
 
@@ -81,10 +81,10 @@ def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     return {"bandwidth": peak} | it.fitted(main, predict, start, bounds)
 
 
-def _ring(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
+def _fit_gloo_tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Alpha of all operations, beta of all-reduces, and the data that other operations move relative to a ring with those."""
-    carried, times = np.array([_carried(row, it) for row in rows]), it.seconds(rows)
-    factors = [FACTORS[op] for op in FACTORS if not inner and any(row.task.op == op for row in rows)]
+    carried, times = np.array([_link_bytes(row, it) for row in rows]), it.seconds(rows)
+    factors = [FACTOR_FIELDS[op] for op in FACTOR_FIELDS if not inner and any(row.task.op == op for row in rows)]
 
     def predict(values: Values) -> Floats:
         software = {name: values[name] for name in factors}
@@ -92,7 +92,7 @@ def _ring(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
         return predicted.collectives(rows, system, replace(it.assumed(), **software), it.about)  # type: ignore[arg-type]
 
     start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(factors, 1.0)
-    tier = it.fitted(rows, predict, start, {"latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0)))
+    tier = it.fitted(rows, predict, start, {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0)))
     it.software |= {name: tier.pop(name) for name in factors}
     it.taken |= ONE_PROTOCOL
     return one_protocol(tier)
@@ -101,7 +101,7 @@ def _ring(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
 def one_protocol(tier: Values) -> Values:
     """A tier whose only protocol is that of low latency, with all of the bandwidth; what it costs to start is part of its hops."""
     hop, reached = tier["latency"], tier["bandwidth"]
-    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": NEVER * hop, "ll_bandwidth": reached}
+    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": SIMPLE_HOP_RATIO * hop, "ll_bandwidth": reached}
 
 
 def system_of(it: Figures, figures: Sequence[Values]) -> System:

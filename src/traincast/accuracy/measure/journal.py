@@ -10,7 +10,7 @@ from traincast.accuracy.measure.tables import Row
 from traincast.accuracy.measure.tasks import Task
 
 
-class Kept:
+class Journal:
     """Messages of a measurement, in a file: a line for the machine, then one for each task that was timed.
 
     Parameters

@@ -22,9 +22,9 @@ LAUNCHERS: Final = {  # launcher -> variables of rank, number of ranks, rank on 
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
     "MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 }
-PORT: Final = 29511
-POLL: Final = 0.1  # between looks at whether all processes are well [s]
-REUSE: Final = {  # glibc gives large blocks back to the system at once, which a caching allocator does not
+DEFAULT_PORT: Final = 29511
+POLL_SECONDS: Final = 0.1  # between looks at whether all processes are well [s]
+MALLOC_SETTINGS: Final = {  # glibc gives large blocks back to the system at once, which a caching allocator does not
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
     "MALLOC_TOP_PAD_": str(1 << 26),
@@ -52,7 +52,7 @@ class Rank:
     launcher: str = "traincast"
 
 
-def detected(environment: Mapping[str, str] | None = None) -> Rank | None:
+def launched_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
     """The rank that a launcher made of this process; None where there is none, or one process only.
 
     Parameters
@@ -79,7 +79,7 @@ def detected(environment: Mapping[str, str] | None = None) -> Rank | None:
     return None
 
 
-def address(rank: Rank, environment: Mapping[str, str] | None = None) -> tuple[str, int]:
+def rendezvous_address(rank: Rank, environment: Mapping[str, str] | None = None) -> tuple[str, int]:
     """Host and port where the ranks of a job find each other.
 
     Raises
@@ -88,7 +88,7 @@ def address(rank: Rank, environment: Mapping[str, str] | None = None) -> tuple[s
         If ranks are on several nodes and nobody says where the first is.
     """
     told = os.environ if environment is None else environment
-    port = told.get("MASTER_PORT", str(PORT))
+    port = told.get("MASTER_PORT", str(DEFAULT_PORT))
     if not port.isdigit():
         raise InputError("MASTER_PORT", [f"{port!r}: not a whole number"])
     if "MASTER_ADDR" in told:
@@ -108,7 +108,7 @@ def first_host(nodes: str) -> str:
     return head + rest.split("]")[0].split(",")[0].split("-")[0]
 
 
-def cores() -> int:
+def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -139,12 +139,14 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = REUSE | dict(os.environ) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": str(threads)}
+    shared = (
+        MALLOC_SETTINGS | dict(os.environ) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": str(threads)}
+    )
     shared |= {"TRAINCAST_RANKS": str(ranks), "TRAINCAST_LOCAL_RANKS": str(ranks)}
     running: list[subprocess.Popen[str]] = []
     errors: list[IO[str]] = []
     with ExitStack() as open_files:
-        open_files.callback(_end, running)
+        open_files.callback(_terminate, running)
         for rank in range(ranks):
             errors.append(open_files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")))
             own = shared | {"TRAINCAST_RANK": str(rank), "TRAINCAST_LOCAL_RANK": str(rank)}
@@ -153,7 +155,7 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
             running.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, stderr=errors[-1], env=own, text=True))
             with running[-1].stdin as pipe:  # type: ignore[union-attr]  # it is a pipe
                 pipe.write(json.dumps(dict(request)))
-        watch = Thread(target=_watch, args=(running,), daemon=True)
+        watch = Thread(target=_kill_all_on_failure, args=(running,), daemon=True)
         watch.start()
         with running[0].stdout as lines:  # type: ignore[union-attr]  # it is a pipe
             for line in lines:
@@ -162,19 +164,19 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, to
         watch.join()
         failed = sorted((rank for rank, one in enumerate(running) if one.wait()), key=lambda rank: running[rank].returncode < 0)
         if failed:
-            raise RankFailed(_last_words(failed[0], errors[failed[0]]))
+            raise RankFailed(_failure_message(failed[0], errors[failed[0]]))
 
 
-def _watch(running: list[subprocess.Popen[str]]) -> None:
+def _kill_all_on_failure(running: list[subprocess.Popen[str]]) -> None:
     """Wait until all processes are done; where one fails, end those that wait for it."""
     while any(one.poll() is None for one in running):
         if any(one.poll() for one in running):
             for one in running:
                 one.kill()
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
-def _end(running: list[subprocess.Popen[str]]) -> None:
+def _terminate(running: list[subprocess.Popen[str]]) -> None:
     """End processes that are still there."""
     for one in running:
         one.kill()
@@ -183,7 +185,7 @@ def _end(running: list[subprocess.Popen[str]]) -> None:
             one.stdout.close()
 
 
-def _last_words(rank: int, file: IO[str]) -> str:
+def _failure_message(rank: int, file: IO[str]) -> str:
     """What a rank wrote before it failed."""
     file.seek(0)
     words = [line for line in file.read().splitlines() if line.strip()][-5:]

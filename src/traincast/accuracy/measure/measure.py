@@ -13,23 +13,23 @@ import numpy as np
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.fit_accelerator import found
-from traincast.accuracy.measure.fit_network import tiers
-from traincast.accuracy.measure.journal import Kept
-from traincast.accuracy.measure.launcher import cores, detected, launch
-from traincast.accuracy.measure.prediction_errors import Error, errors
+from traincast.accuracy.measure.fit_accelerator import fit_accelerator
+from traincast.accuracy.measure.fit_network import fit_tiers
+from traincast.accuracy.measure.journal import Journal
+from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
+from traincast.accuracy.measure.prediction_errors import KindError, errors_by_family
 from traincast.accuracy.measure.process_group import require_torch
-from traincast.accuracy.measure.rank_loop import measure_here
-from traincast.accuracy.measure.system_yaml import document, in_catalogue
-from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
+from traincast.accuracy.measure.rank_loop import measure_as_rank
+from traincast.accuracy.measure.system_yaml import catalogue_name, document
+from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.catalog.load import load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.core.output_files import check_output
 
-LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
-AFTER: Final = 2.0  # of a budget, for what follows the measuring [s]
-RESERVE: Final = (0.03, 0.25)  # share of the budget beside that, and of all it may take
-PERCENT: Final = (50, 5, 95)  # of samples: the median, and the ends of a figure's interval
+MIN_BUDGET_SECONDS: Final = 5.0  # of a budget, in which each family can have a turn [s]
+FIT_SECONDS: Final = 2.0  # of a budget, for what follows the measuring [s]
+RESERVE_SHARES: Final = (0.03, 0.25)  # share of the budget beside that, and of all it may take
+PERCENTILES: Final = (50, 5, 95)  # of samples: the median, and the ends of a figure's interval
 BUDGET: Final = 120.0  # [s]
 Progress = Callable[[float, float], Any]
 
@@ -48,7 +48,7 @@ class MeasuredMachine:
         What did not work, and why.
     document : mapping
         Content of the machine file.
-    errors : tuple of Error
+    errors : tuple of KindError
         How well the engine's formulas tell the rows with that file.
     files : tuple of Path
         What was written, the machine file first.
@@ -58,7 +58,7 @@ class MeasuredMachine:
     rows: tuple[Row, ...]
     problems: Mapping[str, str]
     document: Mapping[str, Any]
-    errors: tuple[Error, ...]
+    errors: tuple[KindError, ...]
     files: tuple[Path, ...]
 
     def __repr__(self) -> str:
@@ -121,14 +121,14 @@ def measure(
         If an argument cannot be used, PyTorch is not installed, or the budget was too short.
     """
     begin, path = time.time(), Path(output)
-    check(path, budget, ranks, threads, force)
-    own = detected()
+    check_arguments(path, budget, ranks, threads, force)
+    own = launched_rank()
     if own is not None and own.rank > 0:
-        measure_here({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
+        measure_as_rank({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
-    seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
+    kept = Journal(path.with_name(f"{path.stem}.partial.jsonl"))
+    seconds = budget - min(FIT_SECONDS + RESERVE_SHARES[0] * budget, RESERVE_SHARES[1] * budget)
     request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.visits)}
 
     def take(message: dict[str, Any]) -> None:
@@ -137,32 +137,36 @@ def measure(
             told(seconds - message["left"], seconds)
 
     if own is not None:
-        measure_here(request | {"threads": threads or 0}, take)
+        measure_as_rank(request | {"threads": threads or 0}, take)
     else:
         n = ranks or default_ranks()
-        each = threads or max(cores() // n, 1)
+        each = threads or max(available_cores() // n, 1)
         launch("traincast.accuracy.measure.worker", request | {"threads": each}, n, each, take)
-    result = described(kept.about, kept.rows(), kept.problems, path)
+    result = fit_and_write(kept.about, kept.rows(), kept.problems, path)
     kept.discard()
     return result
 
 
-def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
+def check_arguments(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Refuse arguments that cannot be used, all at once."""
     mistakes = ErrorCollector("measure")
     mistakes.of(check_output, path, force, (".yaml", ".yml"))
-    for table in tables_beside(path).values():
+    for table in table_paths(path).values():
         mistakes.of(check_output, table, force, (".csv",))
-    check_job(budget, ranks, threads, mistakes)
+    collect_job_errors(budget, ranks, threads, mistakes)
     mistakes.tell()
 
 
-def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
+def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
     """Note what is wrong with a job of ranks."""
-    wrong = [] if LEAST <= budget < float("inf") else [f"budget = {budget:g}: must be at least {LEAST:g} seconds"]
+    wrong = (
+        []
+        if MIN_BUDGET_SECONDS <= budget < float("inf")
+        else [f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds"]
+    )
     for name, value in (("ranks", ranks), ("threads", threads)):
         wrong += [] if value is None else not_whole(name, value)
-    own = detected()
+    own = launched_rank()
     if own is not None and ranks is not None:
         wrong.append(f"ranks = {ranks}: {own.launcher} has started {own.size} already; leave it out")
     if wrong:
@@ -171,20 +175,20 @@ def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: E
     mistakes.of(least_squares, "measure")
 
 
-def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
+def fit_and_write(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
     """The machine that rows tell, its file and its tables written."""
     day = date.today().isoformat()
-    name = in_catalogue(str(about["device"]))
-    known = _figures(name) if name else {}
-    spread = [found(about, rows, known, percent) for percent in PERCENT]
-    network = [tiers(one) for one in spread]
+    name = catalogue_name(str(about["device"]))
+    known = _data_sheet_figures(name) if name else {}
+    spread = [fit_accelerator(about, rows, known, percent) for percent in PERCENTILES]
+    network = [fit_tiers(one) for one in spread]
     file = document(path.stem, spread, list(zip(*network, strict=True)), day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
-    return MeasuredMachine(about, tuple(rows), problems, file, errors(spread[0], network[0]), (path, *tables))
+    return MeasuredMachine(about, tuple(rows), problems, file, errors_by_family(spread[0], network[0]), (path, *tables))
 
 
-def _figures(name: str) -> dict[str, float]:
+def _data_sheet_figures(name: str) -> dict[str, float]:
     """Figures of an accelerator of the catalogue."""
     chip = load_accelerator(name)
     return {one: float(value) for one, value in vars(chip).items() if isinstance(value, int | float)}

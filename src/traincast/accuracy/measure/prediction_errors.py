@@ -13,13 +13,13 @@ from traincast.accuracy.measure.fit_network import system_of
 from traincast.accuracy.measure.tables import Row
 from traincast.core.quantities import Floats
 
-LARGE: Final = 2.0**20  # traffic of a kernel that is bound by memory, not by its start [byte]
-LONG: Final = 2**18  # of a collective that is bound by bandwidth [byte]
-WHOLE: Final = "all"
+MIN_MEMORY_BOUND_BYTES: Final = 2.0**20  # traffic of a kernel that is bound by memory, not by its start [byte]
+LARGE_MESSAGE_BYTES: Final = 2**18  # of a collective that is bound by bandwidth [byte]
+ALL_KINDS: Final = "all"
 
 
 @dataclass(frozen=True)
-class Error:
+class KindError:
     """Errors of predicted times, relative to the measured.
 
     Parameters
@@ -46,7 +46,7 @@ class Error:
         return asdict(self)
 
 
-def errors(it: Figures, network: Sequence[Values]) -> tuple[Error, ...]:
+def errors_by_family(it: Figures, network: Sequence[Values]) -> tuple[KindError, ...]:
     """Errors by family and kind.
 
     Parameters
@@ -56,7 +56,7 @@ def errors(it: Figures, network: Sequence[Values]) -> tuple[Error, ...]:
     network : sequence of dict of str to float
         Figures of its tiers.
     """
-    memory = [row for row in it.of("memory") if row.task.nbytes >= LARGE]
+    memory = [row for row in it.of("memory") if row.task.nbytes >= MIN_MEMORY_BOUND_BYTES]
     predictions: Mapping[str, tuple[list[Row], Callable[[list[Row]], Floats]]] = {
         "products": (it.of("products"), lambda rows: predicted.products(rows, it.gpu(), it.bare())),
         "attention": (it.of("attention"), lambda rows: predicted.attention(rows, it.gpu(), it.assumed())),
@@ -66,22 +66,24 @@ def errors(it: Figures, network: Sequence[Values]) -> tuple[Error, ...]:
             lambda rows: predicted.collectives(rows, system_of(it, network), it.assumed(), it.about),
         ),
     }
-    found: list[Error] = []
+    found: list[KindError] = []
     for family, (rows, predict) in predictions.items():
         if rows:
-            found += _by_kind(family, rows, predict(rows) / it.seconds(rows) - 1)
+            found += _errors_by_kind(family, rows, predict(rows) / it.seconds(rows) - 1)
     return tuple(found)
 
 
-def _by_kind(family: str, rows: Sequence[Row], wrong: Floats) -> list[Error]:
+def _errors_by_kind(family: str, rows: Sequence[Row], wrong: Floats) -> list[KindError]:
     """Errors of each kind of a family, and of all of it."""
-    kinds = [{row.task.dtype if family == "products" else row.task.op, WHOLE} for row in rows]
+    kinds = [{row.task.dtype if family == "products" else row.task.op, ALL_KINDS} for row in rows]
     for row, some in zip(rows, kinds, strict=True):
         if family == "collectives":
-            some.add("small" if row.task.sizes[0] < LONG else "large")
+            some.add("small" if row.task.sizes[0] < LARGE_MESSAGE_BYTES else "large")
     found = []
-    for kind in sorted({kind for some in kinds for kind in some}, key=lambda one: (one == WHOLE, one in ("small", "large"), one)):
+    for kind in sorted(
+        {kind for some in kinds for kind in some}, key=lambda one: (one == ALL_KINDS, one in ("small", "large"), one)
+    ):
         own = np.array([kind in some for some in kinds])
         worst = rows[int(np.argmax(np.abs(wrong) * own))].task.key
-        found.append(Error(family, kind, int(own.sum()), float(np.mean(np.abs(wrong[own]))), float(np.mean(wrong[own])), worst))
+        found.append(KindError(family, kind, int(own.sum()), float(np.mean(np.abs(wrong[own]))), float(np.mean(wrong[own])), worst))
     return found

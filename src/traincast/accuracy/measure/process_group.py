@@ -6,16 +6,16 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from traincast.accuracy.measure import device_info
-from traincast.accuracy.measure.launcher import Rank, address
+from traincast.accuracy.measure.launcher import Rank, rendezvous_address
 from traincast.accuracy.measure.tasks import Task
-from traincast.accuracy.measure.timing import SAMPLE, TOGETHER, counts, sampled
-from traincast.accuracy.measure.torch_calls import prepared
+from traincast.accuracy.measure.timing import MIN_COLLECTIVE_SAMPLE_SECONDS, MIN_SAMPLE_SECONDS, sample_counts, time_call
+from traincast.accuracy.measure.torch_calls import prepare_call
 from traincast.core.errors import InputError
 
-MISSING: Final = (
+TORCH_MISSING: Final = (
     "needs PyTorch, which traincast does not bring: pip install torch, or the build that pytorch.org names for your machine"
 )
-PATIENCE: Final = timedelta(minutes=10)  # that ranks wait for each other
+TIMEOUT: Final = timedelta(minutes=10)  # that ranks wait for each other
 
 
 def load_torch(what: str = "measure") -> Any:
@@ -29,7 +29,7 @@ def load_torch(what: str = "measure") -> Any:
     try:
         import torch
     except ImportError:
-        raise InputError(what, [MISSING]) from None
+        raise InputError(what, [TORCH_MISSING]) from None
     return torch
 
 
@@ -42,10 +42,10 @@ def require_torch(what: str = "measure") -> None:
         If it is not installed.
     """
     if find_spec("torch") is None:
-        raise InputError(what, [MISSING])
+        raise InputError(what, [TORCH_MISSING])
 
 
-class Crew:
+class RankGroup:
     """All ranks of a job, as one of them sees them.
 
     Parameters
@@ -60,10 +60,10 @@ class Crew:
 
     def __init__(self, torch: Any, rank: Rank, threads: int = 0):
         self.torch, self.rank = torch, rank
-        self.device = device_info.device(torch, rank)
+        self.device = device_info.select_device(torch, rank)
         if threads:
             torch.set_num_threads(threads)
-        self.hosts = [device_info.host()]
+        self.hosts = [device_info.host_name()]
         self.groups: dict[str, tuple[Any, list[int]]] = {"all": (None, [0])}
         self._control: Any = None
         if rank.size > 1:
@@ -71,12 +71,12 @@ class Crew:
 
     def _join(self) -> None:
         """Meet the other ranks: NCCL between GPUs and gloo between CPUs, gloo for what they agree on."""
-        dist, (host, port) = self.torch.distributed, address(self.rank)
+        dist, (host, port) = self.torch.distributed, rendezvous_address(self.rank)
         dist.init_process_group(
-            self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=PATIENCE
+            self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=TIMEOUT
         )
-        self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
-        self.hosts = self.gathered(device_info.host())
+        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self.hosts = self.all_gather(device_info.host_name())
         self.groups["all"] = (dist.group.WORLD, list(range(self.rank.size)))
         for node in dict.fromkeys(self.hosts):  # every rank has to take part in making every group
             members = [rank for rank, host in enumerate(self.hosts) if host == node]
@@ -89,7 +89,7 @@ class Crew:
         """The library of collectives; none with one rank."""
         return ("nccl" if self.device.type == "cuda" else "gloo") if self.rank.size > 1 else ""
 
-    def gathered(self, own: Any) -> list[Any]:
+    def all_gather(self, own: Any) -> list[Any]:
         """What each rank has, in their order."""
         if self.rank.size == 1:
             return [own]
@@ -97,7 +97,7 @@ class Crew:
         self.torch.distributed.all_gather_object(every, own, group=self._control)
         return every
 
-    def agreed(self, choice: Callable[[], Any]) -> Any:
+    def from_rank_zero(self, choice: Callable[[], Any]) -> Any:
         """What rank 0 chooses."""
         chosen = [choice() if self.rank.rank == 0 else None]
         if self.rank.size > 1:
@@ -120,23 +120,27 @@ class Crew:
             Samples of all ranks [s], and why there are none.
         """
         try:
-            call = prepared(task, self.torch, self.device, *self.groups[task.scope])
-            once = min(sampled(call, 2, 1, self.torch, self.device.type))
+            call = prepare_call(task, self.torch, self.device, *self.groups[task.scope])
+            once = min(time_call(call, 2, 1, self.torch, self.device.type))
             problem = ""
         except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError) as error:
             problem = (str(error) or type(error).__name__).splitlines()[0]
-        problems = [one for one in self.gathered(problem) if one]
+        problems = [one for one in self.all_gather(problem) if one]
         if problems:
             return [], problems[0]
         together = task.family == "collectives" and self.device.type == "cpu"
-        samples, calls = self.agreed(lambda: counts(once, seconds, TOGETHER if together else SAMPLE[self.device.type]))
-        every = self.gathered(sampled(call, samples, calls, self.torch, self.device.type))
+        samples, calls = self.from_rank_zero(
+            lambda: sample_counts(
+                once, seconds, MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type]
+            )
+        )
+        every = self.all_gather(time_call(call, samples, calls, self.torch, self.device.type))
         ways = 2 if task.op == "p2p" else 1  # a message goes there and back
         members = self.groups[task.scope][1]
         of = (members[0], members[-1]) if task.op == "p2p" else range(self.rank.size)
         return [one / ways for rank in of for one in every[rank]], ""
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End the job."""
         if self.rank.size > 1:
             self.torch.distributed.destroy_process_group()

@@ -15,27 +15,27 @@ from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
 from traincast.catalog.software_stacks import USUAL, stack_names
 from traincast.core.units import GIB, quantity
 
-DIGITS: Final = 4
+SIGNIFICANT_DIGITS: Final = 4
 STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is
-LOOSE: Final = "; as far as it can go, the times do not determine it"
-ALIKE: Final = "not measured, there was one node: taken to be as inside it"
+UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
+NOT_MEASURED_ACROSS_NODES: Final = "not measured, there was one node: taken to be as inside it"
 
 
-def in_catalogue(device: str) -> str | None:
+def catalogue_name(device: str) -> str | None:
     """The catalogue's name of an accelerator that calls itself so, None if it has none of it."""
     told = table_name(device)
     machine = next((system for gpu, _, system in MACHINES if gpu == told), None) if told else None
     return accelerator_name(load_system(machine)) if machine else None
 
 
-def own_name(about: Mapping[str, Any]) -> str:
+def accelerator_label(about: Mapping[str, Any]) -> str:
     """What the file calls the accelerator: a GPU, or the part of a CPU that a rank has."""
     if about["kind"] != "cpu":
         return str(about["device"])
     return f"{about['device']}, {about['threads']} thread{'s' if about['threads'] > 1 else ''}"
 
 
-def entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> dict[str, Any]:
+def figure_entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> dict[str, Any]:
     """Figures as a file writes them.
 
     Parameters
@@ -52,7 +52,7 @@ def entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> d
     found = {}
     for name, value in spread[0].items():
         alone = name in it.loose or name in it.taken
-        told = it.taken.get(name) or (source + LOOSE if name in it.loose else source)
+        told = it.taken.get(name) or (source + UNDETERMINED if name in it.loose else source)
         found[name] = _entry(_unit(part, name), [value] if alone else [one.get(name, value) for one in spread], told)
         if name in it.taken:
             found[name]["basis"] = "assumed"
@@ -61,15 +61,15 @@ def entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> d
 
 def _entry(unit: str, values: Sequence[float], source: str) -> dict[str, Any]:
     """One figure with the ends of its spread, where they differ."""
-    short = [float(f"{value:.{DIGITS}g}") for value in values]
+    short = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values]
     ends = {"low": min(short), "high": max(short)} if min(short) < max(short) else {}
-    told = {name: _written(one, unit) for name, one in ({"value": short[0]} | ends).items()}
+    told = {name: _formatted(one, unit) for name, one in ({"value": short[0]} | ends).items()}
     return told | {"source": source, "basis": "measured"}
 
 
-def _written(value: float, unit: str) -> str | float:
+def _formatted(value: float, unit: str) -> str | float:
     """A figure as a file has it; of memory all digits."""
-    return f"{value / GIB:.{DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
+    return f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
 
 
 def _unit(part: type, name: str) -> str:
@@ -96,19 +96,24 @@ def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Valu
     it, about = spread[0], spread[0].about
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
-    own = in_catalogue(str(about["device"]))
-    base: dict[str, Any] = (known("accelerators", own) or {}) if own else {"name": own_name(about), "source": source}
+    own = catalogue_name(str(about["device"]))
+    base: dict[str, Any] = (known("accelerators", own) or {}) if own else {"name": accelerator_label(about), "source": source}
     told = {"hbm_bytes": float(about["memory_bytes"])}
-    base |= entries(AcceleratorPart, [told | one.accelerator for one in spread], source, it)
+    base |= figure_entries(AcceleratorPart, [told | one.accelerator for one in spread], source, it)
     base["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
-    network = [entries(MiddleTier, one, source, it) for one in tiers]
+    network = [figure_entries(MiddleTier, one, source, it) for one in tiers]
     if not network:
-        network = [_nothing("one rank: no network was measured; write in what joins yours")]
+        network = [_unknown_network("one rank: no network was measured; write in what joins yours")]
     if len(network) < 2:
-        network.append({key: entry | {"source": ALIKE, "basis": "assumed"} for key, entry in network[0].items()})
-    named = [{"name": _inside(about)} | network[0] | {"size": max(ranks // nodes, 1)}, {"name": "between nodes"} | network[1]]
+        network.append(
+            {key: entry | {"source": NOT_MEASURED_ACROSS_NODES, "basis": "assumed"} for key, entry in network[0].items()}
+        )
+    named = [
+        {"name": _node_tier_name(about)} | network[0] | {"size": max(ranks // nodes, 1)},
+        {"name": "between nodes"} | network[1],
+    ]
     stacks = [
-        {"stack": stack} | entries(object, [one.software for one in spread], source, it)
+        {"stack": stack} | figure_entries(object, [one.software for one in spread], source, it)
         for stack in STACKS
         if stack in stack_names()
     ]
@@ -116,12 +121,12 @@ def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Valu
     return {"name": name, "title": title, "source": source, "accelerator": base, "network": named, "software": stacks}
 
 
-def _inside(about: Mapping[str, Any]) -> str:
+def _node_tier_name(about: Mapping[str, Any]) -> str:
     """What the network inside a node is called."""
     return f"{about['backend']} inside a node" if about["backend"] else "inside a node"
 
 
-def _nothing(source: str) -> dict[str, Any]:
+def _unknown_network(source: str) -> dict[str, Any]:
     """A network that is not known."""
     told = {"source": source, "basis": "assumed"}
     return {"bandwidth": {"value": "10 GB/s"} | told, "efficiency": {"value": 0.8} | told, "latency": {"value": "10 us"} | told}

@@ -12,12 +12,12 @@ from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.measure.tasks import Family, Task
 from traincast.core.output_files import beside
 
-TABLES: Final[dict[str, tuple[Family, ...]]] = {  # ending of a table's name -> families
+FAMILIES_OF_TABLE: Final[dict[str, tuple[Family, ...]]] = {  # ending of a table's name -> families
     "products": ("products",),
     "collectives": ("collectives",),
     "kernels": ("attention", "memory", "dispatch", "copies"),
 }
-SIZES: Final[dict[Family, tuple[str, ...]]] = {
+SIZE_COLUMNS: Final[dict[Family, tuple[str, ...]]] = {
     "products": ("m", "n", "k"),
     "attention": ("batch", "heads", "tokens", "head_dim"),
     "memory": ("elements",),
@@ -25,7 +25,11 @@ SIZES: Final[dict[Family, tuple[str, ...]]] = {
     "copies": ("size_bytes",),
     "collectives": ("size_bytes",),
 }
-TIMES: Final = {"time_us": 50, "lower_quartile_us": 25, "upper_quartile_us": 75}  # column -> percent of the samples below it
+PERCENTILE_COLUMNS: Final = {
+    "time_us": 50,
+    "lower_quartile_us": 25,
+    "upper_quartile_us": 75,
+}  # column -> percent of the samples below it
 
 
 @dataclass(frozen=True)
@@ -56,22 +60,22 @@ class Row:
         return (self.at(75) - self.at(25)) / self.at(50)
 
 
-def gemm(row: Row) -> Gemm:
+def matmul_row(row: Row) -> Gemm:
     """The product of a row, as tables of products have it."""
     m, n, k = row.task.sizes
     return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.at(50) * 1e6)
 
 
-def collective(row: Row, about: Mapping[str, Any]) -> Collective:
+def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
     """The collective of a row, as tables of collectives have it."""
-    placed, time_us = where(row.task, about), row.at(50) * 1e6
+    placed, time_us = group_placement(row.task, about), row.at(50) * 1e6
     return Collective(
         op=row.task.op, nodes=placed["nodes"], gpus_per_node=placed["gpus_per_node"], ranks=placed["ranks"],
         size_bytes=float(row.task.sizes[0]), time_us=time_us,
     )  # fmt: skip
 
 
-def where(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
+def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
     """Nodes, ranks of each, and ranks of a collective; a message has two."""
     nodes, ranks = int(about["nodes"]), int(about["ranks"])
     if task.scope == "node":
@@ -101,30 +105,30 @@ def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
         The tables that hold something.
     """
     found = []
-    for name, table in tables_beside(path).items():
-        own = [row for row in rows if row.task.family in TABLES[name]]
+    for name, table in table_paths(path).items():
+        own = [row for row in rows if row.task.family in FAMILIES_OF_TABLE[name]]
         if own:
-            _write(table, own, about, day)
+            _write_table(table, own, about, day)
             found.append(table)
     return found
 
 
-def tables_beside(path: Path) -> dict[str, Path]:
+def table_paths(path: Path) -> dict[str, Path]:
     """Where the tables of a machine file stand."""
-    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in TABLES}
+    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in FAMILIES_OF_TABLE}
 
 
-def _write(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
+def _write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
     """Write a table."""
     constant = {"gpu": about["device"], "torch": about["torch"], "threads": about["threads"], "host": about["host"], "date": day}
-    blank = dict.fromkeys((size for row in rows for size in SIZES[row.task.family]), "")
+    blank = dict.fromkeys((size for row in rows for size in SIZE_COLUMNS[row.task.family]), "")
     lines = []
     for row in sorted(rows, key=lambda one: (one.task.family, one.task.op, one.task.dtype, one.task.scope, one.task.sizes)):
         task = row.task
         named = {} if task.family == "products" else {"family": task.family, "op": task.op}
-        placed = where(task, about) if task.family == "collectives" else {}
-        sizes = blank | dict(zip(SIZES[task.family], map(str, task.sizes), strict=True))
-        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in TIMES.items()}
+        placed = group_placement(task, about) if task.family == "collectives" else {}
+        sizes = blank | dict(zip(SIZE_COLUMNS[task.family], map(str, task.sizes), strict=True))
+        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
         lines.append(
             named | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constant
         )

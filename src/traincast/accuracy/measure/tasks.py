@@ -7,20 +7,20 @@ from typing import Final, Literal
 Family = Literal["products", "attention", "memory", "dispatch", "copies", "collectives"]
 Scope = Literal["all", "node"]
 FAMILIES: Final[tuple[Family, ...]] = ("products", "attention", "memory", "dispatch", "copies", "collectives")
-OPS: Final = ("allreduce", "allgather", "reducescatter", "all2all", "p2p")  # as tables of collectives call them
-BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of an element
-MOVED: Final = {"copy": 2, "add": 3, "norm": 2, "gelu": 2}  # arrays read and written
-SHAPES: Final = (  # m, n, k on a CPU: square, of layers, skinny, and no multiple of a tile
+COLLECTIVE_OPS: Final = ("allreduce", "allgather", "reducescatter", "all2all", "p2p")  # as tables of collectives call them
+ELEMENT_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # of an element
+ARRAYS_MOVED: Final = {"copy": 2, "add": 3, "norm": 2, "gelu": 2}  # arrays read and written
+MATMUL_SHAPES: Final = (  # m, n, k on a CPU: square, of layers, skinny, and no multiple of a tile
     (512, 512, 512), (1024, 1024, 1024), (64, 512, 512), (256, 1024, 256), (1024, 256, 1024), (256, 256, 256), (1000, 1000, 1000),
     (16, 1024, 1024), (512, 2048, 512), (512, 512, 2048), (128, 128, 128), (520, 520, 520), (8, 512, 512), (1, 1024, 1024),
     (64, 64, 64), (32, 2048, 512), (2048, 64, 512), (500, 300, 700), (768, 768, 768), (130, 514, 258), (1024, 4096, 1024),
     (2048, 512, 2048), (384, 1536, 384), (512, 16, 512), (257, 257, 257), (2048, 2048, 2048),
 )  # fmt: skip
-HEADS: Final = (  # sequences, heads, tokens, width of a head on a CPU
+ATTENTION_SHAPES: Final = (  # sequences, heads, tokens, width of a head on a CPU
     (2, 4, 256, 64), (1, 4, 512, 64), (1, 8, 1024, 64), (4, 4, 128, 64), (1, 4, 512, 128), (2, 8, 256, 32), (1, 4, 2048, 64),
 )  # fmt: skip
-LARGER: Final = 8  # sizes of products and sequences on a GPU, which needs more to be busy
-POWERS: Final = {  # of two: elements of a memory kernel, bytes of a copy and of a collective
+GPU_SCALE: Final = 8  # sizes of products and sequences on a GPU, which needs more to be busy
+SIZE_POWERS: Final = {  # of two: elements of a memory kernel, bytes of a copy and of a collective
     ("memory", "cpu"): (24, 18, 21, 26, 15, 23, 20, 25, 12, 17, 22, 19),
     ("memory", "cuda"): (28, 24, 20, 30, 26, 16, 22, 18, 29, 27, 25),
     ("copies", "cuda"): (26, 16, 22, 28, 12, 19),
@@ -72,7 +72,7 @@ class Task:
     @property
     def nbytes(self) -> float:
         """Memory that it takes, about [byte]."""
-        each = BYTES[self.dtype]
+        each = ELEMENT_BYTES[self.dtype]
         match self.family:
             case "products":
                 m, n, k = self.sizes
@@ -81,7 +81,7 @@ class Task:
                 b, h, s, d = self.sizes
                 return 12.0 * each * b * h * s * d
             case "memory":
-                return float(each * MOVED[self.op] * self.sizes[0])
+                return float(each * ARRAYS_MOVED[self.op] * self.sizes[0])
             case "copies" | "collectives":
                 return 3.0 * self.sizes[0]
         return 0.0
@@ -102,18 +102,20 @@ def tasks(device: Literal["cpu", "cuda"], dtypes: Sequence[str], ranks: int, nod
         Memory of a rank [byte].
     """
     found = [*_products(device, dtypes), *_attention(device, dtypes[0])]
-    found += [Task("memory", op, dtypes[0], (1 << power,)) for power in POWERS["memory", device] for op in MOVED]
+    found += [Task("memory", op, dtypes[0], (1 << power,)) for power in SIZE_POWERS["memory", device] for op in ARRAYS_MOVED]
     found += [Task("dispatch", op, dtypes[0], (64,)) for op in ("kernel", "forward", "backward")]
     found += [
-        Task("copies", op, "fp32", (1 << power,)) for power in POWERS.get(("copies", device), ()) for op in ("to device", "to host")
+        Task("copies", op, "fp32", (1 << power,))
+        for power in SIZE_POWERS.get(("copies", device), ())
+        for op in ("to device", "to host")
     ]
     return [one for one in (*found, *_collectives(device, ranks, nodes)) if one.nbytes < memory / 4]
 
 
 def _products(device: str, dtypes: Sequence[str]) -> Iterable[Task]:
     """Products, sides of more than a tile larger on a GPU."""
-    scale = LARGER if device == "cuda" else 1
-    for shape in SHAPES:
+    scale = GPU_SCALE if device == "cuda" else 1
+    for shape in MATMUL_SHAPES:
         sizes = tuple(side * scale if side > 64 else side for side in shape)
         for dtype in dtypes:
             if dtype != "fp8" or all(side % 16 == 0 for side in sizes):
@@ -122,8 +124,8 @@ def _products(device: str, dtypes: Sequence[str]) -> Iterable[Task]:
 
 def _attention(device: str, dtype: str) -> Iterable[Task]:
     """Fused attention forward and backward with a causal mask, and some of it without."""
-    scale = LARGER if device == "cuda" else 1
-    for i, (b, h, s, d) in enumerate(HEADS):
+    scale = GPU_SCALE if device == "cuda" else 1
+    for i, (b, h, s, d) in enumerate(ATTENTION_SHAPES):
         for op in ("forward", "backward", *(("full",) if i < 3 else ())):
             yield Task("attention", op, dtype, (b, h * min(scale, 4), s * scale, d))
 
@@ -131,8 +133,8 @@ def _attention(device: str, dtype: str) -> Iterable[Task]:
 def _collectives(device: str, ranks: int, nodes: int) -> Iterable[Task]:
     """Collectives over sizes, on several nodes also inside each."""
     scopes: tuple[Scope, ...] = ("all", "node") if 1 < nodes < ranks else ("all",)
-    for power in POWERS["collectives", device] if ranks > 1 else ():
+    for power in SIZE_POWERS["collectives", device] if ranks > 1 else ():
         for scope in scopes:
             members = ranks // nodes if scope == "node" else ranks
-            for op in OPS:
+            for op in COLLECTIVE_OPS:
                 yield Task("collectives", op, "fp32", (-(-(1 << power) // (4 * members)) * 4 * members,), scope)

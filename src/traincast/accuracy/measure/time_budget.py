@@ -6,7 +6,7 @@ from typing import Final
 
 from traincast.accuracy.measure.tasks import Family, Task
 
-SHARES: Final[dict[Family, float]] = {
+FAMILY_SHARES: Final[dict[Family, float]] = {
     "products": 0.30,
     "attention": 0.15,
     "memory": 0.15,
@@ -14,8 +14,8 @@ SHARES: Final[dict[Family, float]] = {
     "copies": 0.05,
     "collectives": 0.30,
 }  # of the time, of families that there are
-VISITS: Final = 4  # most visits of a task
-SLICES: Final = 60.0  # samples of a visit take such a part of the family's time
+MAX_VISITS: Final = 4  # most visits of a task
+VISITS_PER_FAMILY: Final = 60.0  # samples of a visit take such a part of the family's time
 SHORTEST, LONGEST = 0.01, 2.0  # a visit's samples [s]
 
 
@@ -42,8 +42,8 @@ class TimeBudget:
         for task in tasks:
             if task.key not in known:
                 self._queues.setdefault(task.family, []).append(task)
-        whole = sum(SHARES[one] for one in self._queues) or 1.0
-        self._shares = {one: SHARES[one] / whole for one in self._queues}
+        whole = sum(FAMILY_SHARES[one] for one in self._queues) or 1.0
+        self._shares = {one: FAMILY_SHARES[one] / whole for one in self._queues}
         self._spent = dict.fromkeys(self._queues, 0.0)
         self._costs: dict[Task, float] = {}
         self._visits: dict[Task, int] = {}
@@ -56,7 +56,7 @@ class TimeBudget:
 
     def samples_seconds(self, task: Task) -> float:
         """Time for the samples of a visit [s]."""
-        return min(max(self._shares[task.family] * self._seconds / SLICES, SHORTEST), LONGEST)
+        return min(max(self._shares[task.family] * self._seconds / VISITS_PER_FAMILY, SHORTEST), LONGEST)
 
     def next(self) -> Task | None:
         """The task whose turn it is; None at the end.
@@ -80,5 +80,5 @@ class TimeBudget:
         self._spent[task.family] += seconds
         queue = self._queues[task.family]
         queue.remove(task)
-        if not failed and self._visits[task] < VISITS:
+        if not failed and self._visits[task] < MAX_VISITS:
             queue.append(task)

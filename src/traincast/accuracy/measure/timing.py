@@ -5,13 +5,15 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
-SAMPLE: Final = {"cpu": 50e-6, "cuda": 500e-6}  # least time of a sample [s]
-TOGETHER: Final = 5e-3  # the same of what ranks do together: longer than a scheduler lets another thread work [s]
+MIN_SAMPLE_SECONDS: Final = {"cpu": 50e-6, "cuda": 500e-6}  # least time of a sample [s]
+MIN_COLLECTIVE_SAMPLE_SECONDS: Final = (
+    5e-3  # the same of what ranks do together: longer than a scheduler lets another thread work [s]
+)
 FEWEST, MOST = 3, 60  # samples of one visit
 Call = Callable[[], Any]
 
 
-def counts(once: float, seconds: float, shortest: float) -> tuple[int, int]:
+def sample_counts(once: float, seconds: float, shortest: float) -> tuple[int, int]:
     """Samples, and calls of each, that fit in some time.
 
     Parameters
@@ -32,10 +34,10 @@ def counts(once: float, seconds: float, shortest: float) -> tuple[int, int]:
     return min(max(int(seconds / (calls * max(once, 1e-9))), FEWEST), MOST), calls
 
 
-def sampled(call: Call, samples: int, calls: int, torch: Any, device: str) -> list[float]:
+def time_call(call: Call, samples: int, calls: int, torch: Any, device: str) -> list[float]:
     """Times of one call, a sample each: of the host on a CPU, of the device on a GPU [s]."""
     if device == "cuda":
-        return _by_events(call, samples, calls, torch)
+        return _time_with_events(call, samples, calls, torch)
     found = []
     for _ in range(samples):
         begin = time.perf_counter()
@@ -45,7 +47,7 @@ def sampled(call: Call, samples: int, calls: int, torch: Any, device: str) -> li
     return found
 
 
-def _by_events(call: Call, samples: int, calls: int, torch: Any) -> list[float]:
+def _time_with_events(call: Call, samples: int, calls: int, torch: Any) -> list[float]:
     """The same between marks in the device's queue."""
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
     torch.cuda.synchronize()

@@ -8,14 +8,14 @@ from typing import Any, Final
 from traincast.accuracy.measure.tasks import Task
 from traincast.accuracy.measure.timing import Call
 
-TYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
-WIDTH: Final = 1024  # of a row that is normalised
-TURNING: Final = 2**27  # of operands that take turns [byte]
-MOST_TURNS: Final = 64  # copies of operands
-SMALL: Final = 8  # sides of matrices whose arithmetic takes no time
+TORCH_DTYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
+NORM_WIDTH: Final = 1024  # of a row that is normalised
+ROTATION_BYTES: Final = 2**27  # of operands that take turns [byte]
+MAX_COPIES: Final = 64  # copies of operands
+TINY_SIDE: Final = 8  # sides of matrices whose arithmetic takes no time
 
 
-def prepared(task: Task, torch: Any, device: Any, group: Any, members: Sequence[int]) -> Call:
+def prepare_call(task: Task, torch: Any, device: Any, group: Any, members: Sequence[int]) -> Call:
     """A call that does the work of a task once.
 
     Parameters
@@ -46,7 +46,7 @@ def prepared(task: Task, torch: Any, device: Any, group: Any, members: Sequence[
 
 def _random(torch: Any, device: Any, dtype: str, *sizes: int) -> Any:
     """A tensor of normally distributed numbers: zeros draw less power."""
-    return torch.randn(*sizes, device=device).to(getattr(torch, TYPES[dtype]))
+    return torch.randn(*sizes, device=device).to(getattr(torch, TORCH_DTYPES[dtype]))
 
 
 def _product(task: Task, torch: Any, device: Any) -> Call:
@@ -55,10 +55,10 @@ def _product(task: Task, torch: Any, device: Any) -> Call:
     a = _random(torch, device, task.dtype, m, k)
     if task.dtype == "fp8":
         b, one = _random(torch, device, task.dtype, n, k).t(), torch.ones((), device=device)
-        turns = _in_turn(a, b)
+        turns = _rotating_operands(a, b)
         return lambda: torch._scaled_mm(*next(turns), one, one, out_dtype=torch.bfloat16)
     torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
-    turns = _in_turn(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
+    turns = _rotating_operands(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
 
     def product() -> None:
         left, right, out = next(turns)
@@ -67,9 +67,9 @@ def _product(task: Task, torch: Any, device: Any) -> Call:
     return product
 
 
-def _in_turn(*tensors: Any) -> Iterator[Sequence[Any]]:
+def _rotating_operands(*tensors: Any) -> Iterator[Sequence[Any]]:
     """Tensors and copies of them, again and again: more than caches hold, unless they are small."""
-    copies = min(ceil(TURNING / sum(one.nbytes for one in tensors)), MOST_TURNS)
+    copies = min(ceil(ROTATION_BYTES / sum(one.nbytes for one in tensors)), MAX_COPIES)
     return cycle([tensors, *([one.clone() for one in tensors] for _ in range(copies))])
 
 
@@ -99,17 +99,17 @@ def _memory(task: Task, torch: Any, device: Any) -> Call:
             return lambda: torch.add(a, b, out=out)
         case "gelu":
             return lambda: torch.nn.functional.gelu(a)
-    rows, scale = a.view(-1, WIDTH), torch.ones(WIDTH, device=device, dtype=a.dtype)
-    return lambda: torch.nn.functional.layer_norm(rows, (WIDTH,), scale, scale)
+    rows, scale = a.view(-1, NORM_WIDTH), torch.ones(NORM_WIDTH, device=device, dtype=a.dtype)
+    return lambda: torch.nn.functional.layer_norm(rows, (NORM_WIDTH,), scale, scale)
 
 
 def _dispatch(task: Task, torch: Any, device: Any) -> Call:
     """Many small operations: alone, or in a network that keeps what backward needs, and backward."""
     (n,) = task.sizes
-    x = _random(torch, device, task.dtype, SMALL, SMALL)
+    x = _random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE)
     if task.op == "kernel":
-        return _queued(torch, x, n)
-    weights = [_random(torch, device, task.dtype, SMALL, SMALL).requires_grad_() for _ in range(n // 2)]
+        return _small_kernels(torch, x, n)
+    weights = [_random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE).requires_grad_() for _ in range(n // 2)]
 
     def forward() -> Any:
         at = x
@@ -123,7 +123,7 @@ def _dispatch(task: Task, torch: Any, device: Any) -> Call:
     return lambda: torch.autograd.grad(end, weights, retain_graph=True)
 
 
-def _queued(torch: Any, x: Any, n: int) -> Call:
+def _small_kernels(torch: Any, x: Any, n: int) -> Call:
     """Small kernels; on a GPU as a graph, so that the host does not pace them."""
     y = torch.empty_like(x)
 

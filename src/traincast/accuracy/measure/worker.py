@@ -9,8 +9,8 @@ from traincast.core.errors import TraincastError
 
 def main() -> None:
     """Do what standard input asks for."""
-    from traincast.accuracy.measure.rank_loop import measure_here
-    from traincast.accuracy.measure.training.timed_steps import train_here
+    from traincast.accuracy.measure.rank_loop import measure_as_rank
+    from traincast.accuracy.measure.training.timed_steps import train_as_rank
 
     out, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no message
 
@@ -19,7 +19,7 @@ def main() -> None:
 
     try:
         request = json.load(sys.stdin)
-        work = train_here if request.get("job") == "steps" else measure_here
+        work = train_as_rank if request.get("job") == "steps" else measure_as_rank
         work(request, told)
     except TraincastError as error:
         sys.exit(str(error))

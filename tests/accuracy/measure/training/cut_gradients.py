@@ -6,9 +6,9 @@ import sys
 import torch
 import torch.distributed as dist
 
-from traincast.accuracy.measure.launcher import Rank, address, detected
-from traincast.accuracy.measure.training.gpt import Cut
-from traincast.accuracy.measure.training.parallel_step import Place, Trainer
+from traincast.accuracy.measure.launcher import Rank, launched_rank, rendezvous_address
+from traincast.accuracy.measure.training.gpt import GroupRank
+from traincast.accuracy.measure.training.parallel_step import MeshPosition, Trainer
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 
@@ -22,7 +22,7 @@ AXES = {  # the axis along which a rank's share of a parameter is cut, and the s
 }  # fmt: skip
 
 
-def share(name: str, whole: torch.Tensor, cut: Cut) -> torch.Tensor:
+def share(name: str, whole: torch.Tensor, cut: GroupRank) -> torch.Tensor:
     """A tensor rank's share of a whole gradient: of queries, keys and values the heads it has."""
     kind = ".".join(name.split(".")[-2:])
     if kind not in AXES:
@@ -31,7 +31,7 @@ def share(name: str, whole: torch.Tensor, cut: Cut) -> torch.Tensor:
     return cut.part(blocks, AXES[kind]).reshape(-1, *whole.shape[1:]) if kind.startswith("qkv") else cut.part(blocks, AXES[kind])
 
 
-def whole_name(name: str, place: Place, plan: Plan) -> str:
+def whole_name(name: str, place: MeshPosition, plan: Plan) -> str:
     """What a parameter of a stage is called in the whole model."""
     parts = name.split(".")
     if parts[0] == "layers":
@@ -41,7 +41,7 @@ def whole_name(name: str, place: Place, plan: Plan) -> str:
 
 def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, float]:
     """Largest differences of a plan's loss and gradients from those of one rank, the latter relative to each one's largest."""
-    place = Place.of(plan)
+    place = MeshPosition.of(plan)
     trainer = Trainer(GPT, plan, GBS, place)
     own = trainer.passes().clone()
     dist.all_reduce(own)  # of all copies, replicas and tensor ranks; of a pipeline only the last stage has one
@@ -61,11 +61,11 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
 
 def main() -> None:
     """Compare every plan that standard input names."""
-    rank = detected() or Rank(0, 1)
-    host, port = address(rank)
+    rank = launched_rank() or Rank(0, 1)
+    host, port = rendezvous_address(rank)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://{host}:{port}", rank=rank.rank, world_size=rank.size)
-    reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, Place())
+    reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, MeshPosition())
     loss = reference.passes()
     for number, knobs in enumerate(json.load(sys.stdin)["plans"]):
         plan = Plan(sp=False, **{"precision": "fp32", **knobs})
@@ -81,7 +81,7 @@ def main() -> None:
 
 def later(plan: Plan) -> float:
     """The loss of the third step: optimizer, sharding and all have to be right."""
-    trainer = Trainer(GPT, plan, GBS, Place.of(plan))
+    trainer = Trainer(GPT, plan, GBS, MeshPosition.of(plan))
     for _ in range(3):
         loss = trainer.step()
     dist.all_reduce(loss)

@@ -14,8 +14,8 @@ import pytest
 import traincast as tc
 from traincast.accuracy.measure.training import compare
 from traincast.accuracy.measure.training.compare import TrainingJob, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.accuracy.measure.training.shapes import ON_CPU, Shape, TrainingCase, cases, plans, shapes_of
-from traincast.accuracy.measure.training.timed_steps import _next, alike, faster, row
+from traincast.accuracy.measure.training.shapes import CPU_SHAPES, Shape, TrainingCase, plans_of_shape, shapes_of, training_cases
+from traincast.accuracy.measure.training.timed_steps import _next_case, faster_visit, run_row, same_machine
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
@@ -33,7 +33,7 @@ ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
-    found = cases(device, ranks)
+    found = training_cases(device, ranks)
     assert len({one.id for one in found}) == len(found)
     for case in found:
         plan, shape = case.plan, case.shape
@@ -45,7 +45,7 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
 
 def test_plans_of_two_ranks():
     """By hand: gbs 8 is 2 x 4 and 4 x 2 replicas' micro-batches, and 4 or 8 micro-batches fill a pipeline of two."""
-    found = list(plans(Shape(256, 4, 4, 128, 4096, 8), 2))
+    found = list(plans_of_shape(Shape(256, 4, 4, 128, 4096, 8), 2))
     assert [(one.dp, one.tp, one.pp, one.mbs, one.zero) for one in found] == [
         (2, 1, 1, 4, 0),
         (2, 1, 1, 2, 0),
@@ -56,18 +56,18 @@ def test_plans_of_two_ranks():
         (1, 1, 2, 1, 0),
         (1, 1, 1, 8, 0),
     ]
-    odd = list(plans(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
+    odd = list(plans_of_shape(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
     assert all(one.tp == one.pp == 1 for one in odd)
     assert len(odd) == 4
 
 
 def test_parameters_of_the_estimate_are_those_of_the_gpt():
     """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head and the last norm."""
-    for shape in ON_CPU:
+    for shape in CPU_SHAPES:
         e = shape.hidden
         layer = 12 * e * e + 13 * e
         whole = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
-        assert TrainingCase(shape, next(plans(shape, 2))).model.parameters == whole
+        assert TrainingCase(shape, next(plans_of_shape(shape, 2))).model.parameters == whole
 
 
 def test_shapes_are_read_and_all_that_is_wrong_is_told_at_once():
@@ -81,8 +81,8 @@ def test_shapes_are_read_and_all_that_is_wrong_is_told_at_once():
 
 
 def test_a_row_is_read_as_what_was_trained():
-    for case in cases("cpu", 2)[:8]:
-        cells = row(case, ABOUT, [0.3, 0.1, 0.2], None)
+    for case in training_cases("cpu", 2)[:8]:
+        cells = run_row(case, ABOUT, [0.3, 0.1, 0.2], None)
         run = read(cells | {"system": str(MACHINE)})
         assert run.model == case.model
         assert replace(run.plan, layout="") == case.plan  # rows spell out the layers of each stage
@@ -90,16 +90,16 @@ def test_a_row_is_read_as_what_was_trained():
         assert run.assumed == ()
         assert float(cells["step_spread"]) == pytest.approx(0.1 / 0.2)  # quartiles of three values: 0.15 and 0.25
         assert run.plan.layout in ("", f"{case.shape.layers // 2}*2")
-    gpu = read(row(cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
+    gpu = read(run_row(training_cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
     assert (gpu.memory_bytes, gpu.reported, gpu.plan.precision) == (2.0**30, "allocated", "bf16-pure")
 
 
 def test_rows_of_another_machine_or_another_pytorch_are_not_continued():
-    some = [row(case, ABOUT, [0.2], None) for case in cases("cpu", 2)[:2]]
-    assert alike(some, ABOUT)
-    assert alike([], ABOUT)
-    assert not alike(some, ABOUT | {"torch": "2.14.0"})
-    assert not alike(some, ABOUT | {"threads": 2})
+    some = [run_row(case, ABOUT, [0.2], None) for case in training_cases("cpu", 2)[:2]]
+    assert same_machine(some, ABOUT)
+    assert same_machine([], ABOUT)
+    assert not same_machine(some, ABOUT | {"torch": "2.14.0"})
+    assert not same_machine(some, ABOUT | {"threads": 2})
 
 
 def test_predictions_are_those_of_the_engine_on_the_machine_file():
@@ -185,14 +185,14 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
             asked.append((module, request["job"], len(request["kept"]), ranks, threads))
             told({"machine": about})
             for index, case in enumerate(found):
-                told({"row": row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
+                told({"row": run_row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
                 if len(asked) == 1 and index == 1:
                     raise KeyboardInterrupt
 
         monkeypatch.setattr(compare, "launch", launch)
 
     job, seen = TrainingJob(tmp_path / "steps.csv", ranks=2, threads=3), []
-    some = cases("cpu", 2)[:3]
+    some = training_cases("cpu", 2)[:3]
     play(ABOUT, some)
     with pytest.raises(KeyboardInterrupt):
         measured_steps(job)
@@ -206,17 +206,17 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
 
 
 def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
-    some = cases("cpu", 2)[:3]
+    some = training_cases("cpu", 2)[:3]
     visits = {}
     for chosen in (0, 1, 2, 0, 1, 2, 0, 1, 2):
-        assert _next(some, visits, math.inf) == chosen
+        assert _next_case(some, visits, math.inf) == chosen
         visits[some[chosen].id] = visits.get(some[chosen].id, 0) + 1
-    assert _next(some, visits, math.inf) is None
-    assert _next(some, {some[0].id: 1}, 0) is None
-    assert _next(some, {}, 0) == 0  # something has to be measured
-    slow, fast = (row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
+    assert _next_case(some, visits, math.inf) is None
+    assert _next_case(some, {some[0].id: 1}, 0) is None
+    assert _next_case(some, {}, 0) == 0  # something has to be measured
+    slow, fast = (run_row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
     for both in ((slow, fast), (fast, slow)):
-        assert faster(*both) == fast | {"visits": "2"}
+        assert faster_visit(*both) == fast | {"visits": "2"}
 
 
 def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
@@ -250,7 +250,7 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
     main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "60", "--shapes", shapes, *files, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
-    wanted = [one.id for one in cases("cpu", 2, shapes_of(shapes))]
+    wanted = [one.id for one in training_cases("cpu", 2, shapes_of(shapes))]
     assert [one["id"] for one in told["steps"]["rows"]] == wanted
     for one in told["steps"]["rows"]:
         seconds = [one[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]

@@ -12,10 +12,10 @@ from typing import Any, Final
 from traincast.accuracy.fit.calibrate import Calibration, fitted_to
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.launcher import cores, detected, launch
-from traincast.accuracy.measure.measure import check_job
+from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
+from traincast.accuracy.measure.measure import collect_job_errors
 from traincast.accuracy.measure.training.shapes import Shape
-from traincast.accuracy.measure.training.timed_steps import alike, faster, train_here
+from traincast.accuracy.measure.training.timed_steps import faster_visit, same_machine, train_as_rank
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate
@@ -26,7 +26,7 @@ from traincast.core.output_files import beside, check_output
 Rows = Sequence[Mapping[str, str]]
 WORKER: Final = "traincast.accuracy.measure.worker"
 BUDGET: Final = 180.0  # [s]
-HALVES: Final = 2  # shapes that are fitted and left out in turn
+HALF_COUNT: Final = 2  # shapes that are fitted and left out in turn
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TrainingJob:
     @property
     def first(self) -> bool:
         """Whether this process tells what the ranks found."""
-        own = detected()
+        own = launched_rank()
         return own is None or own.rank == 0
 
     def check(self, calibrated: Path | None = None, force: bool = False) -> None:
@@ -129,7 +129,7 @@ class TrainingJob:
             If a number is not allowed, a file is there already, or PyTorch is not installed.
         """
         mistakes = ErrorCollector("measure")
-        check_job(self.budget, self.ranks, self.threads, mistakes)
+        collect_job_errors(self.budget, self.ranks, self.threads, mistakes)
         if self.first:
             mistakes.of(check_output, self.output, force, (".csv",))
             if calibrated is not None:
@@ -152,24 +152,24 @@ def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda do
     tuple of dict of str to str
         Rows of a table of runs; none on ranks other than the first.
     """
-    partial, own = partial_of(job.output), detected()
+    partial, own = partial_of(job.output), launched_rank()
     kept = {one["id"]: one for one in rows(partial)} if job.first and partial.is_file() else {}
 
     def heard(message: dict[str, Any]) -> None:
-        if "machine" in message and not alike(kept.values(), message["machine"]):
+        if "machine" in message and not same_machine(kept.values(), message["machine"]):
             kept.clear()
         if "row" in message:
             own = message["row"]
-            kept[own["id"]] = faster(kept[own["id"]], own) if own["id"] in kept else own
+            kept[own["id"]] = faster_visit(kept[own["id"]], own) if own["id"] in kept else own
             write_rows(partial, list(kept.values()))
             told(message["visits"] - message["left"], message["visits"])
 
     request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(one) for one in job.shapes]}
     if own is not None:
-        train_here(request | {"threads": job.threads or 0}, heard)
+        train_as_rank(request | {"threads": job.threads or 0}, heard)
     else:
         n = job.ranks or default_ranks()
-        each = job.threads or max(cores() // n, 1)
+        each = job.threads or max(available_cores() // n, 1)
         launch(WORKER, request | {"threads": each}, n, each, heard)
     return tuple(kept.values())
 
@@ -217,7 +217,7 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
     """
     before = validate(of_system(table, system))
     shapes = list(dict.fromkeys(source_of(one["id"], False) for one in table))
-    halves = [_of_shapes(table, shapes[half::HALVES]) for half in range(HALVES)]
+    halves = [_rows_of_shapes(table, shapes[half::HALF_COUNT]) for half in range(HALF_COUNT)]
     if not all(halves):
         return Judgement(tuple(table), before)
     if find_spec("scipy") is None:
@@ -231,7 +231,7 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
     return Judgement(tuple(table), before, calibration, fitted, left_out)
 
 
-def _of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
+def _rows_of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
     """Rows of some shapes."""
     wanted = set(shapes)
     return [one for one in table if source_of(one["id"], False) in wanted]

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from traincast.core.model import Model
 
-DEVIATION: Final = 0.02  # of initial weights (GPT-2)
+INIT_DEVIATION: Final = 0.02  # of initial weights (GPT-2)
 
 
-class Cut(NamedTuple):
+class GroupRank(NamedTuple):
     """Where a rank stands in its tensor group.
 
     Parameters
@@ -45,11 +45,11 @@ class Cut(NamedTuple):
         return full.chunk(self.size, axis)[self.rank]
 
 
-class _Linear(torch.autograd.Function):
+class _ParallelLinear(torch.autograd.Function):
     """y = x w' + b; a column-parallel layer sums the gradient of its input over the group, a row-parallel one its output."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: Cut, columns: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: GroupRank, columns: bool) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.cut, ctx.columns = weight, bias, cut, columns
         if columns:
@@ -68,12 +68,12 @@ class _Linear(torch.autograd.Function):
         return dx, None, None, None, None
 
 
-class _Embedded(torch.autograd.Function):
+class _VocabParallelEmbedding(torch.autograd.Function):
     """Rows of the vocabulary's table, of which a rank has its share, and those of the positions."""
 
     @staticmethod
-    def forward(ctx: Any, tokens: Tensor, table: Tensor, positions: Tensor, cut: Cut) -> Tensor:
-        ctx.local, ctx.inside = _local(tokens, len(table), cut, table.dtype)
+    def forward(ctx: Any, tokens: Tensor, table: Tensor, positions: Tensor, cut: GroupRank) -> Tensor:
+        ctx.local, ctx.inside = _local_rows(tokens, len(table), cut, table.dtype)
         ctx.table, ctx.positions = table, positions
         x = F.embedding(ctx.local, table)
         if ctx.inside is not None:
@@ -89,12 +89,12 @@ class _Embedded(torch.autograd.Function):
         return None, None, None, None
 
 
-class _CrossEntropy(torch.autograd.Function):
+class _VocabParallelCrossEntropy(torch.autograd.Function):
     """Sum of the cross-entropy of rows of logits cut over the vocabulary, times a scale."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: Cut, scale: float) -> Tensor:
-        local, inside = _local(targets, logits.shape[1], cut)
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, cut: GroupRank, scale: float) -> Tensor:
+        local, inside = _local_rows(targets, logits.shape[1], cut)
         ctx.dtype, logits = logits.dtype, logits.float()
         largest = cut.summed(logits.amax(1), largest=True)
         softmax = logits - largest[:, None]
@@ -114,7 +114,7 @@ class _CrossEntropy(torch.autograd.Function):
         return softmax.mul_(ctx.scale).to(ctx.dtype), None, None, None
 
 
-def _local(tokens: Tensor, rows: int, cut: Cut, dtype: Any = torch.float32) -> tuple[Tensor, Tensor | None]:
+def _local_rows(tokens: Tensor, rows: int, cut: GroupRank, dtype: Any = torch.float32) -> tuple[Tensor, Tensor | None]:
     """Places of tokens among the rank's rows of the vocabulary, and which of them are there (1 or 0); None where all are."""
     if cut.size == 1:
         return tokens, None
@@ -126,7 +126,7 @@ def _local(tokens: Tensor, rows: int, cut: Cut, dtype: Any = torch.float32) -> t
 class Linear(nn.Module):
     """A linear layer of which a rank has some of the columns of outputs, or rows of inputs."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, cut: Cut, columns: bool):
+    def __init__(self, weight: Tensor, bias: Tensor | None, cut: GroupRank, columns: bool):
         super().__init__()
         self.weight = nn.Parameter(weight)
         self.bias = None if bias is None else nn.Parameter(bias)
@@ -134,19 +134,19 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of rows of tokens."""
-        y: Tensor = _Linear.apply(x, self.weight, self.bias, self.cut, self.columns)
+        y: Tensor = _ParallelLinear.apply(x, self.weight, self.bias, self.cut, self.columns)
         return y
 
 
 class _Weights:
     """Initial weights that are the same whichever way they are cut: every one has its own seed."""
 
-    def __init__(self, seed: int, cut: Cut, **where: Any):
+    def __init__(self, seed: int, cut: GroupRank, **where: Any):
         self.seed, self.cut, self.where = seed, cut, where
 
     def normal(self, place: int, *shape: int, axis: int = 0) -> Tensor:
         """The rank's share of a matrix of random numbers, cut along an axis."""
-        full = torch.randn(shape, generator=torch.Generator().manual_seed(self.seed + place)) * DEVIATION
+        full = torch.randn(shape, generator=torch.Generator().manual_seed(self.seed + place)) * INIT_DEVIATION
         return self.cut.part(full, axis).to(**self.where, copy=True).contiguous()
 
     def zeros(self, *shape: int) -> Tensor:
@@ -196,7 +196,7 @@ class Stage(nn.Module):
         A GPT: layer norms, biases, a GeLU MLP, learned positions, no dropout, a head of its own.
     layers : range
         Layers of the stage.
-    cut : Cut
+    cut : GroupRank
         Its tensor group.
     seed : int
         Of the initial weights.
@@ -204,14 +204,14 @@ class Stage(nn.Module):
         Device and dtype of its tensors.
     """
 
-    def __init__(self, model: Model, layers: range, cut: Cut, seed: int = 0, **where: Any):
+    def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
         super().__init__()
         e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, cut, **where)
         self.seq, self.cut = model.seq, cut
         self.first, self.last = layers.start == 0, layers.stop == model.layers
         if self.first:
             self.table = nn.Parameter(weights.normal(0, vocab, e))
-            self.positions = nn.Parameter(_Weights(seed, Cut(), **where).normal(1, model.seq, e))
+            self.positions = nn.Parameter(_Weights(seed, GroupRank(), **where).normal(1, model.seq, e))
         self.layers = nn.ModuleList(Layer(model, weights, index) for index in layers)
         if self.last:
             self.norm = weights.norm(e)
@@ -235,16 +235,16 @@ class Stage(nn.Module):
             What the next stage gets, shape (tokens, hidden); the loss, of the last stage.
         """
         if self.first:
-            x = _Embedded.apply(x, self.table, self.positions, self.cut)
+            x = _VocabParallelEmbedding.apply(x, self.table, self.positions, self.cut)
         for layer in self.layers:
             x = layer(x, self.seq)
         if not self.last:
             return x
-        loss: Tensor = _CrossEntropy.apply(self.head(self.norm(x)), targets, self.cut, scale)
+        loss: Tensor = _VocabParallelCrossEntropy.apply(self.head(self.norm(x)), targets, self.cut, scale)
         return loss
 
 
-def flattened(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Tensor, Tensor]:
+def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Tensor, Tensor]:
     """Weights and gradients as one row each, of which the parameters and their gradients become views.
 
     Parameters

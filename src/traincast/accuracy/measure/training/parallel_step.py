@@ -8,24 +8,24 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from traincast.accuracy.measure.training.gpt import Cut, Stage, flattened
+from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.times.pipeline.pass_order import one_forward_one_backward
 
-RATE: Final = 1e-4  # learning rate
+LEARNING_RATE: Final = 1e-4  # learning rate
 DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision of a plan, of everything but the loss
 
 
 @dataclass(frozen=True)
-class Place:
+class MeshPosition:
     """Where a rank stands: its groups, and where it is in them.
 
     A plan of fewer ranks than there are is trained several times, side by side, so that all of the machine is busy.
 
     Parameters
     ----------
-    tp, dp, pp : Cut
+    tp, dp, pp : GroupRank
         Its tensor, data and pipeline group.
     pipeline : tuple of int
         Global ranks of the pipeline, stage by stage.
@@ -33,14 +33,14 @@ class Place:
         Where it trains.
     """
 
-    tp: Cut = field(default_factory=Cut)
-    dp: Cut = field(default_factory=Cut)
-    pp: Cut = field(default_factory=Cut)
+    tp: GroupRank = field(default_factory=GroupRank)
+    dp: GroupRank = field(default_factory=GroupRank)
+    pp: GroupRank = field(default_factory=GroupRank)
     pipeline: tuple[int, ...] = (0,)
     device: Any = "cpu"
 
     @classmethod
-    def of(cls, plan: Plan, device: Any = "cpu") -> "Place":
+    def of(cls, plan: Plan, device: Any = "cpu") -> "MeshPosition":
         """The rank's place in a plan, tensor ranks numbered first, then data, then pipeline; every rank has to ask."""
         if not dist.is_initialized():
             return cls(device=device)
@@ -48,10 +48,10 @@ class Place:
         shape = (world // plan.gpus, plan.pp, plan.dp, plan.tp)
         mesh = DeviceMesh(torch.device(device).type, torch.arange(world).view(shape), mesh_dim_names=("copy", "pp", "dp", "tp"))
 
-        def cut(name: str) -> Cut:
+        def cut(name: str) -> GroupRank:
             group = mesh.get_group(name)
             size = dist.get_world_size(group)
-            return Cut(group if size > 1 else None, dist.get_rank(group), size)
+            return GroupRank(group if size > 1 else None, dist.get_rank(group), size)
 
         pipeline = tuple(dist.get_process_group_ranks(mesh.get_group("pp")))
         return cls(cut("tp"), cut("dp"), cut("pp"), pipeline, device)
@@ -68,13 +68,13 @@ class Trainer:
         How it is trained: tp, pp, dp, mbs, ZeRO stage 0 or 1, in fp32 or bf16-pure.
     gbs : int
         Sequences of a step.
-    place : Place
+    place : MeshPosition
         Where the rank stands.
     seed : int
         Of weights and tokens.
     """
 
-    def __init__(self, model: Model, plan: Plan, gbs: int, place: Place, seed: int = 0):
+    def __init__(self, model: Model, plan: Plan, gbs: int, place: MeshPosition, seed: int = 0):
         self.model, self.plan, self.gbs, self.place, self.seed = model, plan, gbs, place, seed
         self.microbatches = gbs // plan.dp // plan.mbs
         self.scale = 1.0 / (gbs * model.seq)  # the loss is the mean over all tokens of the step
@@ -83,11 +83,11 @@ class Trainer:
         self.where = {"device": place.device, "dtype": DTYPES[plan.precision]}
         self.stage = Stage(model, layers, place.tp, seed, **self.where)
         shards = plan.dp if plan.zero else 1
-        self.weights, self.gradients = flattened(self.stage.parameters(), shards)
+        self.weights, self.gradients = flatten_parameters(self.stage.parameters(), shards)
         own = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
         self.own = torch.nn.Parameter(own)  # what this rank updates
         self.own.grad = self.gradients.chunk(shards)[place.dp.rank if plan.zero else 0]
-        self.optimizer = torch.optim.AdamW([self.own], lr=RATE, fused=True)
+        self.optimizer = torch.optim.AdamW([self.own], lr=LEARNING_RATE, fused=True)
         self.steps = 0
 
     def step(self) -> Tensor:
@@ -102,7 +102,7 @@ class Trainer:
         self.reduce()
         self.optimizer.step()
         if self.plan.zero and self.place.dp.group is not None:
-            _gather(self.weights, self.own.data, self.place.dp.group)
+            _all_gather(self.weights, self.own.data, self.place.dp.group)
         self.steps += 1
         return loss
 
@@ -112,7 +112,7 @@ class Trainer:
         tokens = self._tokens()
         loss = torch.zeros((), device=self.place.device)
         held: dict[int, tuple[Tensor, Tensor]] = {}
-        links = _Links(self.place, self._shape, self.where)
+        links = _StageLinks(self.place, self._shape, self.where)
         for ((kind, _, microbatch),) in one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1):
             if kind == "F":
                 own = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
@@ -136,7 +136,7 @@ class Trainer:
         if self.place.dp.group is None:
             return
         if self.plan.zero:
-            _scatter(self.own.grad, self.gradients, self.place.dp.group)
+            _reduce_scatter(self.own.grad, self.gradients, self.place.dp.group)
         else:
             dist.all_reduce(self.gradients, group=self.place.dp.group)
 
@@ -152,10 +152,10 @@ class Trainer:
         return whole.chunk(self.plan.dp)[self.place.dp.rank].to(self.place.device)
 
 
-class _Links:
+class _StageLinks:
     """Messages to the stages before and behind: sends go on in the background, receives wait."""
 
-    def __init__(self, place: Place, shape: tuple[int, int], where: dict[str, Any]):
+    def __init__(self, place: MeshPosition, shape: tuple[int, int], where: dict[str, Any]):
         self.place, self.shape, self.where = place, shape, where
         self.sent: list[tuple[Any, Tensor]] = []
 
@@ -176,7 +176,7 @@ class _Links:
             one.wait()
 
 
-def _scatter(own: Tensor, whole: Tensor, group: Any) -> None:
+def _reduce_scatter(own: Tensor, whole: Tensor, group: Any) -> None:
     """Sum a row over a group, of which each rank keeps its part (in place: the part may be of the row itself)."""
     part = torch.empty_like(own)
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # the name since PyTorch 2.13
@@ -184,7 +184,7 @@ def _scatter(own: Tensor, whole: Tensor, group: Any) -> None:
     own.copy_(part)
 
 
-def _gather(whole: Tensor, own: Tensor, group: Any) -> None:
+def _all_gather(whole: Tensor, own: Tensor, group: Any) -> None:
     """All parts of a row, each rank having its own."""
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     gather(whole, own.clone(), group=group)

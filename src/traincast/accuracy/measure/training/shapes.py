@@ -8,7 +8,7 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 
-PADDED: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
+VOCAB_MULTIPLE: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 
 
 class Shape(NamedTuple):
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
 
 
 # A step takes two ranks of 100 GFLOP/s 0.1 to 0.6 s; what differs most from those before comes next.
-ON_CPU: Final = (
+CPU_SHAPES: Final = (
     Shape(512, 4, 8, 64, 8192, 8),
     Shape(256, 8, 4, 128, 1024, 8),
     Shape(768, 2, 12, 64, 8192, 8),
@@ -40,7 +40,7 @@ ON_CPU: Final = (
     Shape(640, 4, 10, 96, 4096, 4),
     Shape(256, 4, 4, 512, 4096, 4),
 )
-ON_GPU: Final = (  # some 0.02 to 0.5 s on an accelerator of 400 TFLOP/s
+GPU_SHAPES: Final = (  # some 0.02 to 0.5 s on an accelerator of 400 TFLOP/s
     Shape(2048, 8, 16, 2048, 32768, 8),
     Shape(1024, 12, 16, 1024, 32768, 16),
     Shape(4096, 4, 32, 2048, 32768, 8),
@@ -48,8 +48,8 @@ ON_GPU: Final = (  # some 0.02 to 0.5 s on an accelerator of 400 TFLOP/s
     Shape(2048, 4, 32, 4096, 8192, 4),
     Shape(768, 12, 12, 512, 50176, 32),
 )
-SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": ON_CPU, "cuda": ON_GPU}
-PRECISION: Final[Mapping[str, dict[str, Any]]] = {  # of a plan: what the loop trains in
+DEFAULT_SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}
+PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # of a plan: what the loop trains in
     "cpu": {"precision": "fp32"},
     "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
 }
@@ -88,7 +88,7 @@ class TrainingCase:
         )  # fmt: skip
 
 
-def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
+def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
     """All that is trained, in the order in which it tells most.
 
     Parameters
@@ -100,7 +100,11 @@ def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[Traini
     shapes : iterable of Shape
         What is trained in place of the usual shapes.
     """
-    return tuple(TrainingCase(shape, plan) for shape in tuple(shapes) or SHAPES[device] for plan in plans(shape, ranks, device))
+    return tuple(
+        TrainingCase(shape, plan)
+        for shape in tuple(shapes) or DEFAULT_SHAPES[device]
+        for plan in plans_of_shape(shape, ranks, device)
+    )
 
 
 def shapes_of(text: str) -> tuple[Shape, ...]:
@@ -132,14 +136,14 @@ def shapes_of(text: str) -> tuple[Shape, ...]:
         found.append(shape)
         if shape.hidden % shape.heads:
             wrong.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
-        if shape.vocab % PADDED:
-            wrong.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {PADDED}")
+        if shape.vocab % VOCAB_MULTIPLE:
+            wrong.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}")
     if wrong:
         raise InputError("--shapes", wrong)
     return tuple(found)
 
 
-def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
+def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
     """Plans of a shape: those of all ranks, which compete, and that of one rank.
 
     Parameters
@@ -167,12 +171,12 @@ def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
         choices: list[dict[str, Any]] = [{"mbs": share // nm, "zero": 0} for nm in parts if share % nm == 0]
         if set(way) == {"dp"} and choices:
             choices.append(choices[0] | {"zero": 1})
-        seen += [Plan(sp="tp" not in way, **way, **choice, **PRECISION[device]) for choice in choices if _cuts(shape, way)]
+        seen += [Plan(sp="tp" not in way, **way, **choice, **PRECISION_KNOBS[device]) for choice in choices if _divides(shape, way)]
     yield from dict.fromkeys(seen)
-    yield Plan(mbs=shape.gbs, zero=0, **PRECISION[device])
+    yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
 
 
-def _cuts(shape: Shape, way: Mapping[str, int]) -> bool:
+def _divides(shape: Shape, way: Mapping[str, int]) -> bool:
     """Whether a shape can be cut so."""
     dp, tp, pp = (way.get(name, 1) for name in ("dp", "tp", "pp"))
-    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (PADDED * tp) or shape.layers % pp)
+    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp)
