@@ -113,7 +113,7 @@ def spend(every, seconds, cost=0.3):
     budget = TimeBudget(every, (), seconds, clock)
     while task := budget.next():
         clock.now += cost
-        budget.took(task)
+        budget.record(task)
         done.append(task)
     return done, clock.now
 
@@ -149,12 +149,12 @@ def test_a_task_that_does_not_fit_any_more_is_left_to_shorter_ones():
     for task, cost in ((long, 6), (short, 1), (short, 1)):
         assert budget.next() == task
         clock.now += cost
-        budget.took(task)
+        budget.record(task)
 
 
 def test_what_fails_and_what_is_known_is_not_measured():
     budget = TimeBudget(EVERY[:2], {EVERY[1].key}, 10, Clock())
-    budget.took(budget.next(), failed=True)
+    budget.record(budget.next(), failed=True)
     assert budget.next() is None
 
 
@@ -338,21 +338,21 @@ def test_tables_are_whole_or_not_there(tmp_path, monkeypatch):
 def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
     path = tmp_path / "mine.partial.jsonl"
     first = Journal(path)
-    first.take({"machine": ABOUT})
-    first.take({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
-    first.take({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
+    first.append({"machine": ABOUT})
+    first.append({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
+    first.append({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
     with path.open("a") as file:
         file.write('{"task": "cut o')
     second = Journal(path)
     assert second.identity == first.identity != ""
     assert second.rows() == [Row(EVERY[0], (1.0, 2.0))]
-    second.take({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
-    second.take({"task": EVERY[0].key, "samples": [5.0, 0.5, 4.0], "problem": "", "left": 1})
+    second.append({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
+    second.append({"task": EVERY[0].key, "samples": [5.0, 0.5, 4.0], "problem": "", "left": 1})
     assert second.rows() == [Row(EVERY[0], (1.25, 1.0, 9.0), 3)]  # medians are 1.5, 1.25 and 4
     assert second.problems == {EVERY[1].key: "no such type"}
-    second.take({"machine": ABOUT | {"host": "elsewhere"}})
+    second.append({"machine": ABOUT | {"host": "elsewhere"}})
     assert len(second.rows()) == 1
-    second.take({"machine": ABOUT | {"threads": 4}})
+    second.append({"machine": ABOUT | {"threads": 4}})
     assert second.rows() == []
     second.discard()
     assert not path.exists()

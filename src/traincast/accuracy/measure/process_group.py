@@ -1,4 +1,4 @@
-"""All ranks of a job, as one of them sees them: what they agree on, and what they time together."""
+"""All ranks of a job, seen from one of them: control messages, and benchmarks timed together."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,11 +15,11 @@ from traincast.core.errors import InputError
 TORCH_MISSING: Final = (
     "needs PyTorch, which traincast does not bring: pip install torch, or the build that pytorch.org names for your machine"
 )
-TIMEOUT: Final = timedelta(minutes=10)  # that ranks wait for each other
+TIMEOUT: Final = timedelta(minutes=10)  # of a rank waiting for the others
 
 
 def load_torch(what: str = "measure") -> Any:
-    """PyTorch, which is the user's own and no dependency.
+    """Import PyTorch, which is not a dependency of traincast.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def load_torch(what: str = "measure") -> Any:
 
 
 def require_torch(what: str = "measure") -> None:
-    """Refuse to go on without PyTorch, which is not loaded.
+    """Check that PyTorch is installed, without loading it.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def require_torch(what: str = "measure") -> None:
 
 
 class RankGroup:
-    """All ranks of a job, as one of them sees them.
+    """All ranks of a job, seen from one of them.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class RankGroup:
     rank : Rank
         This process.
     threads : int
-        Threads it computes with; 0 for what PyTorch takes.
+        Threads of this process; 0 for PyTorch's default.
     """
 
     def __init__(self, torch: Any, rank: Rank, threads: int = 0):
@@ -70,7 +70,7 @@ class RankGroup:
             self._join()
 
     def _join(self) -> None:
-        """Meet the other ranks: NCCL between GPUs and gloo between CPUs, gloo for what they agree on."""
+        """Initialise the process groups: NCCL between GPUs, gloo between CPUs and for control messages."""
         dist, (host, port) = self.torch.distributed, rendezvous_address(self.rank)
         dist.init_process_group(
             self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=TIMEOUT
@@ -78,7 +78,7 @@ class RankGroup:
         self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self.hosts = self.all_gather(device_info.host_name())
         self.groups["all"] = (dist.group.WORLD, list(range(self.rank.size)))
-        for node in dict.fromkeys(self.hosts):  # every rank has to take part in making every group
+        for node in dict.fromkeys(self.hosts):  # every rank must take part in creating every group
             members = [rank for rank, host in enumerate(self.hosts) if host == node]
             group = dist.new_group(members)
             if self.rank.rank in members:
@@ -86,61 +86,61 @@ class RankGroup:
 
     @property
     def backend(self) -> str:
-        """The library of collectives; none with one rank."""
+        """Backend of the collectives; empty with one rank."""
         return ("nccl" if self.device.type == "cuda" else "gloo") if self.rank.size > 1 else ""
 
-    def all_gather(self, own: Any) -> list[Any]:
-        """What each rank has, in their order."""
+    def all_gather(self, value: Any) -> list[Any]:
+        """Gather a value from every rank, in rank order."""
         if self.rank.size == 1:
-            return [own]
-        every: list[Any] = [None] * self.rank.size
-        self.torch.distributed.all_gather_object(every, own, group=self._control)
-        return every
+            return [value]
+        values: list[Any] = [None] * self.rank.size
+        self.torch.distributed.all_gather_object(values, value, group=self._control)
+        return values
 
-    def from_rank_zero(self, choice: Callable[[], Any]) -> Any:
-        """What rank 0 chooses."""
-        chosen = [choice() if self.rank.rank == 0 else None]
+    def from_rank_zero(self, compute: Callable[[], Any]) -> Any:
+        """Broadcast a value that rank 0 computes."""
+        values = [compute() if self.rank.rank == 0 else None]
         if self.rank.size > 1:
-            self.torch.distributed.broadcast_object_list(chosen, 0, group=self._control)
-        return chosen[0]
+            self.torch.distributed.broadcast_object_list(values, 0, group=self._control)
+        return values[0]
 
     def timed(self, task: Task, seconds: float) -> tuple[list[float], str]:
-        """Times of a task with all ranks at work, after a warm-up.
+        """Time a task on all ranks, after a warm-up.
 
         Parameters
         ----------
         task : Task
             The task.
         seconds : float
-            Time for the samples; that of rank 0 counts [s].
+            Time for the samples on rank 0 [s].
 
         Returns
         -------
         tuple of list of float and str
-            Samples of all ranks [s], and why there are none.
+            Samples of all ranks [s], and the reason if there are none.
         """
         try:
             call = prepare_call(task, self.torch, self.device, *self.groups[task.scope])
-            once = min(time_call(call, 2, 1, self.torch, self.device.type))
+            call_seconds = min(time_call(call, 2, 1, self.torch, self.device.type))
             problem = ""
         except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError) as error:
             problem = (str(error) or type(error).__name__).splitlines()[0]
-        problems = [one for one in self.all_gather(problem) if one]
+        problems = [text for text in self.all_gather(problem) if text]
         if problems:
             return [], problems[0]
         together = task.family == "collectives" and self.device.type == "cpu"
         samples, calls = self.from_rank_zero(
             lambda: sample_counts(
-                once, seconds, MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type]
+                call_seconds, seconds, MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type]
             )
         )
-        every = self.all_gather(time_call(call, samples, calls, self.torch, self.device.type))
-        ways = 2 if task.op == "p2p" else 1  # a message goes there and back
+        samples_of = self.all_gather(time_call(call, samples, calls, self.torch, self.device.type))
+        trips = 2 if task.op == "p2p" else 1  # a message goes there and back
         members = self.groups[task.scope][1]
-        of = (members[0], members[-1]) if task.op == "p2p" else range(self.rank.size)
-        return [one / ways for rank in of for one in every[rank]], ""
+        counted = (members[0], members[-1]) if task.op == "p2p" else range(self.rank.size)
+        return [sample / trips for rank in counted for sample in samples_of[rank]], ""
 
     def close(self) -> None:
-        """End the job."""
+        """Destroy the process groups."""
         if self.rank.size > 1:
             self.torch.distributed.destroy_process_group()

@@ -28,7 +28,7 @@ def share(name: str, whole: torch.Tensor, cut: GroupRank) -> torch.Tensor:
     if kind not in AXES:
         return whole
     blocks = whole.view(3, -1, *whole.shape[1:]) if kind.startswith("qkv") else whole
-    return cut.part(blocks, AXES[kind]).reshape(-1, *whole.shape[1:]) if kind.startswith("qkv") else cut.part(blocks, AXES[kind])
+    return cut.shard(blocks, AXES[kind]).reshape(-1, *whole.shape[1:]) if kind.startswith("qkv") else cut.shard(blocks, AXES[kind])
 
 
 def whole_name(name: str, place: MeshPosition, plan: Plan) -> str:
@@ -43,12 +43,12 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
     """Largest differences of a plan's loss and gradients from those of one rank, the latter relative to each one's largest."""
     place = MeshPosition.of(plan)
     trainer = Trainer(GPT, plan, GBS, place)
-    own = trainer.passes().clone()
+    own = trainer.forward_backward().clone()
     dist.all_reduce(own)  # of all copies, replicas and tensor ranks; of a pipeline only the last stage has one
     trainer.reduce()
     of = dict(reference.stage.named_parameters())
     apart = 0.0
-    shard = trainer.own.grad if plan.zero else None
+    shard = trainer.shard.grad if plan.zero else None
     for name, one in trainer.stage.named_parameters():
         whole = of[whole_name(name, place, plan)].grad
         expected = share(name, whole, place.tp)
@@ -66,7 +66,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://{host}:{port}", rank=rank.rank, world_size=rank.size)
     reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, MeshPosition())
-    loss = reference.passes()
+    loss = reference.forward_backward()
     for number, knobs in enumerate(json.load(sys.stdin)["plans"]):
         plan = Plan(sp=False, **{"precision": "fp32", **knobs})
         found = compared(plan, reference, loss)

@@ -30,7 +30,7 @@ def test_losses_and_gradients_of_every_plan_are_those_of_one_rank(monkeypatch):
     """Four ranks; plans of fewer are trained side by side. Sums are rounded to 6e-8 of their largest number, at 16 bits to 4e-3."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     found = []
-    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, told=found.append)
+    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, on_message=found.append)
     assert [one["plan"] for one in found] == list(range(len(PLANS)))
     for plan, one in zip(PLANS, found, strict=True):
         exact = "precision" not in plan
