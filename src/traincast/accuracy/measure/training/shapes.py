@@ -82,8 +82,8 @@ class TrainingCase:
         """The GPT as a `Model`."""
         shape = self.shape
         return Model(
-            name=shape.name, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.heads, ffn=4 * shape.hidden,
-            seq=shape.seq, vocab=shape.vocab, biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            name=shape.name, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.heads,
+            ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab, biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
             inner_dropout=False,
         )  # fmt: skip
 
