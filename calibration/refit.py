@@ -8,8 +8,8 @@ The fit starts from the priors, which do not depend on the catalogue's values: f
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
 `CALIBRATED` (core/assumptions.py). A constant that the data do not determine stays near its prior, and its source says so. Then
 every run is predicted with constants fitted without its group (source x model x accelerator), without its stack, and more
-(left_out.py). The table of these predictions goes to the package, and so does the error model estimated from it (catalog/errors.yaml). Finally
-scoreboard.py renews what depends on the values.
+(left_out.py). The table of these predictions goes to the package, and so does the error model estimated from it
+(catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
 """
 
 import argparse

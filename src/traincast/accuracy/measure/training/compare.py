@@ -139,14 +139,14 @@ class TrainingJob:
         mistakes.tell()
 
 
-def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+def measured_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
     """Run a job, and keep rows as they are measured, so that it can be continued.
 
     Parameters
     ----------
     job : TrainingJob
         The job.
-    told : callable
+    progress : callable
         Called with the number of visits done and their maximum.
 
     Returns
@@ -164,7 +164,7 @@ def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda do
             rank = message["row"]
             kept[rank["id"]] = faster_visit(kept[rank["id"]], rank) if rank["id"] in kept else rank
             write_rows(partial, list(kept.values()))
-            told(message["visits"] - message["left"], message["visits"])
+            progress(message["visits"] - message["left"], message["visits"])
 
     request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(row) for row in job.shapes]}
     if rank is not None:

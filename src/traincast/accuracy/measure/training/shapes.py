@@ -83,7 +83,8 @@ class TrainingCase:
         shape = self.shape
         return Model(
             name=shape.name, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.heads,
-            ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab, biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
+            biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
             inner_dropout=False,
         )  # fmt: skip
 
