@@ -21,16 +21,16 @@ from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]
 systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]
 if sys.argv[1] == "all":
-    systems = [replace(one, accelerator=replace(one.accelerator, hbm_bytes=float("inf"))) for one in systems]
+    systems = [replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf"))) for system in systems]
 begin = time.perf_counter()
 candidates = feasible = 0
 for model in models:
     for strategy in STRATEGY.values():
         for system in systems:
-            for found in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
-                candidates += found.candidates
-                feasible += found.feasible
-                found.least_seconds
+            for result in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
+                candidates += result.candidates
+                feasible += result.feasible
+                result.least_seconds
 print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 

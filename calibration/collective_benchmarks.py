@@ -33,7 +33,7 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "all2all": "all-to-all",
     "p2p": "send",
 }
-BUS: Final = {"all-reduce": 2.0, "send": math.nan}  # bus bytes over (n - 1)/n V, as nccl-tests count; 1 for the others
+BUS_FACTOR: Final = {"all-reduce": 2.0, "send": math.nan}  # bus bytes over (n - 1)/n V, as nccl-tests count; 1 for the others
 MACHINES: Final = (  # pattern of source and system, system of the catalogue; the first match counts
     (r"nccl-tests, Perlmutter|Perlmutter 1 node", "perlmutter"),
     (r"Perlmutter", "TCP: far below what the network carries"),
@@ -46,7 +46,7 @@ MACHINES: Final = (  # pattern of source and system, system of the catalogue; th
     (r"ND_H200_v5", "azure-nd-h200-v5"),
     (r"MI300X", "mi300x-node"),
 )
-ROUNDED: Final = 0.1  # lowest usable bandwidth, as they are published to 0.01 [GB/s]
+MIN_BUS_BANDWIDTH: Final = 0.1  # lowest usable bandwidth, as they are published to 0.01 [GB/s]
 BANDS: Final = ((0.0, "< 64 KiB"), (2.0**16, "64 KiB to 1 MiB"), (2.0**20, "1 to 50 MB"), (50e6, "> 50 MB"))
 
 
@@ -213,7 +213,7 @@ def _number(text: str) -> float:
 def _carried(timing: Timing) -> float:
     """Return the bytes that each link of a ring carries."""
     n = timing.nodes * timing.per_node
-    return timing.nbytes * (1.0 if timing.kind == "send" else BUS.get(timing.kind, 1.0) * (n - 1) / n)
+    return timing.nbytes * (1.0 if timing.kind == "send" else BUS_FACTOR.get(timing.kind, 1.0) * (n - 1) / n)
 
 
 def _seconds(row: Mapping[str, str], timing: Timing) -> float:
@@ -223,7 +223,7 @@ def _seconds(row: Mapping[str, str], timing: Timing) -> float:
         return time * 1e-6
     if not math.isnan(algorithm):
         return timing.nbytes / (algorithm * 1e9)
-    return _carried(timing) / (bus * 1e9) if bus >= ROUNDED else math.nan
+    return _carried(timing) / (bus * 1e9) if bus >= MIN_BUS_BANDWIDTH else math.nan
 
 
 def _implausible(row: Mapping[str, str], timing: Timing, seconds: float, system: System) -> str | None:

@@ -15,17 +15,17 @@ from left_out_residuals import PARTS, Residuals
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
 
-TAIL: Final = 4.0  # degrees of freedom of Student's t
-BELIEVED: Final = 3.0  # weight of the prior that a stack is like all others [groups]
-PASSES: Final = (15, 3)  # alternations of variances and factors of stacks: from scratch, and from a previous fit
+DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
+PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
+ALTERNATIONS: Final = (15, 3)  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
 ASSUMED: Final = {"new_stack": 0.08, "new_accelerator": 0.08, "memory_new_stack": 0.08}  # docs/uncertainty.md
-MOST_ADDED: Final = 0.3
-DRIFT: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
-REACHES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)  # correlation lengths between plans; the likeliest is taken
-MANY: Final = 2  # a ranking has more plans than this
+MAX_NEW_STACK: Final = 0.3
+DRIFT_BOUNDS: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
+REACH_CANDIDATES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)  # correlation lengths between plans; the likeliest is taken
+MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 HALVINGS: Final = 5  # bisections of the scale of differences
-LEAST: Final = 3  # groups needed to estimate a drift
+MIN_GROUPS_FOR_DRIFT: Final = 3  # groups needed to estimate a drift
 
 
 def estimate_errors(data: Residuals, without: int | None = None, start: Errors | None = None) -> Errors:
@@ -41,7 +41,7 @@ def estimate_errors(data: Residuals, without: int | None = None, start: Errors |
         Initial values of the constants.
     """
     mask = (data.weights > 0) & (data.groups != (-1 if without is None else without))
-    fits = [_fit(data, mask, start, reach) for reach in (REACHES if start is None else (start.reach,))]
+    fits = [_fit(data, mask, start, reach) for reach in (REACH_CANDIDATES if start is None else (start.reach,))]
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
     size = _deviations_without(data, mask, variances, factors)
     quantile = weighted_quantile(np.abs(data.left_out[mask]) / size, data.weights[mask], 0.9)
@@ -61,7 +61,7 @@ def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
         return ASSUMED["new_stack"]
     squares, common = data.without_stack[predicted] ** 2, known.other_stacks**2 * (data.design[predicted] @ variances)
     missing = squares / known.quantile**2 - common  # variance missing for the run to lie within
-    return float(np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MOST_ADDED**2) ** 0.5)
+    return float(np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MAX_NEW_STACK**2) ** 0.5)
 
 
 def rankings(data: Residuals, known: Errors) -> Floats:
@@ -72,7 +72,7 @@ def rankings(data: Residuals, known: Errors) -> Floats:
     rows = []
     cut = cuts([run.plan for run in data.runs])
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
-    groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MANY]
+    groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
     size = Counter(int(data.groups[group[0]]) for group in groups)
     for group in groups:
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
@@ -104,11 +104,11 @@ def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _F
     if start is not None:
         factors = {name: start.stacks.get(name, 1.0) for name in factors}
         variances = np.array([getattr(start, name) ** 2 for name in PARTS])
-    for _ in range(PASSES[start is not None]):
+    for _ in range(ALTERNATIONS[start is not None]):
         variances = _variances(data, mask, factors, variances, reach)
         factors = _factors(data, mask, variances, factors)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
-    log_likelihood = -np.log(size) - (TAIL + 1) / 2 * np.log1p(differences**2 / size**2 / TAIL)
+    log_likelihood = -np.log(size) - (DEGREES_OF_FREEDOM + 1) / 2 * np.log1p(differences**2 / size**2 / DEGREES_OF_FREEDOM)
     return float(weights @ log_likelihood), reach, factors, variances
 
 
@@ -134,7 +134,7 @@ def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start
     result = start
     for _ in range(STEPS):
         total = np.maximum(scale * (design @ result), 1e-8)
-        heavy = (TAIL + 1) / (TAIL + squares / total)
+        heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / total)
         pull = (weights * scale * heavy * squares / total**2) @ design
         result = np.maximum(result * pull / np.maximum((weights * scale / total) @ design, 1e-30), 1e-8)
     return result
@@ -143,7 +143,9 @@ def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start
 def _squares(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> tuple[Any, Any, Any]:
     """Return place, weight and robust mean squared standardised error of every pair of a stack and a group."""
     squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
-    squares *= (TAIL + 1) / (TAIL + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]]))
+    squares *= (DEGREES_OF_FREEDOM + 1) / (
+        DEGREES_OF_FREEDOM + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]])
+    )
     names = list(zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True))
     places = {name: k for k, name in enumerate(dict.fromkeys(names))}
     place_of_run = np.array([places[name] for name in names], np.int64)
@@ -161,7 +163,7 @@ def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str,
 def _factor(weights: Floats, squares: Floats) -> float:
     """Return the factor of a stack from the mean squares of its groups."""
     n = len(weights)
-    return float(((n * np.average(squares, weights=weights) + BELIEVED) / (n + BELIEVED)) ** 0.5)
+    return float(((n * np.average(squares, weights=weights) + PRIOR_GROUPS) / (n + PRIOR_GROUPS)) ** 0.5)
 
 
 def _deviations_without(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> Floats:
@@ -218,9 +220,9 @@ def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]
     weights, squares = memory.weights[used], memory.left_out[used] ** 2
     factors = dict.fromkeys(memory.stacks[used].tolist(), 1.0)
     variances = np.array([0.01 * (name == "own") for name in PARTS])
-    for _ in range(PASSES[0]):
+    for _ in range(ALTERNATIONS[0]):
         standard = squares / (memory.design[used] @ variances) / np.array([factors[name] ** 2 for name in memory.stacks[used]])
-        variances = variances * np.average((TAIL + 1) / (TAIL + standard) * standard, weights=weights)
+        variances = variances * np.average((DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + standard) * standard, weights=weights)
         factors = _factors(memory, used, variances, factors)
     size = _deviations_without(memory, used, variances, factors)
     reach = weighted_quantile(squares**0.5 / size, weights, 0.9) * float(variances.max()) ** 0.5
@@ -242,7 +244,7 @@ def _drift(data: Residuals, where: Ints, x: Floats) -> float:
     for name in sorted(set(data.stacks[where])):
         of_stack = data.stacks[where] == name
         rows = where[of_stack]
-        if len(set(data.groups[rows].tolist())) >= LEAST:
+        if len(set(data.groups[rows].tolist())) >= MIN_GROUPS_FOR_DRIFT:
             weight = data.weights[rows]
             centred = x[of_stack] - np.average(x[of_stack], weights=weight)
             spread = float(np.average(centred**2, weights=weight))
@@ -250,7 +252,7 @@ def _drift(data: Residuals, where: Ints, x: Floats) -> float:
                 slopes.append(float(np.average(centred * data.left_out[rows], weights=weight)) / spread)
                 weights.append(float(weight.sum()))
     rms = float(np.average(np.square(slopes), weights=weights) ** 0.5) if slopes else 0.0
-    return float(np.clip(rms, *DRIFT))
+    return float(np.clip(rms, *DRIFT_BOUNDS))
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:

@@ -83,7 +83,7 @@ TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # highest error of all dense and of
 COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # highest errors of benchmarks [%]
 COVERED: Final = (0.85, 0.95)  # lowest and highest share of left-out runs within their 90 % intervals
 STACK, JAX_STACK = 10.0, 20.0  # highest error of a left-out software stack, dense models [%]
-FEW: Final = 4  # a stack with fewer runs is not judged
+MIN_RUNS_OF_STACK: Final = 4  # a stack with fewer runs is not judged
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,17 @@ class Board:
 
     def moved(self) -> float:
         """Return the mean change of predictions since the left-out table was written [1]."""
-        now = {one.id: one for one in self.report.predictions}
-        pairs = ((now[name], y["fitted"]) for name, y in self.residuals.items() if name in now)
-        return float(np.mean([abs(log(1 + one.error) - y) for one, y in pairs if one.error == one.error]))
+        predictions = {prediction.id: prediction for prediction in self.report.predictions}
+        pairs = ((predictions[name], residuals["fitted"]) for name, residuals in self.residuals.items() if name in predictions)
+        return float(
+            np.mean(
+                [
+                    abs(log(1 + prediction.error) - residuals)
+                    for prediction, residuals in pairs
+                    if prediction.error == prediction.error
+                ]
+            )
+        )
 
 
 def read_left_out() -> dict[str, dict[str, float]]:

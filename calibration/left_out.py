@@ -43,22 +43,22 @@ def residuals(fitted: Fitted, told: Callable[[str], Any]) -> dict[str, Floats]:
     columns = {"fitted": np.where(used, fitted.solution.residuals, np.nan)}
     for column, group in WITHOUT.items():
         groups = [group(run) if is_used else None for run, is_used in zip(runs, used, strict=True)]
-        columns[column] = fitted.left_out(groups, told=partial(_told, told, column))
+        columns[column] = fitted.left_out(groups, told=partial(_report_column, told, column))
     return columns
 
 
-def _told(told: Callable[[str], Any], column: str, line: str) -> None:
+def _report_column(report: Callable[[str], Any], column: str, line: str) -> None:
     """Report a line of progress with its column."""
-    told(f"{column}: {line}")
+    report(f"{column}: {line}")
 
 
-def write(runs: Sequence[Run], found: dict[str, Floats], path: Path = TABLE) -> None:
+def write(runs: Sequence[Run], columns: dict[str, Floats], path: Path = TABLE) -> None:
     """Write the table: one row per run with a residual."""
     with beside(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "source", "group", *found])
+        writer.writerow(["id", "source", "group", *columns])
         for i, run in enumerate(runs):
-            values = [column[i] for column in found.values()]
+            values = [values_of_column[i] for values_of_column in columns.values()]
             if not np.isnan(values[0]):
                 source, *rest = group_of(run)
                 cells = ("" if np.isnan(value) else f"{value:.{DIGITS}f}" for value in values)

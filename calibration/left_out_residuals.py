@@ -27,7 +27,7 @@ from traincast.step.memory import LEFT_OUT, reported
 from traincast.step.uncertainty import COMPONENTS, ErrorCase, cuts, plan_distance
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
-NEAR: Final = 0.3  # plans slower than the best by more than this share do not affect the top of a ranking
+NEAR_BEST: Final = 0.3  # plans slower than the best by more than this share do not affect the top of a ranking
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Residuals:
         """Pairs of runs that differ only in their plan, both predicted near the best of their group."""
         indices: list[tuple[int, int]] = []
         for group in self.alike:
-            near = group[self.seconds[group] <= (1 + NEAR) * self.seconds[group[0]]].tolist()
+            near = group[self.seconds[group] <= (1 + NEAR_BEST) * self.seconds[group[0]]].tolist()
             indices += [(i, j) for n, i in enumerate(near) for j in near[:n]]
         cut = cuts([run.plan for run in self.runs])
         first, second = np.array(indices, np.int64).reshape(-1, 2).T
@@ -161,8 +161,8 @@ class Pairs:
 
     def design(self, reach: float) -> Floats:
         """Return the factors of the variances `PARTS` in that of the difference of errors, shape (pairs, parts)."""
-        own, none = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
-        return np.column_stack((none, own, none, self.shares))
+        of_run, zeros = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
+        return np.column_stack((zeros, of_run, zeros, self.shares))
 
 
 def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) -> Residuals:

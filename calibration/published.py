@@ -22,7 +22,12 @@ HOMES: Final[dict[str, Home]] = {
     "stacks": "stack",
     "universal": "universal",
 }
-MOST: Final = {"generation": 12, "network": 6, "stack": 6, "universal": 16}  # constants per generation, network, stack, and in all
+MAX_CONSTANTS: Final = {
+    "generation": 12,
+    "network": 6,
+    "stack": 6,
+    "universal": 16,
+}  # constants per generation, network, stack, and in all
 
 
 def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
@@ -31,16 +36,16 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     Raises
     ------
     InputError
-        If one of them cannot be fitted, is listed twice, or there are more than `MOST` of something.
+        If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
     document = read(path)
     constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     problems += [
-        f"{what} {name}: {n} constants, at most {MOST[what]}"
+        f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
         for (what, name), n in Counter(_counted(constants, generations)).items()
-        if n > MOST[what]
+        if n > MAX_CONSTANTS[what]
     ]
     if problems:
         raise InputError(str(path), problems)

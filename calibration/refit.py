@@ -52,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     constants, runs = parameters(), [run for run in bundled_runs() if run.step_seconds]
     report(f"{len(constants)} constants, {len(runs)} runs")
-    fitted = kept(constants, runs) if options.keep_values else fit(constants, runs, told=report, steps=options.steps, settle=False)
+    fitted = (
+        catalogue_as_fitted(constants, runs)
+        if options.keep_values
+        else fit(constants, runs, told=report, steps=options.steps, settle=False)
+    )
     print(fitted.table())
     errors = {} if options.no_left_out else residuals(fitted, report)
     print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
@@ -79,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def kept(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
+def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
     """Return the catalogue's present values as if they had just been fitted."""
     evidence = MeasuredRuns(runs, tuple(constants))
     theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
@@ -102,7 +106,7 @@ def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
     return "\n".join(lines)
 
 
-def found(done: Fitted) -> list[FittedValue]:
+def fitted_values(done: Fitted) -> list[FittedValue]:
     """Return the fitted values with their sources."""
     today = date.today().isoformat()
     results = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
@@ -119,7 +123,7 @@ def found(done: Fitted) -> list[FittedValue]:
 
 def write_values(fitted: Fitted) -> list[Path]:
     """Write fitted values to their files, and return the paths."""
-    values = found(fitted)
+    values = fitted_values(fitted)
     assumptions = PACKAGE / "core" / "assumptions.py"
     text = assumptions.read_text(encoding="utf-8")
     for value in values:

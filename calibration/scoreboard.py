@@ -3,7 +3,7 @@
     python calibration/scoreboard.py        # or: make scoreboard
 
 scoreboard.json has the mean absolute relative error and the number of predicted rows of every source of published runs. A test
-compares it with what the code predicts now: no source may get worse by more than `MOST` points, or lose rows, unless a
+compares it with what the code predicts now: no source may get worse by more than `MAX_GROWTH` points, or lose rows, unless a
 fragment in changelog.d/ says so and why, on a line of its own:
 
     accuracy: mpt +0.6: traffic of sharded weights is no longer hidden by the optimizer
@@ -25,8 +25,8 @@ from traincast.core.output_files import beside
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = ROOT / "tests" / "data" / "scoreboard.json"
-MOST: Final = 0.3  # points by which the error of a source may grow unexplained [%]
-SLACK: Final = 0.05  # rounding of the growth stated in a fragment [%]
+MAX_GROWTH: Final = 0.3  # points by which the error of a source may grow unexplained [%]
+ROUNDING: Final = 0.05  # rounding of the growth stated in a fragment [%]
 LINE: Final = re.compile(r"^accuracy: (\S+) (?:\+([\d.]+)|-(\d+) rows?): (\S.*)$", re.MULTILINE)
 
 
@@ -59,23 +59,23 @@ def explained(folder: Path = ROOT / "changelog.d") -> Explained:
     return result
 
 
-def worse(before: Mapping[str, Score], now: Mapping[str, Score], told: Explained) -> dict[str, str]:
+def worse(before: Mapping[str, Score], now: Mapping[str, Score], reasons: Explained) -> dict[str, str]:
     """Return the sources that got worse without an explanation, and how.
 
     Parameters
     ----------
     before, now : mapping of str to Score
         Scores by source.
-    told : dict
+    reasons : dict
         Growth and losses that the changelog explains.
     """
     result = {}
     for source, old in before.items():
         new = now.get(source, Score(n=0, mape=old["mape"]))
         grown, lost = new["mape"] - old["mape"], old["n"] - new["n"]
-        if grown > max(MOST, told.get((source, "mape"), 0) + SLACK) + 1e-9:
+        if grown > max(MAX_GROWTH, reasons.get((source, "mape"), 0) + ROUNDING) + 1e-9:
             result[source] = f"error grew by {grown:.2f} points, from {old['mape']:.2f} % to {new['mape']:.2f} %"
-        elif lost > told.get((source, "n"), 0):
+        elif lost > reasons.get((source, "n"), 0):
             result[source] = f"{lost} of {old['n']} rows are no longer predicted"
     return result
 

@@ -257,8 +257,8 @@ def training_step() -> str:
     nl = Symbolic(LAYERS)
     plan = Plans(pp=pp, vp=v, mbs=b, fast_pp=tpp)  # type: ignore[arg-type]
 
-    def stepped(costs: dict[str, PartCosts], work: dict[str, Any], whole: dict[str, Any]) -> Step:
-        return step(costs, plan, Stages((0.0,), (work,), (work,), whole), gbs / dp, machine(), PAPER)
+    def stepped(costs: dict[str, PartCosts], work: dict[str, Any], totals: dict[str, Any]) -> Step:
+        return step(costs, plan, Stages((0.0,), (work,), (work,), totals), gbs / dp, machine(), PAPER)
 
     def part(forward: Any, backward: Any = 0.0, message: Any = 0.0) -> PartCosts:
         return PartCosts(forward, backward, 0.0, W, 0.0, message, s)  # type: ignore[arg-type]
@@ -267,9 +267,9 @@ def training_step() -> str:
     passes = {"slowest": part(longest, message=M), "all": part(S)}
     waiting = stepped(passes, {"slowest": 1.0}, {"all": 1.0})
     transfers = bare(time.pp_comm * dp * b / gbs)  # of one micro-batch
-    held = {"layer": Footprint(W, 0.0, s, 0.0, 0.0)}  # type: ignore[arg-type]
-    whole = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
-    kept = memory(held, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), whole, gbs, PAPER)  # type: ignore[arg-type]
+    footprints = {"layer": Footprint(W, 0.0, s, 0.0, 0.0)}  # type: ignore[arg-type]
+    pipeline = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
+    rank_memory = memory(footprints, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), pipeline, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
         "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what it saves and M the "
         "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. "
@@ -283,7 +283,7 @@ def training_step() -> str:
         formula("data parallel", per_layer(AG, tf, nl) + per_layer(RS, tb, nl)),
         "<p>with AG the all-gather and RS the reduce-scatter of a layer's weights and gradients over the dp·m2 ranks that hold the "
         "same, and n_l the layers of a stage.</p>\n",
-        *(formula(name, value) for name, value in kept.items() if bare(value) != 0),
+        *(formula(name, value) for name, value in rank_memory.items() if bare(value) != 0),
     ]
     return "".join(lines)
 

@@ -8,11 +8,11 @@ from goals_and_errors import (
     ATTENTION,
     COLLECTIVES,
     COVERED,
-    FEW,
     GOALS,
     JAX,
     JAX_STACK,
     LEFT_OUT,
+    MIN_RUNS_OF_STACK,
     PRODUCTS,
     STACK,
     TOTALS,
@@ -157,7 +157,11 @@ Set before the model was built, from studies with formulas of their own; of runs
 
 def _worst_stack(scores: Board, jax: bool, most: float) -> tuple[str, str, str, str]:
     """Return the row of the worst left-out stack that has enough runs."""
-    stacks = {name: summary for name, summary in scores.by_stack(moe=False).items() if summary.n >= FEW and (name in JAX) == jax}
+    stacks = {
+        name: summary
+        for name, summary in scores.by_stack(moe=False).items()
+        if summary.n >= MIN_RUNS_OF_STACK and (name in JAX) == jax
+    }
     name, worst = max(stacks.items(), key=lambda item: item[1].mape or 0.0)
     within = sum((summary.mape or 0.0) <= most / 100 for summary in stacks.values())
     what = "JAX" if jax else "others"
