@@ -1,6 +1,6 @@
-"""How fast the engine is: `make bench`. Medians of several runs; ratios to a baseline in the same run.
+"""Speed of the engine: `make bench`. Medians of several runs; ratios to a baseline in the same run.
 
-The baseline is the same model asked one candidate at a time with `estimate`, as a script around a scalar model would do it.
+The baseline evaluates one candidate at a time with `estimate`, as a script around a scalar model would.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]
 systems = [load_system(f"{gpu}-nvs{domain}") for domain in DOMAINS for gpu in ACCELERATORS]
 if sys.argv[1] == "all":
-    systems = [replace(one, accelerator=replace(one.accelerator, hbm_bytes=float("inf"))) for one in systems]
+    systems = [replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf"))) for system in systems]
 begin = time.perf_counter()
 candidates = feasible = 0
 for model in models:
     for strategy in STRATEGY.values():
         for system in systems:
-            for found in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
-                candidates += found.candidates
-                feasible += found.feasible
-                found.least_seconds
+            for result in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
+                candidates += result.candidates
+                feasible += result.feasible
+                result.least_seconds
 print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 
 def sweep(strategy: str, workers: int, bandwidths: int) -> tuple[float, int]:
-    """One run of the capacity × bandwidth study in a fresh interpreter: seconds and candidates."""
+    """Run the capacity × bandwidth study in a fresh interpreter; return seconds and candidates."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as script:  # a file, which local workers can import
         script.write(SWEEP)
         script.flush()
@@ -65,19 +65,19 @@ def sweep(strategy: str, workers: int, bandwidths: int) -> tuple[float, int]:
 
 
 def median(run: Callable[[], float], repeats: int) -> float:
-    """Median of several runs."""
+    """Return the median of several runs."""
     return statistics.median(run() for _ in range(repeats))
 
 
 def process(*arguments: str) -> float:
-    """Wall time of a fresh interpreter [s]."""
+    """Return the wall time of a fresh interpreter [s]."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begin
 
 
 def study(timed: str, repeats: int) -> tuple[float, int, int, float]:
-    """Runs of the paper's study in fresh interpreters: median seconds, candidates, those timed, peak memory [MiB].
+    """Run the paper's study in fresh interpreters; return median seconds, candidates, those timed, peak memory [MiB].
 
     `timed` is "fitting", or "all" for unlimited memory, so that every candidate is timed.
     """
@@ -88,7 +88,7 @@ def study(timed: str, repeats: int) -> tuple[float, int, int, float]:
 
 
 def scalar_rate() -> float:
-    """Candidates per second when each is asked for alone with `estimate`."""
+    """Return candidates per second, one at a time with `estimate`."""
     import numpy as np
 
     import traincast as tc
@@ -109,7 +109,7 @@ def scalar_rate() -> float:
 
 
 def one_search(strategy: str) -> float:
-    """Seconds of one search, nothing cached, the best ten plans included."""
+    """Return the seconds of one search without caches, including the ten best plans."""
     import traincast as tc
     from traincast.planner.search_space import _enumerate
     from traincast.step.pipeline_stages import distinct_devices
@@ -130,7 +130,7 @@ MODERN = (  # model, GPUs, framework
 
 
 def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
-    """One search for a model of today on DGX H100, nothing cached: seconds with the ten best plans, candidates, those timed."""
+    """Search a current model on DGX H100 without caches; return seconds, candidates, those timed."""
     import traincast as tc
     from traincast.planner.search_space import _enumerate
     from traincast.step.pipeline_stages import distinct_devices
@@ -139,31 +139,33 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
     _enumerate.cache_clear()
     distinct_devices.cache_clear()
     begin = time.perf_counter()
-    found = tc.search(model, system, gpus, model.global_batch, framework=framework)
-    _ = found.plans
-    return time.perf_counter() - begin, found.candidates, found.feasible
+    result = tc.search(model, system, gpus, model.global_batch, framework=framework)
+    _ = result.plans
+    return time.perf_counter() - begin, result.candidates, result.feasible
 
 
 ASSUMED = ("paper", "megatron-core-2025", "megatron-lm-2022")  # the last paced by its host
 
 
 def assumed(repeats: int) -> dict[str, tuple[float, int]]:
-    """The same candidates, memory unlimited, under several assumptions: seconds of the evaluation, and how many are timed."""
+    """Evaluate the same candidates with unlimited memory under several assumptions; return seconds, and how many are timed."""
     from dataclasses import replace
 
     import traincast as tc
 
     model, system = tc.load_model("llama-3.1-405b"), tc.load_system("dgx-h100")
-    endless = replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf")))
+    unlimited = replace(system, accelerator=replace(system.accelerator, hbm_bytes=float("inf")))
 
     def once(name: str) -> tuple[float, int]:
         begin = time.perf_counter()
-        found = tc.search(model, endless, 16384, model.global_batch, name, framework="any", locks={"zero": 1, "schedule": "1f1b"})
-        return time.perf_counter() - begin, found.feasible
+        result = tc.search(
+            model, unlimited, 16384, model.global_batch, name, framework="any", locks={"zero": 1, "schedule": "1f1b"}
+        )
+        return time.perf_counter() - begin, result.feasible
 
-    once(ASSUMED[0])  # enumerates the space, which is kept
+    once(ASSUMED[0])  # enumerates the space, which is cached
     runs = {name: [once(name) for _ in range(repeats)] for name in ASSUMED}
-    return {name: (statistics.median(seconds for seconds, _ in some), some[0][1]) for name, some in runs.items()}
+    return {name: (statistics.median(seconds for seconds, _ in results), results[0][1]) for name, results in runs.items()}
 
 
 COMMANDS = (  # none should take more than half a second
@@ -179,7 +181,7 @@ COMMANDS = (  # none should take more than half a second
 
 
 def main() -> None:
-    """Run everything and print it."""
+    """Run all benchmarks and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats

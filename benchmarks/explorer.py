@@ -1,7 +1,7 @@
-"""The explorer under load: answers to sliders, alone and with many clients at once. `python benchmarks/explorer.py`.
+"""Load test of the explorer: answers to sliders, with one client and with many. `python benchmarks/explorer.py`.
 
-Each client moves a slider: every request asks for another machine, so that nothing is answered from what is kept. Where the server
-says that it is busy (503), the client waits as it is told and asks again. Lost is what got no answer at all.
+Each client moves a slider: every request is for another machine, so that no cached answer serves it. If the server is busy (503),
+the client waits for the time in `retry-after` and retries. A request without any answer counts as lost.
 """
 
 import argparse
@@ -21,16 +21,16 @@ STATE = {"model": "llama-3-70b", "system": "dgx-h100", "gpus": 512, "framework":
 
 
 def serve() -> tuple[subprocess.Popen[str], str]:
-    """A server on a free port, once it answers, and its address."""
+    """Start a server on a free port; return it and its address once it answers."""
     command = [sys.executable, "-m", "traincast", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    told = "".join(iter(process.stdout.readline, "}\n")) + "}"
-    return process, json.loads(told)["url"]
+    reply = "".join(iter(process.stdout.readline, "}\n")) + "}"
+    return process, json.loads(reply)["url"]
 
 
 class Load:
-    """Clients, and what they met."""
+    """Load of several clients, with response times and status counts."""
 
     def __init__(self, url: str, same: bool):
         self.url, self.same = url, same
@@ -39,47 +39,49 @@ class Load:
         self.asked = 0
 
     def body(self) -> dict[str, object]:
-        """The next request: another bandwidth of memory each, or one of a few."""
+        """Return the next request: a new memory bandwidth each time, or one of eight."""
         self.asked += 1
         number = self.asked % 8 if self.same else self.asked
         return STATE | {"figures": {"accelerator.hbm_bandwidth": 3e12 + number * 1e6 + time.time() % 1e6 * (not self.same)}}
 
     async def client(self, http: httpx.AsyncClient, until: float) -> None:
-        """One user."""
+        """Send requests as one user."""
         while time.perf_counter() < until:
-            body, begin = self.body(), time.perf_counter()
+            body, start = self.body(), time.perf_counter()
             try:
-                while (got := await http.post("/api/search", json=body)).status_code == 503:
+                while (response := await http.post("/api/search", json=body)).status_code == 503:
                     self.met["503, asked again"] += 1
-                    await asyncio.sleep(float(got.headers["retry-after"]))
+                    await asyncio.sleep(float(response.headers["retry-after"]))
             except httpx.HTTPError as error:
                 self.met[f"lost: {type(error).__name__}"] += 1
                 continue
-            self.met[str(got.status_code)] += 1
-            self.seconds.append(time.perf_counter() - begin)
+            self.met[str(response.status_code)] += 1
+            self.seconds.append(time.perf_counter() - start)
 
     async def run(self, clients: int, seconds: float) -> None:
-        """All of them at once."""
+        """Run all clients at once."""
         limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
         async with httpx.AsyncClient(base_url=self.url, timeout=120, limits=limits) as http:
             until = time.perf_counter() + seconds
             begin = time.perf_counter()
             await asyncio.gather(*(self.client(http, until) for _ in range(clients)))
-            self.told(clients, time.perf_counter() - begin)
+            self.report(clients, time.perf_counter() - begin)
 
-    def told(self, clients: int, took: float) -> None:
-        """One line of results."""
+    def report(self, clients: int, took: float) -> None:
+        """Print one line of results."""
         times = sorted(self.seconds)
-        share = [1000 * times[min(int(one * len(times)), len(times) - 1)] for one in (0.5, 0.99)] if times else [0.0, 0.0]
+        milliseconds = (
+            [1000 * times[min(int(quantile * len(times)), len(times) - 1)] for quantile in (0.5, 0.99)] if times else [0.0, 0.0]
+        )
         kind = "few machines" if self.same else "other machines"
-        met = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
+        statuses = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
         lost = sum(count for name, count in self.met.items() if name.startswith("lost"))
-        rate = f"{len(times) / took:8.1f} requests/s, median {share[0]:7.1f} ms, p99 {share[1]:8.1f} ms"
-        print(f"{clients:>4} clients, {kind:>14}: {rate}, lost {lost}; {met}", flush=True)
+        rate = f"{len(times) / took:8.1f} requests/s, median {milliseconds[0]:7.1f} ms, p99 {milliseconds[1]:8.1f} ms"
+        print(f"{clients:>4} clients, {kind:>14}: {rate}, lost {lost}; {statuses}", flush=True)
 
 
 def first_page(url: str) -> None:
-    """How long the page with its first answer takes, each time of another machine."""
+    """Measure the page with its first answer, each time for another machine."""
     times = []
     for number in range(20):
         query = STATE | {"accelerator.hbm_bandwidth": 3.1e12 + number * 1e9}
@@ -90,17 +92,17 @@ def first_page(url: str) -> None:
 
 
 def main() -> None:
-    """All measurements, on a server of their own."""
-    read = argparse.ArgumentParser(description=__doc__)
-    read.add_argument("--seconds", type=float, default=10.0)
-    read.add_argument("--clients", type=int, default=200)
-    given = read.parse_args()
+    """Run all measurements on one server."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--clients", type=int, default=200)
+    options = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
     process, url = serve()
     try:
         first_page(url)
-        for clients, same in ((1, False), (given.clients, False), (given.clients, True)):
-            asyncio.run(Load(url, same).run(clients, given.seconds))
+        for clients, same in ((1, False), (options.clients, False), (options.clients, True)):
+            asyncio.run(Load(url, same).run(clients, options.seconds))
     finally:
         process.terminate()
         process.wait()

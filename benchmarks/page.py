@@ -1,4 +1,4 @@
-"""How fast the explorer's page is, in a browser on this machine: `python benchmarks/page.py`. Medians and worst of several runs."""
+"""Speed of the explorer's page in a browser on this machine: `python benchmarks/page.py`. Medians and worst of several runs."""
 
 import re
 import shutil
@@ -15,12 +15,12 @@ COMPLETE = "() => performance.getEntriesByName('complete').length > 0"
 ANSWERS = "() => performance.getEntriesByName('answer').map((one) => one.duration)"
 
 
-def told(name: str, seconds: list[float], goal: str) -> None:
+def report(name: str, seconds: list[float], goal: str) -> None:
     print(f"{name:44} median {statistics.median(seconds):4.0f} ms   worst {max(seconds):4.0f} ms   goal {goal}")
 
 
 def cold(browser: Browser, url: str, mark: str) -> float:
-    """Milliseconds from asking for the page, with nothing cached, until a mark."""
+    """Return the time from requesting the page, without a cache, until a mark [ms]."""
     with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = context.new_page()
         page.goto(url)
@@ -29,7 +29,7 @@ def cold(browser: Browser, url: str, mark: str) -> float:
 
 
 def slid(page: Page, url: str, path: str) -> list[float]:
-    """Milliseconds from each step of a slider, to figures not asked before, until its answer is painted."""
+    """Return the time from each step of a slider to a new figure until its answer is painted [ms]."""
     page.goto(url)
     page.wait_for_function(COMPLETE)
     page.locator(f"[id='figure-{path}']").focus()
@@ -47,10 +47,10 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
         cold(browser, url, "painted")
         for mark, goal in (("painted", "200 ms"), ("complete", "none")):
-            told(f"cold load until {mark}", [cold(browser, url, mark) for _ in range(RUNS)], goal)
+            report(f"cold load until {mark}", [cold(browser, url, mark) for _ in range(RUNS)], goal)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         for path in ("accelerator.hbm_bandwidth", "accelerator.hbm_bytes", "network.1.bandwidth"):
-            told(f"slider {path}", slid(page, url, path), "100 ms")
+            report(f"slider {path}", slid(page, url, path), "100 ms")
         browser.close()
         process.terminate()
 

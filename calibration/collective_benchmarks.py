@@ -1,7 +1,7 @@
-"""Published microbenchmarks against predictions, row by row and summed up: collectives.
+"""Published collective benchmarks against predictions, by row and in summary.
 
-A table has a row for each timing, with the columns of the bundled `catalog/measured/collectives.csv`. What cannot be predicted says
-why: no message size, an algorithm that was forced, times that the machine cannot reach.
+A table has one row per timing, with the columns of the bundled `catalog/measured/collectives.csv`. A row that cannot be predicted
+states why: no message size, a forced algorithm, times that the machine cannot reach.
 """
 
 import csv
@@ -33,8 +33,8 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "all2all": "all-to-all",
     "p2p": "send",
 }
-BUS: Final = {"all-reduce": 2.0, "send": math.nan}  # bytes on each link of a ring, over (n - 1)/n V; 1 for the others
-MACHINES: Final = (  # what the source and the system are called, system of the catalogue; the first that fits
+BUS_FACTOR: Final = {"all-reduce": 2.0, "send": math.nan}  # bus bytes over (n - 1)/n V, as nccl-tests count; 1 for the others
+MACHINES: Final = (  # pattern of source and system, system of the catalogue; the first match counts
     (r"nccl-tests, Perlmutter|Perlmutter 1 node", "perlmutter"),
     (r"Perlmutter", "TCP: far below what the network carries"),
     (r"Vista", "dgx-h200"),  # the same network; one GPU in a node
@@ -46,20 +46,20 @@ MACHINES: Final = (  # what the source and the system are called, system of the 
     (r"ND_H200_v5", "azure-nd-h200-v5"),
     (r"MI300X", "mi300x-node"),
 )
-ROUNDED: Final = 0.1  # [GB/s] published to 0.01, less says too little
+MIN_BUS_BANDWIDTH: Final = 0.1  # lowest usable bandwidth, as they are published to 0.01 [GB/s]
 BANDS: Final = ((0.0, "< 64 KiB"), (2.0**16, "64 KiB to 1 MiB"), (2.0**20, "1 to 50 MB"), (50e6, "> 50 MB"))
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A timed collective, predicted or skipped.
+    """Timed collective, predicted or skipped.
 
     Parameters
     ----------
     id : str
-        What the row is called.
+        Name of the row.
     source, system, kind : str
-        Beginning of the source's name, system of the catalogue and collective, as far as they can be told.
+        Short name of the source, system of the catalogue, and collective; empty if unknown.
     nodes, per_node : int
         Fast domains the group spans, and its members in each.
     nbytes : float
@@ -67,7 +67,7 @@ class Timing:
     measured, predicted : float or None
         Time [s].
     skipped : str or None
-        Why it is not predicted.
+        Reason why it is not predicted.
     """
 
     id: str
@@ -88,20 +88,20 @@ class Timing:
 
     @property
     def band(self) -> str:
-        """Size of the tensor, roughly."""
+        """Size band of the tensor."""
         return next(name for least, name in reversed(BANDS) if self.nbytes >= least)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How far predictions for one system and collective are off.
+    """Errors of predictions for one system and collective.
 
     Parameters
     ----------
     source, system, kind : str
-        Where the timings come from, system of the catalogue, and the collective.
+        Source of the timings, system of the catalogue, and collective.
     n : int
-        Timings predicted.
+        Number of timings.
     mape, median, bias, worst : float
         Mean and median of the absolute relative error, mean of the error, largest absolute value.
     bands : dict of str to float
@@ -127,30 +127,30 @@ class Collectives:
     summaries: tuple[Summary, ...]
 
     def __repr__(self) -> str:
-        done = sum(one.skipped is None for one in self.timings)
-        return f"<{done} timings of collectives, {len(self.timings) - done} skipped>"
+        predicted = sum(timing.skipped is None for timing in self.timings)
+        return f"<{predicted} timings of collectives, {len(self.timings) - predicted} skipped>"
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: every row, and the summaries."""
-        return {"rows": [asdict(one) for one in self.timings], "summary": [asdict(one) for one in self.summaries]}
+        """Return a JSON object with every row and the summaries."""
+        return {"rows": [asdict(item) for item in self.timings], "summary": [asdict(item) for item in self.summaries]}
 
 
 def check_collectives(path: str | Path | None = None, assumptions: str | Assumptions = "calibrated") -> Collectives:
     """Predict every timed collective of a table, and compare.
 
-    The start-up is that of a benchmark, whatever share of it a step pays.
+    The launch overhead is counted in full, as in a benchmark, also where a step hides a part of it.
 
     Parameters
     ----------
     path : str or Path, optional
-        A CSV file with the columns of the bundled table of published timings; that table itself if left out.
+        CSV file with the columns of the bundled table; default: the bundled table.
     assumptions : str or Assumptions
-        What is assumed.
+        Assumptions about software.
 
     Returns
     -------
     Collectives
-        Timings in their order, and errors by source, system and collective.
+        Timings in the order of the table, and errors by source, system and collective.
 
     Raises
     ------
@@ -159,31 +159,31 @@ def check_collectives(path: str | Path | None = None, assumptions: str | Assumpt
     """
     assumed = replace(resolve(assumptions), collective_launch=1.0)
     table = [(row, read(row)) for row in rows(path)]
-    alike: dict[Any, list[Timing]] = defaultdict(list)
+    groups: dict[Any, list[Timing]] = defaultdict(list)
     for row, timing in table:
         if timing.skipped is None:
-            alike[timing.system, timing.kind, "ring" in row.get("algo", "").lower()].append(timing)
-    told = {one.id: one for key, some in alike.items() for one in _predicted(some, key[2], assumed)}
-    every = tuple(told.get(timing.id, timing) for _, timing in table)
-    return Collectives(every, tuple(_summaries(every)))
+            groups[timing.system, timing.kind, "ring" in row.get("algo", "").lower()].append(timing)
+    predictions = {timing.id: timing for key, timings in groups.items() for timing in _predicted(timings, key[2], assumed)}
+    all_timings = tuple(predictions.get(timing.id, timing) for _, timing in table)
+    return Collectives(all_timings, tuple(_summaries(all_timings)))
 
 
 def rows(path: str | Path | None = None) -> list[dict[str, str]]:
-    """Rows of a table of timed collectives; the bundled ones without a path. Raises InputError if there are none."""
+    """Read a table of timed collectives; default: the bundled one. Raises InputError if there are no rows."""
     file = files("traincast").joinpath("catalog", "measured", "collectives.csv") if path is None else Path(path)
     try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
-            found = list(csv.DictReader(opened))
+        with file.open(encoding="utf-8-sig", newline="") as stream:  # type: ignore[call-overload]
+            table = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of collectives ({error})"]) from None
-    missing = [name for name in NEEDED if not found or name not in found[0]]
+    missing = [name for name in NEEDED if not table or name not in table[0]]
     if missing:
-        raise InputError(str(path), [f"column {name}: missing" for name in missing] if found else ["holds no timing"])
-    return found
+        raise InputError(str(path), [f"column {name}: missing" for name in missing] if table else ["holds no timing"])
+    return table
 
 
 def read(row: Mapping[str, str]) -> Timing:
-    """The timing of a row, or why it cannot be predicted."""
+    """Return the timing of a row, or the reason why it cannot be predicted."""
     source = re.split(r" network README| comm_validation| NCCL| hardware_config|:", row["source"])[0]
     known = Timing(row["id"], source, kind=KINDS.get(row["op"].split()[0], ""))
     system = next((name for pattern, name in MACHINES if re.search(pattern, f"{row['source']} {row['system']}")), "")
@@ -203,7 +203,7 @@ def read(row: Mapping[str, str]) -> Timing:
 
 
 def _number(text: str) -> float:
-    """A number, or NaN."""
+    """Return a number, or NaN."""
     try:
         return float(text)
     except ValueError:
@@ -211,65 +211,65 @@ def _number(text: str) -> float:
 
 
 def _carried(timing: Timing) -> float:
-    """Bytes that a link of the ring carries."""
+    """Return the bytes that each link of a ring carries."""
     n = timing.nodes * timing.per_node
-    return timing.nbytes * (1.0 if timing.kind == "send" else BUS.get(timing.kind, 1.0) * (n - 1) / n)
+    return timing.nbytes * (1.0 if timing.kind == "send" else BUS_FACTOR.get(timing.kind, 1.0) * (n - 1) / n)
 
 
 def _seconds(row: Mapping[str, str], timing: Timing) -> float:
-    """Time of a row, from its bandwidth where it gives no time [s]."""
+    """Return the time of a row, from its bandwidth if it has no time [s]."""
     time, algorithm, bus = (_number(row.get(name, "")) for name in ("time_us", "algbw_gb_s", "busbw_gb_s"))
     if not math.isnan(time):
         return time * 1e-6
     if not math.isnan(algorithm):
         return timing.nbytes / (algorithm * 1e9)
-    return _carried(timing) / (bus * 1e9) if bus >= ROUNDED else math.nan
+    return _carried(timing) / (bus * 1e9) if bus >= MIN_BUS_BANDWIDTH else math.nan
 
 
 def _implausible(row: Mapping[str, str], timing: Timing, seconds: float, system: System) -> str | None:
-    """Why a time cannot be what the machine takes."""
+    """Return the reason why a time is impossible on the machine, or None."""
     if math.isnan(seconds):
         return "no time, or a bandwidth rounded to nothing"
     fast, slow = system.tiers[0], system.tiers[1]
     inside = fast.bandwidth * (2.0 if timing.kind == "all-reduce" and fast.switch_reduction else 1.0)
-    most = inside if timing.nodes == 1 else min(inside, slow.bandwidth * slow.ports * timing.per_node)
+    limit = inside if timing.nodes == 1 else min(inside, slow.bandwidth * slow.ports * timing.per_node)
     if timing.nodes > 1 and timing.per_node == 1:
-        most = slow.bandwidth * slow.ports
-    wrong = "BROKEN" in row.get("notes", "") or _carried(timing) / seconds > most
-    return "faster than the links of the machine" if wrong else None
+        limit = slow.bandwidth * slow.ports
+    too_fast = "BROKEN" in row.get("notes", "") or _carried(timing) / seconds > limit
+    return "faster than the links of the machine" if too_fast else None
 
 
 def _predicted(timings: Sequence[Timing], ring: bool, assumed: Assumptions) -> Iterable[Timing]:
-    """Predictions for one system and kind, side by side; `ring` keeps switches from reducing."""
+    """Yield timings of one system and kind with their predictions; `ring` disables reduction in switches."""
     system = load_system(timings[0].system)
     if ring:
         system = replace(system, tiers=(replace(system.fast, switch_reduction=None), *system.tiers[1:]))
-    g = np.array([float(one.per_node) for one in timings])
-    n = g * np.array([float(one.nodes) for one in timings])
-    near = [g, *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1])]
+    g = np.array([float(timing.per_node) for timing in timings])
+    n = g * np.array([float(timing.nodes) for timing in timings])
+    members_within = [g, *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1])]
     kind: CollectiveKind = timings[0].kind  # type: ignore[assignment]
-    V = np.array([one.nbytes for one in timings])
-    seconds = np.broadcast_to(np.asarray(collective(kind, V, Group(n, tuple(near)), system, assumed)), len(timings))
-    for one, time in zip(timings, seconds, strict=True):
-        yield replace(one, predicted=float(time))
+    V = np.array([timing.nbytes for timing in timings])
+    seconds = np.broadcast_to(np.asarray(collective(kind, V, Group(n, tuple(members_within)), system, assumed)), len(timings))
+    for timing, time in zip(timings, seconds, strict=True):
+        yield replace(timing, predicted=float(time))
 
 
 def _summaries(timings: Iterable[Timing]) -> Iterable[Summary]:
-    """Errors by source, system and collective."""
-    by: dict[tuple[str, str, str], list[Timing]] = defaultdict(list)
-    for one in timings:
-        if one.skipped is None:
-            by[one.source, one.system, one.kind].append(one)
-    for key, some in sorted(by.items()):
-        errors = np.array([one.error for one in some])
-        off = np.abs(errors)
-        bands = {name: [abs(one.error) for one in some if one.band == name] for _, name in BANDS}
+    """Yield errors by source, system and collective."""
+    groups: dict[tuple[str, str, str], list[Timing]] = defaultdict(list)
+    for timing in timings:
+        if timing.skipped is None:
+            groups[timing.source, timing.system, timing.kind].append(timing)
+    for key, members in sorted(groups.items()):
+        errors = np.array([timing.error for timing in members])
+        sizes = np.abs(errors)
+        bands = {name: [abs(timing.error) for timing in members if timing.band == name] for _, name in BANDS}
         yield Summary(
             *key,
-            len(some),
-            float(off.mean()),
-            float(np.median(off)),
+            len(members),
+            float(sizes.mean()),
+            float(np.median(sizes)),
             float(errors.mean()),
-            float(off.max()),
-            {name: float(np.mean(held)) for name, held in bands.items() if held},
+            float(sizes.max()),
+            {name: float(np.mean(values)) for name, values in bands.items() if values},
         )

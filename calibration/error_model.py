@@ -1,7 +1,7 @@
-"""The constants of `traincast.step.uncertainty`, estimated from runs that were left out of the fits, and how good they are.
+"""Estimate of the error model in `traincast.step.uncertainty` from runs left out of the fits, and its coverage.
 
-Variances are those of a composite likelihood: every run says how large its error is, every pair of runs that differ only in their
-plan how far their errors are apart. Errors have heavy tails (Student's t with 4 degrees of freedom); a group of n runs counts √n.
+Variances maximise a composite likelihood: of the error of every run, and of the difference of errors of every pair of runs that
+differ only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom); a group of n runs has weight √n.
 """
 
 from collections import Counter
@@ -15,80 +15,82 @@ from left_out_residuals import PARTS, Residuals
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
 
-TAIL: Final = 4.0  # degrees of freedom of Student's t
-BELIEVED: Final = 3.0  # groups that the belief that a stack is like all others counts as
-PASSES: Final = (15, 3)  # of the variances and the factors of stacks, one after the other: from nothing, and from a fit
+DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
+PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
+ALTERNATIONS: Final = (15, 3)  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
 ASSUMED: Final = {"new_stack": 0.08, "new_accelerator": 0.08, "memory_new_stack": 0.08}  # docs/uncertainty.md
-MOST_ADDED: Final = 0.3
-DRIFT: Final = (0.05, 0.25)  # least and most per factor of e
-REACHES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)  # of the likeness of plans, of which the likeliest is taken
-MANY: Final = 2  # plans that make a ranking, at least so many and one more
-HALVINGS: Final = 5  # until a scale is found
-LEAST: Final = 3  # groups that a drift can be seen in
+MAX_NEW_STACK: Final = 0.3
+DRIFT_BOUNDS: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
+REACH_CANDIDATES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)  # correlation lengths between plans; the likeliest is taken
+MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
+HALVINGS: Final = 5  # bisections of the scale of differences
+MIN_GROUPS_FOR_DRIFT: Final = 3  # groups needed to estimate a drift
 
 
 def estimate_errors(data: Residuals, without: int | None = None, start: Errors | None = None) -> Errors:
-    """The constants of the error model.
+    """Estimate the constants of the error model.
 
     Parameters
     ----------
     data : Residuals
         Runs with their errors.
     without : int, optional
-        A group that is left out.
+        Group to leave out.
     start : Errors, optional
-        Constants that are near.
+        Initial values of the constants.
     """
     mask = (data.weights > 0) & (data.groups != (-1 if without is None else without))
-    tried = [_fit(data, mask, start, reach) for reach in (REACHES if start is None else (start.reach,))]
-    _, reach, factors, variances = max(tried, key=lambda one: one[0])
+    fits = [_fit(data, mask, start, reach) for reach in (REACH_CANDIDATES if start is None else (start.reach,))]
+    _, reach, factors, variances = max(fits, key=lambda result: result[0])
     size = _deviations_without(data, mask, variances, factors)
     quantile = weighted_quantile(np.abs(data.left_out[mask]) / size, data.weights[mask], 0.9)
-    off, size, weights = _differences(data, mask, factors, variances, reach)
-    apart = weighted_quantile(np.abs(off) / size, weights, 0.9)
-    found = replace(_known(data, mask, factors, variances), quantile=quantile, apart=apart, reach=reach)
-    return found if start is not None else _with_sure_rankings(data, replace(found, new_stack=_new_stack(data, variances, found)))
+    differences, size, weights = _differences(data, mask, factors, variances, reach)
+    apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
+    known = replace(_known(data, mask, factors, variances), quantile=quantile, apart=apart, reach=reach)
+    return known if start is not None else _with_sure_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
 
 
 def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
-    """What software without runs adds: so much that 90 % of runs lie within that are predicted without all runs of theirs.
+    """Return the extra deviation of software without runs, so that 90 % of runs predicted without their software lie within.
 
-    The assumed value where no run was predicted so.
+    Without such predictions it is the assumed value.
     """
-    told = ~np.isnan(data.without_stack) & (data.weights > 0)
-    if not told.any():
+    predicted = ~np.isnan(data.without_stack) & (data.weights > 0)
+    if not predicted.any():
         return ASSUMED["new_stack"]
-    squares, common = data.without_stack[told] ** 2, known.other_stacks**2 * (data.design[told] @ variances)
-    beyond = squares / known.quantile**2 - common  # variance that is missing for the run to lie within
-    return float(np.clip(weighted_quantile(beyond, data.weights[told], 0.9), 0, MOST_ADDED**2) ** 0.5)
+    squares, common = data.without_stack[predicted] ** 2, known.other_stacks**2 * (data.design[predicted] @ variances)
+    missing = squares / known.quantile**2 - common  # variance missing for the run to lie within
+    return float(np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MAX_NEW_STACK**2) ** 0.5)
 
 
 def rankings(data: Residuals, known: Errors) -> Floats:
-    """How sure rankings are, and how right: rows of weight, probability that the first is within 3 % of the best, whether it is.
+    """Return weight, predicted probability that the first plan is within 3 % of the best, and whether it is, shape (rankings, 3).
 
-    One row for each group of at least three plans of one model on the same GPUs.
+    A ranking is a group of at least three plans of one model on the same GPUs.
     """
-    found = []
+    rows = []
     cut = cuts([run.plan for run in data.runs])
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
-    several = [some for some in data.alike if len(np.unique(cut[some], axis=0)) > MANY]
-    size = Counter(int(data.groups[some[0]]) for some in several)
-    for some in several:
-        shares = {name: np.array([float(data.cases[i].shares[name]) for i in some]) for name in COMPONENTS}
-        sure = first_within(data.seconds[some], shares, cut[some], data.cases[some[0]].factor(known), known=known)
-        right = measured[some[0]] <= (1 + WITHIN) * measured[some].min()
-        found.append((size[int(data.groups[some[0]])] ** -0.5, sure, float(right)))
-    return np.array(found).reshape(-1, 3)
+    groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
+    size = Counter(int(data.groups[group[0]]) for group in groups)
+    for group in groups:
+        shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
+        probability = first_within(data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known)
+        is_right = measured[group[0]] <= (1 + WITHIN) * measured[group].min()
+        rows.append((size[int(data.groups[group[0]])] ** -0.5, probability, float(is_right)))
+    return np.array(rows).reshape(-1, 3)
 
 
 def _with_sure_rankings(data: Residuals, known: Errors) -> Errors:
-    """The same with differences of plans so large that rankings are as sure, on the mean, as they are right; at most doubled."""
+    """Scale the differences between plans (0.5 to 2 times) until predicted probabilities of rankings match their hit rate."""
     low, high = 0.5, 2.0
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        weight, sure, right = rankings(data, replace(known, apart=middle * known.apart)).T
-        low, high = (middle, high) if np.average(sure, weights=weight) > np.average(right, weights=weight) else (low, middle)
+        weight, probability, is_right = rankings(data, replace(known, apart=middle * known.apart)).T
+        low, high = (
+            (middle, high) if np.average(probability, weights=weight) > np.average(is_right, weights=weight) else (low, middle)
+        )
     return replace(known, apart=(low * high) ** 0.5 * known.apart)
 
 
@@ -96,24 +98,24 @@ _Fit: TypeAlias = tuple[float, float, dict[str, float], Floats]  # likelihood of
 
 
 def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _Fit:
-    """Variances and factors of stacks for a reach, and how likely the differences of pairs are with them."""
+    """Fit variances and factors of stacks for a reach; also return the log-likelihood of the pairs."""
     factors = dict.fromkeys(sorted(set(data.stacks[mask].tolist())), 1.0)
     variances = np.full(len(PARTS), 0.005)
     if start is not None:
         factors = {name: start.stacks.get(name, 1.0) for name in factors}
         variances = np.array([getattr(start, name) ** 2 for name in PARTS])
-    for _ in range(PASSES[start is not None]):
+    for _ in range(ALTERNATIONS[start is not None]):
         variances = _variances(data, mask, factors, variances, reach)
         factors = _factors(data, mask, variances, factors)
-    off, size, weights = _differences(data, mask, factors, variances, reach)
-    likely = -np.log(size) - (TAIL + 1) / 2 * np.log1p(off**2 / size**2 / TAIL)
-    return float(weights @ likely), reach, factors, variances
+    differences, size, weights = _differences(data, mask, factors, variances, reach)
+    log_likelihood = -np.log(size) - (DEGREES_OF_FREEDOM + 1) / 2 * np.log1p(differences**2 / size**2 / DEGREES_OF_FREEDOM)
+    return float(weights @ log_likelihood), reach, factors, variances
 
 
 def _differences(
     data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats, reach: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Differences of errors in pairs, their standard deviations, and weights."""
+    """Return differences of errors in pairs, their standard deviations, and weights, each of shape (pairs,)."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     scale = np.array([factors[name] for name in data.stacks[pairs.first[used]]])
@@ -122,79 +124,81 @@ def _differences(
 
 
 def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start: Floats, reach: float) -> Floats:
-    """Variances of the parts, by steps that raise the likelihood and keep them above 0."""
+    """Fit the variances of the parts by multiplicative steps that raise the likelihood and keep them above 0."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     design = np.vstack((data.design[mask], pairs.design(reach)[used]))
     squares = np.concatenate((data.left_out[mask] ** 2, (data.left_out[pairs.first] - data.left_out[pairs.second])[used] ** 2))
     weights = np.concatenate((data.weights[mask], pairs.weights[used]))
     scale = np.array([factors[name] ** 2 for name in np.concatenate((data.stacks[mask], data.stacks[pairs.first[used]]))])
-    found = start
+    result = start
     for _ in range(STEPS):
-        total = np.maximum(scale * (design @ found), 1e-8)
-        heavy = (TAIL + 1) / (TAIL + squares / total)
+        total = np.maximum(scale * (design @ result), 1e-8)
+        heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / total)
         pull = (weights * scale * heavy * squares / total**2) @ design
-        found = np.maximum(found * pull / np.maximum((weights * scale / total) @ design, 1e-30), 1e-8)
-    return found
+        result = np.maximum(result * pull / np.maximum((weights * scale / total) @ design, 1e-30), 1e-8)
+    return result
 
 
 def _squares(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> tuple[Any, Any, Any]:
-    """For every pair of a stack and a group its place, weight and mean squared standardised error, the far ones counting less."""
+    """Return place, weight and robust mean squared standardised error of every pair of a stack and a group."""
     squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
-    squares *= (TAIL + 1) / (TAIL + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]]))
+    squares *= (DEGREES_OF_FREEDOM + 1) / (
+        DEGREES_OF_FREEDOM + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]])
+    )
     names = list(zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True))
     places = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    of = np.array([places[name] for name in names], np.int64)
-    weight = np.bincount(of, data.weights[mask])
-    return places, weight, np.bincount(of, data.weights[mask] * squares) / weight
+    place_of_run = np.array([places[name] for name in names], np.int64)
+    weight = np.bincount(place_of_run, data.weights[mask])
+    return places, weight, np.bincount(place_of_run, data.weights[mask] * squares) / weight
 
 
 def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str, float]) -> dict[str, float]:
-    """How uncertain predictions of each stack are, relative to all: its own errors, and the belief that it is like all others."""
+    """Return the deviation of each stack relative to all, shrunk towards 1."""
     places, weight, squares = _squares(data, mask, variances, near)
     stacks = np.array([stack for stack, _ in places])
     return {str(name): _factor(weight[stacks == name], squares[stacks == name]) for name in dict.fromkeys(stacks.tolist())}
 
 
 def _factor(weights: Floats, squares: Floats) -> float:
-    """The factor of a stack from the mean squares of its groups."""
+    """Return the factor of a stack from the mean squares of its groups."""
     n = len(weights)
-    return float(((n * np.average(squares, weights=weights) + BELIEVED) / (n + BELIEVED)) ** 0.5)
+    return float(((n * np.average(squares, weights=weights) + PRIOR_GROUPS) / (n + PRIOR_GROUPS)) ** 0.5)
 
 
 def _deviations_without(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> Floats:
-    """Standard deviation of the error of each run, its own group not counted in the factor of its stack, shape (masked runs,)."""
+    """Return the standard deviation of each run's error, with the factor of its stack from other groups, shape (masked runs,)."""
     places, weight, squares = _squares(data, mask, variances, factors)
-    stacks, other = np.array([stack for stack, _ in places]), _others(factors)
-    told: dict[Any, tuple[float, float]] = {}
+    stacks, unknown = np.array([stack for stack, _ in places]), _others(factors)
+    parts: dict[Any, tuple[float, float]] = {}
     for k, (stack, group) in enumerate(places):
-        rest = (stacks == stack) & (np.arange(len(stacks)) != k)
-        told[stack, group] = (_factor(weight[rest], squares[rest]), 0.0) if rest.any() else (other, ASSUMED["new_stack"])
-    found = np.array([told[name] for name in zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True)])
-    return np.asarray((found[:, 0] ** 2 * (data.design[mask] @ variances) + found[:, 1] ** 2) ** 0.5)
+        others = (stacks == stack) & (np.arange(len(stacks)) != k)
+        parts[stack, group] = (_factor(weight[others], squares[others]), 0.0) if others.any() else (unknown, ASSUMED["new_stack"])
+    values = np.array([parts[name] for name in zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True)])
+    return np.asarray((values[:, 0] ** 2 * (data.design[mask] @ variances) + values[:, 1] ** 2) ** 0.5)
 
 
 def _others(factors: Mapping[str, float]) -> float:
-    """The factor of software of which nothing is known: the mean variance of all."""
-    return float(np.mean([one**2 for one in factors.values()]) ** 0.5)
+    """Return the factor of unknown software: the root mean square of all factors."""
+    return float(np.mean([factor**2 for factor in factors.values()]) ** 0.5)
 
 
 def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats) -> Errors:
-    """Constants of a fit, and what else is seen in the runs; the quantiles are still to be found."""
-    told = dict(zip(PARTS, map(float, variances**0.5), strict=True))
-    where = np.flatnonzero(mask)
-    gone = set(data.groups[~mask & (data.weights > 0)].tolist())
-    memory, memory_stacks = memory_errors(data, ~np.isin(data.groups, list(gone)))
+    """Return the fitted constants with memory errors, sizes and drifts; the quantiles are placeholders."""
+    deviations = dict(zip(PARTS, map(float, variances**0.5), strict=True))
+    used = np.flatnonzero(mask)
+    left_out = set(data.groups[~mask & (data.weights > 0)].tolist())
+    memory, memory_stacks = memory_errors(data, ~np.isin(data.groups, list(left_out)))
     return Errors(
-        **told,
+        **deviations,
         stacks=dict(factors),
         other_stacks=_others(factors),
-        accelerators=frozenset(data.cases[i].accelerator for i in where),
+        accelerators=frozenset(data.cases[i].accelerator for i in used),
         quantile=NINETY,
         apart=NINETY,
         reach=1.0,
-        dense=_spans(data, [i for i in where.tolist() if not data.cases[i].moe]),
-        moe=_spans(data, [i for i in where.tolist() if data.cases[i].moe]),
+        dense=_spans(data, [i for i in used.tolist() if not data.cases[i].moe]),
+        moe=_spans(data, [i for i in used.tolist() if data.cases[i].moe]),
         memory=memory,
         memory_stacks=memory_stacks,
         **ASSUMED,
@@ -202,69 +206,69 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
 
 
 def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]]:
-    """What 90 % of the errors of memory are within: of software whose memory nobody measured, and of each other.
+    """Return the 90 % bound of memory errors: of software without measured memory, and of each other stack.
 
     Parameters
     ----------
     data : Residuals
         Runs with their errors.
     mask : array of bool, shape (runs,)
-        Which of them count.
+        Runs to use.
     """
-    told = replace(data, left_out=data.memory)
-    heard = mask & (told.weights > 0)
-    weights, squares = told.weights[heard], told.left_out[heard] ** 2
-    factors = dict.fromkeys(told.stacks[heard].tolist(), 1.0)
+    memory = replace(data, left_out=data.memory)
+    used = mask & (memory.weights > 0)
+    weights, squares = memory.weights[used], memory.left_out[used] ** 2
+    factors = dict.fromkeys(memory.stacks[used].tolist(), 1.0)
     variances = np.array([0.01 * (name == "own") for name in PARTS])
-    for _ in range(PASSES[0]):
-        standard = squares / (told.design[heard] @ variances) / np.array([factors[name] ** 2 for name in told.stacks[heard]])
-        variances = variances * np.average((TAIL + 1) / (TAIL + standard) * standard, weights=weights)
-        factors = _factors(told, heard, variances, factors)
-    size = _deviations_without(told, heard, variances, factors)
+    for _ in range(ALTERNATIONS[0]):
+        standard = squares / (memory.design[used] @ variances) / np.array([factors[name] ** 2 for name in memory.stacks[used]])
+        variances = variances * np.average((DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + standard) * standard, weights=weights)
+        factors = _factors(memory, used, variances, factors)
+    size = _deviations_without(memory, used, variances, factors)
     reach = weighted_quantile(squares**0.5 / size, weights, 0.9) * float(variances.max()) ** 0.5
     return reach * _others(factors), {name: reach * factor for name, factor in factors.items()}
 
 
 def _spans(data: Residuals, where: Sequence[int]) -> dict[str, Span]:
-    """Sizes of runs, and the drift of their errors with each size."""
-    found = {}
+    """Return the range of sizes of runs, and the drift of errors beyond it, by size."""
+    spans = {}
     for name in SIZES:
         sizes = np.array([float(data.cases[i].sizes[name]) for i in where])
-        found[name] = Span(float(sizes.min()), float(sizes.max()), _drift(data, np.array(where), np.log(sizes)))
-    return found
+        spans[name] = Span(float(sizes.min()), float(sizes.max()), _drift(data, np.array(where), np.log(sizes)))
+    return spans
 
 
 def _drift(data: Residuals, where: Ints, x: Floats) -> float:
-    """Root mean square, over stacks, of the slope of the errors by a logarithm of size: how fast errors grow where no run is."""
+    """Return the root mean square over stacks of the slope of errors by the logarithm of size."""
     slopes, weights = [], []
     for name in sorted(set(data.stacks[where])):
-        own = data.stacks[where] == name
-        rows = where[own]
-        if len(set(data.groups[rows].tolist())) >= LEAST:
-            w = data.weights[rows]
-            off = x[own] - np.average(x[own], weights=w)
-            spread = float(np.average(off**2, weights=w))
+        of_stack = data.stacks[where] == name
+        rows = where[of_stack]
+        if len(set(data.groups[rows].tolist())) >= MIN_GROUPS_FOR_DRIFT:
+            weight = data.weights[rows]
+            centred = x[of_stack] - np.average(x[of_stack], weights=weight)
+            spread = float(np.average(centred**2, weights=weight))
             if spread > 0.1:  # a third of a factor of e
-                slopes.append(float(np.average(off * data.left_out[rows], weights=w)) / spread)
-                weights.append(float(w.sum()))
+                slopes.append(float(np.average(centred * data.left_out[rows], weights=weight)) / spread)
+                weights.append(float(weight.sum()))
     rms = float(np.average(np.square(slopes), weights=weights) ** 0.5) if slopes else 0.0
-    return float(np.clip(rms, *DRIFT))
+    return float(np.clip(rms, *DRIFT_BOUNDS))
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
-    """The least value that so large a share of the weights is at or below."""
+    """Return the weighted quantile: the lowest value with at least `share` of the weights at or below it."""
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(below, share * below[-1])])
 
 
 def coverage(data: Residuals) -> Iterator[tuple[int, bool]]:
-    """For every run, whether its measured time lies in the interval of a prediction that knows nothing of its group.
+    """Yield for every run whether its measured time lies in the predicted interval.
 
-    Constants of the prediction are fitted without the group, and so are those of the error model.
+    The constants of prediction and error model are fitted without the run's group.
     """
-    whole = estimate_errors(data)
+    start = estimate_errors(data)
     for group in sorted(set(data.groups[data.weights > 0].tolist())):
-        known = estimate_errors(data, group, whole)
+        known = estimate_errors(data, group, start)
         for i in np.flatnonzero((data.groups == group) & (data.weights > 0)).tolist():
             yield i, bool(abs(data.left_out[i]) <= known.quantile * float(deviation(data.cases[i], known)))

@@ -1,4 +1,4 @@
-"""The catalogue's file of the errors of predictions, ``catalog/errors.yaml``, as it is written from an estimate."""
+"""Content of ``catalog/errors.yaml``, the error model in the catalogue."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -16,38 +16,40 @@ from traincast.step.uncertainty import Errors, Span
 
 
 def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
-    """Content of ``catalog/errors.yaml``.
+    """Return the content of ``catalog/errors.yaml``.
 
     Parameters
     ----------
     data, known : Residuals, Errors
-        Runs, and what was estimated from them.
+        Runs, and the error model estimated from them.
     day : str
-        When.
+        Date of the estimate.
     """
     timed = data.weights > 0
 
     def groups(mask: Bools) -> int:
         return len(set(data.groups[mask].tolist()))
 
-    where = np.array([case.accelerator for case in data.cases])
-    heard = ~np.isnan(data.memory)
+    accelerators = np.array([case.accelerator for case in data.cases])
+    with_memory = ~np.isnan(data.memory)
     fitted = (*PARTS, "other_stacks", "quantile", "apart", "reach")
     assumed = {name: _entry(value, "assumed", "docs/uncertainty.md") for name, value in ASSUMED.items()}
     if (~np.isnan(data.without_stack)).any():
         assumed["new_stack"] = _entry(known.new_stack, source=f"runs predicted with constants fitted without their software, {day}")
-    told = f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
+    runs_text = (
+        f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
+    )
     return {
         "name": "errors",
         "title": "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)",
-        "source": f"{told} (source x model x accelerator), {day}",
+        "source": f"{runs_text} (source x model x accelerator), {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted}
         | {name: assumed[name] for name in ("new_stack", "new_accelerator")},
         "memory": {
-            "ninety": _entry(known.memory, source=f"{int(heard.sum())} published runs with memory, {day}"),
+            "ninety": _entry(known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"),
             "new_stack": assumed["memory_new_stack"],
             "stacks": {
-                name: _entry(known.memory_stacks[name], source=f"{groups(heard & (data.stacks == name))} groups, {day}")
+                name: _entry(known.memory_stacks[name], source=f"{groups(with_memory & (data.stacks == name))} groups, {day}")
                 for name in sorted(known.memory_stacks)
             },
         },
@@ -55,14 +57,14 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             name: _entry(known.stacks[name], source=f"{groups(timed & (data.stacks == name))} groups, {day}")
             for name in sorted(known.stacks)
         },
-        "accelerators": {name: groups(timed & (where == name)) for name in sorted(known.accelerators)},
+        "accelerators": {name: groups(timed & (accelerators == name)) for name in sorted(known.accelerators)},
         "dense": _spans(known.dense),
         "moe": _spans(known.moe),
     }
 
 
 def _entry(value: float, basis: str = "fitted", source: str | None = None) -> dict[str, Any]:
-    """A figure of the file."""
+    """Return a figure of the file."""
     return {
         "value": int(value) if value == int(value) else float(f"{value:.4g}"),
         **({"source": source} if source else {}),
@@ -70,16 +72,16 @@ def _entry(value: float, basis: str = "fitted", source: str | None = None) -> di
     }
 
 
-def _spans(some: Mapping[str, Span]) -> dict[str, Any]:
-    """Sizes that were measured, and by how much errors change beyond them."""
+def _spans(spans: Mapping[str, Span]) -> dict[str, Any]:
+    """Return the measured range of sizes, and the drift of errors beyond it."""
     return {
-        name: {"least": _entry(one.least, "measured"), "most": _entry(one.most, "measured"), "drift": _entry(one.drift)}
-        for name, one in some.items()
+        name: {"least": _entry(span.least, "measured"), "most": _entry(span.most, "measured"), "drift": _entry(span.drift)}
+        for name, span in spans.items()
     }
 
 
 def write_errors(path: str | Path | None = None) -> Errors:
-    """Estimate the error model from the table of left-out residuals and write it to a file; into the catalogue without a path."""
+    """Estimate the error model from the left-out residuals, and write it to a file; default: that of the catalogue."""
     data = gather()
     known = estimate_errors(data)
     file = Path(str(files("traincast").joinpath("catalog", "errors.yaml"))) if path is None else Path(path)

@@ -1,7 +1,7 @@
-"""The public scoreboard: how far predictions of bundled runs and benchmarks are off, beside what was aimed at and what peers say.
+"""Figures of the public scoreboard: errors of bundled runs and benchmarks, goals, and what peers publish.
 
-Every figure is worked out when the page is written. "Fitted" is what the package predicts now; "left out" is from the table that
-``calibration/refit.py`` keeps: each run predicted with constants fitted without its group.
+Every figure is computed when the page is written. "Fitted" is what the package predicts now; "left out" comes from the table that
+``calibration/refit.py`` writes: each run predicted with constants fitted without its group.
 """
 
 import csv
@@ -31,20 +31,20 @@ JAX: Final = ("maxtext-2025", "pax-2023", "pax-2024")
 
 @dataclass(frozen=True)
 class Goal:
-    """What was aimed at before the model was built.
+    """Goal set before the model was built.
 
     Parameters
     ----------
     rows : str
-        Of what.
+        Description of the rows.
     sources : tuple of str
         Sources of runs.
     most : float
         Largest error [%].
     what : {"mape", "regret", "best_of_three", "memory"}
-        Which figure of them.
+        Figure that is judged.
     column : str
-        Of which residuals: a column of the table of runs left out.
+        Column of the table of left-out runs.
     """
 
     rows: str
@@ -79,16 +79,16 @@ GOALS: Final = (
     Goal("InternEvo", ("internevo",), 12),
     Goal("… strategies left out", ("internevo",), 5, column="without_strategy"),
 )
-TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # largest error of all dense models, of all with experts [%]
-COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # largest errors of benchmarks [%]
-COVERED: Final = (0.85, 0.95)  # share of the runs left out that lie in their 90 % intervals
-STACK, JAX_STACK = 10.0, 20.0  # of a software stack left out, dense models [%]
-FEW: Final = 4  # runs that a stack needs at least to be judged
+TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # highest error of all dense and of all mixture-of-experts models [%]
+COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # highest errors of benchmarks [%]
+COVERED: Final = (0.85, 0.95)  # lowest and highest share of left-out runs within their 90 % intervals
+STACK, JAX_STACK = 10.0, 20.0  # highest error of a left-out software stack, dense models [%]
+MIN_RUNS_OF_STACK: Final = 4  # a stack with fewer runs is not judged
 
 
 @dataclass(frozen=True)
 class Board:
-    """Errors of the bundled runs: as predicted now, and left out.
+    """Errors of the bundled runs, fitted and left out.
 
     Parameters
     ----------
@@ -102,48 +102,63 @@ class Board:
     residuals: Mapping[str, Mapping[str, float]]
 
     def predictions(self, column: str) -> list[Prediction]:
-        """Runs predicted with something left out; their memory as it is predicted now: nothing of it is fitted with the times.
+        """Return the predictions of a column of left-out residuals; memory is as predicted now, since the fit does not touch it.
 
-        Runs whose memory alone was measured are among them.
+        Runs with measured memory but no time are included.
         """
-        found = []
-        for one in self.report.predictions:
-            y = self.residuals.get(one.id, {}).get(column)
-            if one.measured_step_seconds is None:
-                found += [one] if one.skipped is None else []
-            elif y is not None:
-                found.append(replace(one, predicted_step_seconds=one.measured_step_seconds * exp(y)))
-        return found
+        predictions = []
+        for prediction in self.report.predictions:
+            residual = self.residuals.get(prediction.id, {}).get(column)
+            if prediction.measured_step_seconds is None:
+                predictions += [prediction] if prediction.skipped is None else []
+            elif residual is not None:
+                predictions.append(replace(prediction, predicted_step_seconds=prediction.measured_step_seconds * exp(residual)))
+        return predictions
 
     def of(self, sources: Sequence[str], column: str) -> ErrorSummary:
-        """Errors of some sources together."""
+        """Return the errors of several sources together."""
         subjects = self.report.subjects
-        some = [one for one in self.predictions(column) if source_of(one.id, subjects[one.id].moe) in sources]
-        return summary(", ".join(sources), some, subjects)
+        predictions = [
+            prediction
+            for prediction in self.predictions(column)
+            if source_of(prediction.id, subjects[prediction.id].moe) in sources
+        ]
+        return summary(", ".join(sources), predictions, subjects)
 
     def by_source(self, column: str = LEFT_OUT) -> dict[str, ErrorSummary]:
-        """Errors by source, and of all of a kind."""
-        some, subjects = self.predictions(column), self.report.subjects
-        return {one.source: one for one in (*summaries(some, subjects), *totals(some, subjects))}
+        """Return the errors by source, and in total by kind."""
+        predictions, subjects = self.predictions(column), self.report.subjects
+        return {
+            summary_of_source.source: summary_of_source
+            for summary_of_source in (*summaries(predictions, subjects), *totals(predictions, subjects))
+        }
 
     def by_stack(self, moe: bool) -> dict[str, ErrorSummary]:
-        """Errors of dense models or of those with experts by software stack, with constants fitted without all of its runs."""
-        by: dict[str, list[Prediction]] = defaultdict(list)
+        """Return the errors by software stack, dense or mixture-of-experts, with constants fitted without its runs."""
+        groups: dict[str, list[Prediction]] = defaultdict(list)
         subjects: Mapping[str, Subject] = self.report.subjects
-        for one in self.predictions("without_stack"):
-            if subjects[one.id].moe == moe and one.measured_step_seconds is not None:
-                by[subjects[one.id].stack].append(one)
-        return {stack: summary(stack, some, subjects) for stack, some in sorted(by.items())}
+        for prediction in self.predictions("without_stack"):
+            if subjects[prediction.id].moe == moe and prediction.measured_step_seconds is not None:
+                groups[subjects[prediction.id].stack].append(prediction)
+        return {stack: summary(stack, predictions, subjects) for stack, predictions in sorted(groups.items())}
 
     def moved(self) -> float:
-        """By how much predictions have changed since the runs were left out, mean of all [1]."""
-        now = {one.id: one for one in self.report.predictions}
-        pairs = ((now[name], y["fitted"]) for name, y in self.residuals.items() if name in now)
-        return float(np.mean([abs(log(1 + one.error) - y) for one, y in pairs if one.error == one.error]))
+        """Return the mean change of predictions since the left-out table was written [1]."""
+        predictions = {prediction.id: prediction for prediction in self.report.predictions}
+        pairs = ((predictions[name], residuals["fitted"]) for name, residuals in self.residuals.items() if name in predictions)
+        return float(
+            np.mean(
+                [
+                    abs(log(1 + prediction.error) - residuals)
+                    for prediction, residuals in pairs
+                    if prediction.error == prediction.error
+                ]
+            )
+        )
 
 
 def read_left_out() -> dict[str, dict[str, float]]:
-    """The package's table of runs left out: run → column → logarithm of predicted over measured."""
+    """Read the left-out table: run → column → logarithm of predicted over measured."""
     file = files("traincast").joinpath("catalog", "measured", "left_out.csv")
     rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
     words = ("id", "source", "group")
@@ -151,15 +166,15 @@ def read_left_out() -> dict[str, dict[str, float]]:
 
 
 def board() -> Board:
-    """The scoreboard of the bundled runs as it stands."""
+    """Return the present scoreboard of the bundled runs."""
     return Board(validate(), read_left_out())
 
 
 @cache
 def covered() -> tuple[float, float]:
-    """Shares of the runs left out whose measured time lies in their 90 % interval: every run alike, and a group of n as √n.
+    """Return the share of left-out runs within their 90 % interval, by equal weights and with √n for a group of n.
 
-    Intervals know nothing of a run's group, neither its constants nor its errors.
+    Constants and intervals are fitted without the run's group.
     """
     data = gather()
     inside = dict(coverage(data))
@@ -169,36 +184,36 @@ def covered() -> tuple[float, float]:
 
 @cache
 def kernel_errors() -> dict[str, list[KernelPrediction]]:
-    """Predictions of the bundled microbenchmarks of kernels by what they measure."""
-    by: dict[str, list[KernelPrediction]] = defaultdict(list)
-    for one in predict_kernels(read_kernels()[0]):
-        by[one.benchmark.kind].append(one)
-    return by
+    """Return predictions of the bundled kernel benchmarks by kind."""
+    groups: dict[str, list[KernelPrediction]] = defaultdict(list)
+    for prediction in predict_kernels(read_kernels()[0]):
+        groups[prediction.benchmark.kind].append(prediction)
+    return groups
 
 
-def flops(one: KernelPrediction) -> float:
-    """Work of a product [FLOP]."""
-    sizes = one.benchmark.sizes
+def flops(prediction: KernelPrediction) -> float:
+    """Return the work of a matmul [FLOP]."""
+    sizes = prediction.benchmark.sizes
     return 2 * sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]
 
 
 @cache
 def perlmutter() -> dict[int, list[Timing]]:
-    """Timed collectives of nccl-tests on Perlmutter by number of nodes."""
-    by: dict[int, list[Timing]] = defaultdict(list)
-    for one in check_collectives().timings:
-        if one.skipped is None and one.system == "perlmutter" and one.source.startswith("transformer"):
-            by[one.nodes].append(one)
-    return dict(sorted(by.items()))
+    """Return nccl-tests timings on Perlmutter by number of nodes."""
+    groups: dict[int, list[Timing]] = defaultdict(list)
+    for timing in check_collectives().timings:
+        if timing.skipped is None and timing.system == "perlmutter" and timing.source.startswith("transformer"):
+            groups[timing.nodes].append(timing)
+    return dict(sorted(groups.items()))
 
 
 def mean(errors: Iterable[float]) -> float | None:
-    """Mean absolute value; None of none."""
+    """Return the mean absolute value; None without values."""
     sizes = [abs(error) for error in errors]
     return float(np.mean(sizes)) if sizes else None
 
 
-def banded(some: Iterable[Timing]) -> list[float | None]:
-    """Mean absolute error by size of the message."""
-    every = list(some)
-    return [mean(one.error for one in every if one.band == name) for _, name in BANDS]
+def banded(timings: Iterable[Timing]) -> list[float | None]:
+    """Return the mean absolute error by size band of the message."""
+    all_timings = list(timings)
+    return [mean(timing.error for timing in all_timings if timing.band == name) for _, name in BANDS]

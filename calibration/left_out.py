@@ -1,4 +1,4 @@
-"""Residuals of the published runs, fitted and with constants fitted without them, and the table that the package keeps of them."""
+"""Residuals of the published runs, fitted and left out, and their table in the package."""
 
 import csv
 from collections.abc import Callable, Hashable, Sequence
@@ -19,16 +19,16 @@ DIGITS: Final = 5
 
 
 def _size(run: Run) -> Hashable:
-    """Single-node runs of vTrain are composed of the costs of a layer, which depend on the hidden size and not on the model."""
+    """Return the hidden size of single-node vTrain runs, whose layer costs depend on it and not on the model."""
     return run.model.hidden if run.id.startswith("vtrain-s") else None
 
 
 def _strategy(run: Run) -> Hashable:
-    """Runs of InternEvo, one model on one accelerator: tensor-parallel degree, and whether states are sharded in groups."""
+    """Return the tensor-parallel degree, and whether states are sharded in groups, of InternEvo runs."""
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
 
 
-WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {  # column → what is left out together with a run; None: never
+WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {  # column → group left out together with a run; None: not left out
     "left_out": group_of,
     "without_stack": lambda run: run.stack,
     "without_size": _size,
@@ -36,29 +36,29 @@ WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {  # column → what is l
 }
 
 
-def residuals(done: Fitted, told: Callable[[str], Any]) -> dict[str, Floats]:
-    """Logarithm of predicted over measured by column, shape (runs,): fitted, and with something left out; nan where it never is."""
-    runs = done.evidence.runs
-    touched = done.evidence.data.weights > 0
-    found = {"fitted": np.where(touched, done.solution.residuals, np.nan)}
+def residuals(fitted: Fitted, told: Callable[[str], Any]) -> dict[str, Floats]:
+    """Return log(predicted / measured) by column, shape (runs,): fitted, and left out by group; nan where not left out."""
+    runs = fitted.evidence.runs
+    used = fitted.evidence.data.weights > 0
+    columns = {"fitted": np.where(used, fitted.solution.residuals, np.nan)}
     for column, group in WITHOUT.items():
-        groups = [group(run) if ok else None for run, ok in zip(runs, touched, strict=True)]
-        found[column] = done.left_out(groups, told=partial(_told, told, column))
-    return found
+        groups = [group(run) if is_used else None for run, is_used in zip(runs, used, strict=True)]
+        columns[column] = fitted.left_out(groups, told=partial(_report_column, told, column))
+    return columns
 
 
-def _told(told: Callable[[str], Any], column: str, line: str) -> None:
-    """Pass a line of progress on, with the column it is of."""
-    told(f"{column}: {line}")
+def _report_column(report: Callable[[str], Any], column: str, line: str) -> None:
+    """Report a line of progress with its column."""
+    report(f"{column}: {line}")
 
 
-def write(runs: Sequence[Run], found: dict[str, Floats], path: Path = TABLE) -> None:
-    """Write the table: a row for each run that has a residual."""
+def write(runs: Sequence[Run], columns: dict[str, Floats], path: Path = TABLE) -> None:
+    """Write the table: one row per run with a residual."""
     with beside(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["id", "source", "group", *found])
+        writer.writerow(["id", "source", "group", *columns])
         for i, run in enumerate(runs):
-            values = [column[i] for column in found.values()]
+            values = [values_of_column[i] for values_of_column in columns.values()]
             if not np.isnan(values[0]):
                 source, *rest = group_of(run)
                 cells = ("" if np.isnan(value) else f"{value:.{DIGITS}f}" for value in values)

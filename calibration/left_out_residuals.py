@@ -1,9 +1,9 @@
-"""Errors of predictions of measured runs that nothing was fitted to: what error_model.py makes intervals of.
+"""Left-out residuals of measured runs: the input of error_model.py.
 
-``catalog/measured/left_out.csv`` has a row for each measured run that can be predicted: `id`, `source`, `group` (source x model x
+``catalog/measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group` (source x model x
 accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with the catalogue's constants, and with
-constants fitted without the row's group; perhaps also `without_stack`, with constants fitted without all runs of its software.
-Further columns are of no importance here.
+constants fitted without the row's group; optionally `without_stack`, with constants fitted without all runs of its software.
+Further columns are ignored.
 """
 
 import csv
@@ -27,20 +27,20 @@ from traincast.step.memory import LEFT_OUT, reported
 from traincast.step.uncertainty import COMPONENTS, ErrorCase, cuts, plan_distance
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
-NEAR: Final = 0.3  # plans slower than the best by more than this share say nothing about the top of a ranking
+NEAR_BEST: Final = 0.3  # plans slower than the best by more than this share do not affect the top of a ranking
 
 
 @dataclass(frozen=True)
 class Left:
-    """A row of the table of left-out residuals."""
+    """Row of the table of left-out residuals."""
 
     group: str
     left_out: float
-    without_stack: float  # nan where it is not told
+    without_stack: float  # nan if absent
 
 
 def table(path: str | Path | None = None) -> dict[str, Left]:
-    """Left-out residuals of runs by their names; the bundled ones without a path.
+    """Read left-out residuals by id of the run; default: the bundled ones.
 
     Raises
     ------
@@ -61,22 +61,22 @@ def table(path: str | Path | None = None) -> dict[str, Left]:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Runs with the errors of their predictions.
+    """Runs with the residuals of their predictions.
 
     Parameters
     ----------
     runs : tuple of Run
         The runs.
     groups : array of int, shape (runs,)
-        Which group each belongs to.
+        Index of the group of each run.
     left_out : array, shape (runs,)
-        Logarithm of predicted over measured time, with constants fitted without the group; nan where none is known.
+        Logarithm of predicted over measured time, with constants fitted without the group; nan if unknown.
     without_stack : array, shape (runs,)
         The same with constants fitted without all runs of its software.
     cases : tuple of ErrorCase
-        What the error depends on.
+        Properties of each run that its error depends on.
     memory : array, shape (runs,)
-        Logarithm of predicted over measured memory; nan where none was measured.
+        Logarithm of predicted over measured memory; nan if not measured.
     """
 
     runs: tuple[Run, ...]
@@ -88,49 +88,53 @@ class Residuals:
 
     @cached_property
     def weights(self) -> Floats:
-        """How much each counts: a group of n as √n."""
+        """Weight of each run, shape (runs,): a group of n runs has √n."""
         timed = ~np.isnan(self.left_out)
         size = np.bincount(self.groups[timed], minlength=int(self.groups.max()) + 1)
         return np.where(timed, np.maximum(size[self.groups], 1) ** -0.5, 0.0)
 
     @cached_property
     def stacks(self) -> Any:
-        """Software of each."""
+        """Software stack of each run."""
         return np.array([case.stack for case in self.cases])
 
     @cached_property
     def design(self) -> Floats:
-        """What multiplies each of the variances `PARTS`, shape (runs, parts)."""
+        """Factor of each of the variances `PARTS`, shape (runs, parts)."""
         shares = [[case.shares[name] ** 2 for name in COMPONENTS] for case in self.cases]
-        return np.array([[1.0, 1.0, float(case.moe), *told] for case, told in zip(self.cases, shares, strict=True)])
+        return np.array([[1.0, 1.0, float(case.moe), *squares] for case, squares in zip(self.cases, shares, strict=True)])
 
     @cached_property
     def seconds(self) -> Floats:
-        """Predicted times of the runs, shape (runs,), nan where none was measured [s]."""
+        """Predicted times, shape (runs,), nan if not measured [s]."""
         return np.array([run.step_seconds or np.nan for run in self.runs]) * np.exp(self.left_out)
 
     @cached_property
     def alike(self) -> list[Ints]:
-        """Runs that differ only in their plan: their places, the fastest as predicted first."""
-        found: dict[Any, list[int]] = defaultdict(list)
+        """Indices of runs that differ only in their plan, by group, the fastest predicted first."""
+        groups: dict[Any, list[int]] = defaultdict(list)
         for i, run in enumerate(self.runs):
             if not np.isnan(self.seconds[i]):
-                found[replace(run.model, name=""), run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack].append(i)
-        return [np.array(sorted(some, key=lambda i: float(self.seconds[i])), np.int64) for some in found.values()]
+                groups[replace(run.model, name=""), run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack].append(
+                    i
+                )
+        return [np.array(sorted(group, key=lambda i: float(self.seconds[i])), np.int64) for group in groups.values()]
 
     @cached_property
     def pairs(self) -> "Pairs":
-        """Runs that differ only in their plan, two by two, where both are predicted to be near the best of their kind."""
-        found: list[tuple[int, int]] = []
-        for some in self.alike:
-            near = some[self.seconds[some] <= (1 + NEAR) * self.seconds[some[0]]].tolist()
-            found += [(i, j) for n, i in enumerate(near) for j in near[:n]]
+        """Pairs of runs that differ only in their plan, both predicted near the best of their group."""
+        indices: list[tuple[int, int]] = []
+        for group in self.alike:
+            near = group[self.seconds[group] <= (1 + NEAR_BEST) * self.seconds[group[0]]].tolist()
+            indices += [(i, j) for n, i in enumerate(near) for j in near[:n]]
         cut = cuts([run.plan for run in self.runs])
-        first, second = np.array(found, np.int64).reshape(-1, 2).T
+        first, second = np.array(indices, np.int64).reshape(-1, 2).T
         distance = plan_distance(cut[first], cut[second])
         first, second, distance = first[distance > 0], second[distance > 0], distance[distance > 0]
-        each = np.bincount(self.groups[first], minlength=int(self.groups.max()) + 1)
-        weights = (np.bincount(self.groups, self.weights) / np.maximum(each, 1))[self.groups[first]]  # a group as its runs
+        pairs_of_group = np.bincount(self.groups[first], minlength=int(self.groups.max()) + 1)
+        weights = (np.bincount(self.groups, self.weights) / np.maximum(pairs_of_group, 1))[
+            self.groups[first]
+        ]  # pairs of a group weigh as much as its runs
         shares = np.array([[case.shares[name] for name in COMPONENTS] for case in self.cases])
         return Pairs(first, second, weights, distance, (shares[first] - shares[second]) ** 2)
 
@@ -142,11 +146,11 @@ class Pairs:
     Parameters
     ----------
     first, second : array of int, shape (pairs,)
-        Places of the runs.
+        Indices of the runs.
     weights, distance : array, shape (pairs,)
-        How much each counts, and how unlike its plans are.
+        Weight of each pair, and distance of its plans.
     shares : array, shape (pairs, components)
-        Squared differences of the shares that `COMPONENTS` have of the steps.
+        Squared differences of the shares of `COMPONENTS` in the steps.
     """
 
     first: Ints
@@ -156,49 +160,49 @@ class Pairs:
     shares: Floats
 
     def design(self, reach: float) -> Floats:
-        """What multiplies each of the variances `PARTS` in that of the difference of errors, shape (pairs, parts)."""
-        own, none = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
-        return np.column_stack((none, own, none, self.shares))
+        """Return the factors of the variances `PARTS` in that of the difference of errors, shape (pairs, parts)."""
+        of_run, zeros = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
+        return np.column_stack((zeros, of_run, zeros, self.shares))
 
 
 def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) -> Residuals:
-    """Predict runs with the catalogue's constants and put their left-out residuals beside them.
+    """Predict runs with the catalogue's constants, and join their left-out residuals.
 
     Parameters
     ----------
     runs : sequence of Run, optional
-        The runs; the bundled ones if left out.
+        The runs; default: the bundled ones.
     path : str or Path, optional
         Table of left-out residuals.
     """
-    every, known = bundled_runs() if runs is None else runs, table(path)
+    all_runs, known = bundled_runs() if runs is None else runs, table(path)
     cases: dict[int, ErrorCase] = {}
-    memory = np.full(len(every), np.nan)
-    found, _ = batches(every)
-    for batch in found:
+    memory = np.full(len(all_runs), np.nan)
+    run_batches, _ = batches(all_runs)
+    for batch in run_batches:
         try:
             est = batch.estimate(batch.system, resolve(batch.stack))
             seconds, breakdown = np.asarray(est.step_seconds), est.breakdown
         except InputError:  # a precision that the accelerator lacks
             continue
-        held = {kind: np.broadcast_to(np.asarray(reported(est.memory, kind)), len(batch.rows)) for kind in LEFT_OUT}
+        reported_memory = {kind: np.broadcast_to(np.asarray(reported(est.memory, kind)), len(batch.rows)) for kind in LEFT_OUT}
         for k, i in enumerate(batch.rows.tolist()):
-            run = every[i]
-            own = {name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()}
+            run = all_runs[i]
+            parts = {name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()}
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
-            cases[i] = ErrorCase.of(run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), own, time)
+            cases[i] = ErrorCase.of(run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), parts, time)
             if run.memory_bytes:
-                memory[i] = np.log(held[run.reported][k] / run.memory_bytes)
-    used = [i for i in sorted(cases) if every[i].id in known or not np.isnan(memory[i])]
-    names = [known[every[i].id].group if every[i].id in known else " / ".join(group_of(every[i])) for i in used]
+                memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
+    used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
+    names = [known[all_runs[i].id].group if all_runs[i].id in known else " / ".join(group_of(all_runs[i])) for i in used]
     places = {name: k for k, name in enumerate(sorted(set(names)))}
-    nothing = Left("", np.nan, np.nan)
-    left = [known.get(every[i].id, nothing) for i in used]
+    missing = Left("", np.nan, np.nan)
+    rows = [known.get(all_runs[i].id, missing) for i in used]
     return Residuals(
-        tuple(every[i] for i in used),
+        tuple(all_runs[i] for i in used),
         np.array([places[name] for name in names]),
-        np.array([one.left_out for one in left]),
-        np.array([one.without_stack for one in left]),
+        np.array([row.left_out for row in rows]),
+        np.array([row.without_stack for row in rows]),
         tuple(cases[i] for i in used),
         memory[used],
     )

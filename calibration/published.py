@@ -1,4 +1,4 @@
-"""What is fitted to the published runs, read from published.yaml, and what the catalogue says of it now."""
+"""Constants fitted to the published runs (published.yaml), and their present values in the catalogue."""
 
 import re
 from collections import Counter
@@ -22,71 +22,76 @@ HOMES: Final[dict[str, Home]] = {
     "stacks": "stack",
     "universal": "universal",
 }
-MOST: Final = {"generation": 12, "network": 6, "stack": 6, "universal": 16}  # constants fitted of one of each
+MAX_CONSTANTS: Final = {
+    "generation": 12,
+    "network": 6,
+    "stack": 6,
+    "universal": 16,
+}  # constants per generation, network, stack, and in all
 
 
 def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
-    """The constants that are fitted, each with why its prior is believed as its meaning.
+    """Read the fitted constants; the meaning of each is the reason for its prior.
 
     Raises
     ------
     InputError
-        If one of them cannot be fitted, is listed twice, or there are more than `MOST` of something.
+        If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
     document = read(path)
-    found = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
-    problems = [f"{name}: listed {n} times" for name, n in Counter(_named(found)).items() if n > 1]
+    constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     problems += [
-        f"{what} {name}: {n} constants, at most {MOST[what]}"
-        for (what, name), n in Counter(_counted(found, generations)).items()
-        if n > MOST[what]
+        f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
+        for (what, name), n in Counter(_counted(constants, generations)).items()
+        if n > MAX_CONSTANTS[what]
     ]
     if problems:
         raise InputError(str(path), problems)
-    return tuple(found)
+    return tuple(constants)
 
 
 def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
-    """The constant of a line."""
+    """Return the constant of an entry."""
     given = {name: value for name, value in line.items() if name not in ("path", "of", "why")}
     if not line.get("why"):
         raise InputError(str(FILE), [f"{home}.{line['path']}: why is its prior believed?"])
     return Parameter(path=f"{home}.{line['path']}", of=tuple(line.get("of", ())), meaning=line["why"], **given)
 
 
-def _named(found: Sequence[Parameter]) -> Iterable[str]:
-    """What a constant is of, and what it is called there; once for each of what it is of."""
-    for one in found:
-        yield from (f"{name}:{one.path}" for name in one.of or ("everything",))
+def _named(constants: Sequence[Parameter]) -> Iterable[str]:
+    """Yield ``owner:path`` of every constant, once per owner."""
+    for constant in constants:
+        yield from (f"{name}:{constant.path}" for name in constant.of or ("everything",))
 
 
-def _counted(found: Sequence[Parameter], generations: dict[str, str]) -> Iterable[tuple[str, str]]:
-    """What each constant counts for: a generation of accelerators, a network, a stack or everything, once each."""
-    for one in found:
-        if one.home == "accelerator":
-            yield from (("generation", kind) for kind in {generations.get(name, name) for name in one.of})
+def _counted(constants: Sequence[Parameter], generations: dict[str, str]) -> Iterable[tuple[str, str]]:
+    """Yield the kind and name that each constant counts for: generation, network, stack or universal."""
+    for constant in constants:
+        if constant.home == "accelerator":
+            yield from (("generation", kind) for kind in {generations.get(name, name) for name in constant.of})
         else:
-            yield from ((one.home, name) for name in one.of or ("",))
+            yield from ((constant.home, name) for name in constant.of or ("",))
 
 
 def unlisted(path: Path = FILE) -> list[str]:
-    """What the catalogue calls fitted to published runs and the file neither fits nor sets apart, by path and file."""
+    """Return the figures that the catalogue calls fitted to published runs but the file does not list."""
     known = set(_named(parameters(path))) | {
         f"{name}:{line['path']}" for line in read(path).get("apart") or () for name in line["of"] if line["why"]
     }
-    found = []
+    missing = []
     for home, folder in FOLDERS.items():
         for name, file in catalogue(folder).items():
             for field, entry in _entries(read(file)):
-                told = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
-                if entry.get("basis") == "fitted" and RUNS.search(entry.get("source", "")) and told not in known:
-                    found.append(told)
-    return found
+                key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
+                if entry.get("basis") == "fitted" and RUNS.search(entry.get("source", "")) and key not in known:
+                    missing.append(key)
+    return missing
 
 
 def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
-    """Figures of a file that say where they come from, by path; those of a network's tier by its number and name."""
+    """Yield the path and entry of every figure of a file; tiers of a network by number."""
     if isinstance(document, dict) and "value" in document:
         yield path.removeprefix("network."), document
     elif isinstance(document, dict | list):
@@ -94,15 +99,15 @@ def _entries(document: Any, path: str = "") -> Iterable[tuple[str, dict[str, Any
             yield from _entries(part, f"{path}.{key}" if path else str(key))
 
 
-def in_catalogue(one: Parameter) -> float:
-    """What the catalogue says now [`unit` of the constant]; its prior where it says nothing or 0."""
-    match one.home:
+def in_catalogue(constant: Parameter) -> float:
+    """Return the value in the catalogue [`unit` of the constant]; the prior if it is absent or 0."""
+    match constant.home:
         case "accelerator":
-            value = getattr(load_accelerator(one.of[0]), one.field)
+            value = getattr(load_accelerator(constant.of[0]), constant.field)
         case "network":
-            value = getattr(load_system(one.of[0]).tiers[int(one.path.split(".")[1])], one.field)
+            value = getattr(load_system(constant.of[0]).tiers[int(constant.path.split(".")[1])], constant.field)
         case "stack":
-            value = getattr(resolve(one.of[0]), one.field)
+            value = getattr(resolve(constant.of[0]), constant.field)
         case _:
-            value = getattr(CALIBRATED, one.field)
-    return float(value) if value else one.prior
+            value = getattr(CALIBRATED, constant.field)
+    return float(value) if value else constant.prior

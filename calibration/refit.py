@@ -1,15 +1,15 @@
-"""Fit the constants of published.yaml to the bundled runs, write them into the catalogue, and predict each run without itself.
+"""Fit the constants of published.yaml to the bundled runs, write them into the catalogue, and predict each run left out.
 
     python calibration/refit.py                  # some ten minutes on one core; needs traincast[calibration]
-    python calibration/refit.py --dry-run        # the table of constants and the errors only
-    python calibration/refit.py --keep-values    # no fit: errors left out, around the values the catalogue has now
+    python calibration/refit.py --dry-run        # print the constants and the errors, write nothing
+    python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's present values
 
-The fit begins at the priors, which do not depend on what the catalogue says of these constants: fitting twice gives the same.
+The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same result.
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
-`CALIBRATED` (core/assumptions.py). A constant that the data do not determine stays near its prior and says so. Then every run is
-predicted with constants fitted without its group (source x model x accelerator), without its stack, and more (left_out.py); the
-table goes to the package, and so do the errors of predictions that are estimated from it (catalog/errors.yaml). At last
-scoreboard.py renews what depends on the values.
+`CALIBRATED` (core/assumptions.py). A constant that the data do not determine stays near its prior, and its source says so. Then
+every run is predicted with constants fitted without its group (source x model x accelerator), without its stack, and more
+(left_out.py). The table of these predictions goes to the package, and so does the error model estimated from it
+(catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
 """
 
 import argparse
@@ -43,33 +43,37 @@ PACKAGE: Final = ROOT / "src" / "traincast"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
-    asked = _parser().parse_args(arguments)
+    """Run the command."""
+    options = _parser().parse_args(arguments)
     start, console = time.monotonic(), Console(stderr=True, highlight=False)
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         console.print(f"{time.monotonic() - start:6.0f} s  {line}")
 
     constants, runs = parameters(), [run for run in bundled_runs() if run.step_seconds]
-    told(f"{len(constants)} constants, {len(runs)} runs")
-    done = kept(constants, runs) if asked.keep_values else fit(constants, runs, told=told, steps=asked.steps, settle=False)
-    print(done.table())
-    errors = {} if asked.no_left_out else residuals(done, told)
-    print(sources(runs, errors or {"fitted": done.solution.residuals}))
-    if asked.dry_run:
+    report(f"{len(constants)} constants, {len(runs)} runs")
+    fitted = (
+        catalogue_as_fitted(constants, runs)
+        if options.keep_values
+        else fit(constants, runs, told=report, steps=options.steps, settle=False)
+    )
+    print(fitted.table())
+    errors = {} if options.no_left_out else residuals(fitted, report)
+    print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
+    if options.dry_run:
         return
-    if not (asked.keep_values or asked.no_values):
-        for path in write_values(done):
-            told(f"wrote {path.relative_to(ROOT)}")
+    if not (options.keep_values or options.no_values):
+        for path in write_values(fitted):
+            report(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
-        renewed = "from errors_yaml import write_errors; write_errors()"  # elsewhere: here old values are at work
+        renewed = "from errors_yaml import write_errors; write_errors()"  # in a new process, as this one has loaded the old values
         subprocess.run([sys.executable, "-c", renewed], check=True, cwd=Path(__file__).parent)
     subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
 
 
 def _parser() -> argparse.ArgumentParser:
-    """Options."""
+    """Return the parser of the options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--no-values", action="store_true", help="leave the catalogue as it is")
@@ -79,10 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def kept(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
-    """What the catalogue says now as if it had just been fitted."""
+def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
+    """Return the catalogue's present values as if they had just been fitted."""
     evidence = MeasuredRuns(runs, tuple(constants))
-    theta = np.clip([one.theta(in_catalogue(one)) for one in constants], *bounds(constants))
+    theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
     y, slopes = evidence.residuals(theta)
     robust, curvature = deviations(y, slopes, evidence.data)
     solution = Solution(theta, y, slopes, robust, curvature, curvature < DETERMINED, np.ones(len(theta), bool))
@@ -90,55 +94,55 @@ def kept(constants: Sequence[Parameter], runs: Sequence[Run]) -> Fitted:
 
 
 def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
-    """Mean absolute relative error by source, a column for each kind of residual."""
-    by: dict[str, list[int]] = defaultdict(list)
+    """Return a table of mean absolute relative errors by source, one column per kind of residual."""
+    groups: dict[str, list[int]] = defaultdict(list)
     for i, run in enumerate(runs):
-        by[source_of(run.id, run.model.experts is not None)].append(i)
+        groups[source_of(run.id, run.model.experts is not None)].append(i)
     lines = [f"{'source':14s}{'n':>6s}" + "".join(f"{name:>18s}" for name in errors)]
-    for source, rows in sorted(by.items()):
+    for source, rows in sorted(groups.items()):
         known = {name: y[rows][~np.isnan(y[rows])] for name, y in errors.items()}
         cells = (f"{100 * np.mean(np.abs(np.expm1(y))):16.2f} %" if len(y) else f"{'':18s}" for y in known.values())
         lines.append(f"{source:14s}{len(rows):6d}" + "".join(cells))
     return "\n".join(lines)
 
 
-def found(done: Fitted) -> list[FittedValue]:
-    """What was fitted, with where it comes from."""
+def fitted_values(done: Fitted) -> list[FittedValue]:
+    """Return the fitted values with their sources."""
     today = date.today().isoformat()
-    every = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
+    results = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
     return [
         FittedValue(
-            one,
+            constant,
             value,
             *ends,
-            f"fitted to {n} published runs, {today}" if determined else f"{one.meaning}; runs say little, {today}",
+            f"fitted to {n} published runs, {today}" if determined else f"{constant.meaning}; runs say little, {today}",
         )
-        for one, value, ends, n, determined in every
+        for constant, value, ends, n, determined in results
     ]
 
 
-def write_values(done: Fitted) -> list[Path]:
-    """Write what was fitted to where it lives."""
-    values = found(done)
+def write_values(fitted: Fitted) -> list[Path]:
+    """Write fitted values to their files, and return the paths."""
+    values = fitted_values(fitted)
     assumptions = PACKAGE / "core" / "assumptions.py"
     text = assumptions.read_text(encoding="utf-8")
-    for one in values:
-        if one.parameter.home == "universal":
-            text = with_universal(text, one)
+    for value in values:
+        if value.parameter.home == "universal":
+            text = with_universal(text, value)
     with beside(assumptions) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-    return [assumptions, *write_catalogue([one for one in values if one.parameter.of], PACKAGE / "catalog")]
+    return [assumptions, *write_catalogue([value for value in values if value.parameter.of], PACKAGE / "catalog")]
 
 
-def with_universal(text: str, one: FittedValue) -> str:
-    """The source of `CALIBRATED` with another value of a field; interval and date stand above it, in place of earlier ones."""
+def with_universal(text: str, fitted: FittedValue) -> str:
+    """Return the source text with a new value in `CALIBRATED`, and its interval and date in a comment above it."""
     head, rest = text.split("CALIBRATED: Final = Assumptions(", 1)
-    noted = r"(?:^    # (?:fitted to \d+ published runs|runs say little), .*\n)?"
-    line = re.compile(rf"{noted}^    {one.parameter.field}=[^,\n]+,", re.MULTILINE)
+    comment = r"(?:^    # (?:fitted to \d+ published runs|runs say little), .*\n)?"
+    line = re.compile(rf"{comment}^    {fitted.parameter.field}=[^,\n]+,", re.MULTILINE)
     if not line.search(rest):
-        raise SystemExit(f"{one.parameter.field}: no line of its own in CALIBRATED")
-    note = f"    # {one.source.rsplit('; ', 1)[-1]}: {one.low:.3g} to {one.high:.3g}\n"
-    field = f"    {one.parameter.field}={float(f'{one.value:.4g}'):g},"
+        raise SystemExit(f"{fitted.parameter.field}: no line of its own in CALIBRATED")
+    note = f"    # {fitted.source.rsplit('; ', 1)[-1]}: {fitted.low:.3g} to {fitted.high:.3g}\n"
+    field = f"    {fitted.parameter.field}={float(f'{fitted.value:.4g}'):g},"
     return head + "CALIBRATED: Final = Assumptions(" + line.sub(lambda _: note + field, rest, count=1)
 
 

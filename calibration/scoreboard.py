@@ -1,9 +1,9 @@
-"""Renew what depends on how far predictions are off: tests/data/scoreboard.json, and the pages that tools/docs/generate.py prints.
+"""Renew everything that depends on prediction errors: tests/data/scoreboard.json, and the pages of tools/docs/generate.py.
 
     python calibration/scoreboard.py        # or: make scoreboard
 
-scoreboard.json holds the mean absolute relative error of every source of published runs, and how many of its rows are predicted. A
-test compares it with what the code predicts now: no source may get worse by more than `MOST` points, or lose rows, unless a
+scoreboard.json has the mean absolute relative error and the number of predicted rows of every source of published runs. A test
+compares it with what the code predicts now: no source may get worse by more than `MAX_GROWTH` points, or lose rows, unless a
 fragment in changelog.d/ says so and why, on a line of its own:
 
     accuracy: mpt +0.6: traffic of sharded weights is no longer hidden by the optimizer
@@ -25,13 +25,13 @@ from traincast.core.output_files import beside
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = ROOT / "tests" / "data" / "scoreboard.json"
-MOST: Final = 0.3  # points by which the error of a source may grow [%]
-SLACK: Final = 0.05  # points to which growth is told in a fragment
+MAX_GROWTH: Final = 0.3  # points by which the error of a source may grow unexplained [%]
+ROUNDING: Final = 0.05  # rounding of the growth stated in a fragment [%]
 LINE: Final = re.compile(r"^accuracy: (\S+) (?:\+([\d.]+)|-(\d+) rows?): (\S.*)$", re.MULTILINE)
 
 
 class Score(TypedDict):
-    """Rows predicted of a source, and their mean absolute relative error [%]."""
+    """Predicted rows of a source, and their mean absolute relative error [%]."""
 
     n: int
     mape: float
@@ -41,48 +41,52 @@ Explained = dict[tuple[str, str], float]  # source, and "mape" or "n" → how mu
 
 
 def scores(report: Report) -> dict[str, Score]:
-    """Every source's score."""
-    return {one.source: Score(n=one.n, mape=round(100 * one.mape, 2)) for one in report.summaries if one.mape is not None}
+    """Return the score of every source."""
+    return {
+        summary.source: Score(n=summary.n, mape=round(100 * summary.mape, 2))
+        for summary in report.summaries
+        if summary.mape is not None
+    }
 
 
 def explained(folder: Path = ROOT / "changelog.d") -> Explained:
-    """What the changelog's fragments explain."""
-    found: Explained = {}
+    """Read the growth of errors and loss of rows that changelog fragments explain."""
+    result: Explained = {}
     for file in sorted(folder.glob("*.md")):
         for source, points, rows, _ in LINE.findall(file.read_text(encoding="utf-8")) if file.name != "README.md" else ():
             what = (source, "mape" if points else "n")
-            found[what] = max(found.get(what, 0.0), float(points or rows))
-    return found
+            result[what] = max(result.get(what, 0.0), float(points or rows))
+    return result
 
 
-def worse(before: Mapping[str, Score], now: Mapping[str, Score], told: Explained) -> dict[str, str]:
-    """Sources that got worse without a word, and how.
+def worse(before: Mapping[str, Score], now: Mapping[str, Score], reasons: Explained) -> dict[str, str]:
+    """Return the sources that got worse without an explanation, and how.
 
     Parameters
     ----------
     before, now : mapping of str to Score
         Scores by source.
-    told : dict
-        What the changelog explains.
+    reasons : dict
+        Growth and losses that the changelog explains.
     """
-    found = {}
+    result = {}
     for source, old in before.items():
         new = now.get(source, Score(n=0, mape=old["mape"]))
         grown, lost = new["mape"] - old["mape"], old["n"] - new["n"]
-        if grown > max(MOST, told.get((source, "mape"), 0) + SLACK) + 1e-9:
-            found[source] = f"error grew by {grown:.2f} points, from {old['mape']:.2f} % to {new['mape']:.2f} %"
-        elif lost > told.get((source, "n"), 0):
-            found[source] = f"{lost} of {old['n']} rows are no longer predicted"
-    return found
+        if grown > max(MAX_GROWTH, reasons.get((source, "mape"), 0) + ROUNDING) + 1e-9:
+            result[source] = f"error grew by {grown:.2f} points, from {old['mape']:.2f} % to {new['mape']:.2f} %"
+        elif lost > reasons.get((source, "n"), 0):
+            result[source] = f"{lost} of {old['n']} rows are no longer predicted"
+    return result
 
 
 def renewed(before: Mapping[str, Score], now: Mapping[str, Score], refused: Mapping[str, str]) -> dict[str, Score]:
-    """Scores to keep: those of now, but the old ones where they may not get worse."""
+    """Return the new scores, but the old ones of refused sources."""
     return dict(sorted({**now, **{source: before[source] for source in refused}}.items()))
 
 
 def read(path: Path = FILE) -> dict[str, Score]:
-    """The scores kept; none where there is no file."""
+    """Read the stored scores; empty without a file."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
@@ -95,8 +99,8 @@ def main() -> None:
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "tools" / "docs" / "generate.py")], check=True)
     if refused:
-        told = "\n".join(f"  {source}: {how}" for source, how in refused.items())
-        raise SystemExit(f"not explained in changelog.d/ (see {Path(__file__).name}):\n{told}")
+        reasons = "\n".join(f"  {source}: {how}" for source, how in refused.items())
+        raise SystemExit(f"not explained in changelog.d/ (see {Path(__file__).name}):\n{reasons}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Run the tutorial notebook, and keep what it shows.
+"""Run the tutorial notebook, and save its outputs.
 
-Run `python examples/renew.py` (or `make docs`) to renew its outputs; a test holds them to what it shows now.
+Run `python examples/renew.py` (or `make docs`) to renew them; a test compares them with a fresh run.
 """
 
 import os
@@ -13,22 +13,22 @@ import nbformat
 from nbclient import NotebookClient
 
 NOTEBOOK = Path(__file__).with_name("tutorial.ipynb")
-KEPT = ("text/html", "image/svg+xml", "text/plain")  # of an output the first that it has
+FORMS = ("text/html", "image/svg+xml", "text/plain")  # saved form of an output: the first available
 
 
 def executed():
-    """The notebook with the outputs of this very run, in a kernel that sees the same modules and leaves nothing behind."""
+    """Return the notebook with fresh outputs, run in a kernel with the same modules and temporary Jupyter folders."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        apart = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), folder)
-        with patch.dict(os.environ, apart | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
+        jupyter_folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), folder)
+        with patch.dict(os.environ, jupyter_folders | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
             client = NotebookClient(notebook, timeout=300, startup_timeout=300, kernel_name="python3", record_timing=False)
             client.execute(cwd=str(NOTEBOOK.parent))
     for cell in notebook.cells:
         cell.metadata.clear()
         for output in cell.get("outputs", ()):
             if "data" in output:
-                form = next(one for one in KEPT if one in output["data"])
+                form = next(mime for mime in FORMS if mime in output["data"])
                 output["data"] = {form: output["data"][form]}
     notebook.metadata.language_info.pop("version", None)  # of whoever ran it last
     return notebook

@@ -1,4 +1,4 @@
-"""The page on the command line: what `--help` prints, command by command."""
+"""Page of the command line: the output of `--help`, by command."""
 
 import contextlib
 import io
@@ -26,19 +26,19 @@ Commands, options, choices and the names of the catalogue are completed with the
 
 
 def printed(*arguments: str) -> str:
-    """What a command prints on a page of 80 columns."""
-    before = os.environ.get("COLUMNS")
+    """Return the output of a command at a width of 80 columns."""
+    columns = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "80"
     try:
-        with contextlib.redirect_stdout(io.StringIO()) as out:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             main(arguments)
     finally:
-        os.environ.pop("COLUMNS") if before is None else os.environ.update(COLUMNS=before)
-    return out.getvalue()
+        os.environ.pop("COLUMNS") if columns is None else os.environ.update(COLUMNS=columns)
+    return output.getvalue()
 
 
 def page() -> str:
-    """The page."""
+    """Return the page."""
     text = INTRO
     for title, names in SECTIONS.items():
         text += f"## {title}\n\n"

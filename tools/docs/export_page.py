@@ -1,4 +1,4 @@
-"""The page on launches: prose, and for every format the table it is written and read with."""
+"""Page on launches: prose, and the table of settings of every format."""
 
 from collections.abc import Iterable
 
@@ -103,72 +103,79 @@ tokenizer, learning rate and length of the run are the user's: what is written f
 
 
 def page() -> str:
-    """The page."""
-    first: dict[str, Format] = {}  # of a framework; its others have the same settings
-    for form in FORMATS.values():
-        first.setdefault(str(form.framework), form)
-    formats = (_format(form, first[str(form.framework)]) for form in FORMATS.values())
+    """Return the page."""
+    first_formats: dict[str, Format] = {}  # of a framework; its others have the same settings
+    for format_ in FORMATS.values():
+        first_formats.setdefault(str(format_.framework), format_)
+    formats = (_format(format_, first_formats[str(format_.framework)]) for format_ in FORMATS.values())
     return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(formats)
 
 
 def _refusals() -> str:
-    """What frameworks refuse beside other settings."""
+    """Return the table of settings that frameworks refuse beside others."""
     rows = (
-        f"| {one.framework} | `{one.choice}` | {', '.join(sorted(map(_word, one.values)))} |"
-        f" {', '.join(f'`{name}` {_word(value)}' for name, value in one.beside.items())} | {one.why} ({one.source}) |"
-        for one in REFUSALS
+        f"| {refusal.framework} | `{refusal.choice}` | {', '.join(sorted(map(_word, refusal.values)))} |"
+        f" {', '.join(f'`{name}` {_word(value)}' for name, value in refusal.beside.items())} | {refusal.why} ({refusal.source}) |"
+        for refusal in REFUSALS
     )
     return "\n".join(("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows))
 
 
-def _format(form: Format, first: Format) -> str:
-    """The table of a format, what it cannot say, and what of it is not read."""
-    rows = (_cells(form, row) for several in form.rows.values() for row in several)
+def _format(format_: Format, first: Format) -> str:
+    """Return the section of a format: its table, what it cannot express, and what is not read."""
+    rows = (_cells(format_, row) for section in format_.rows.values() for row in section)
     lines = ["| fact | setting |", "| --- | --- |", *(f"| {facts} | {settings} |" for facts, settings in rows)]
-    without = [f"| {_facts((name,))} | {why} |" for name, why in form.why.items()]
-    cannot = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
-    unread = ["", "Not read, though it matters:", "", *_unread(form)] if form is first else ["", f"Not read: as of {first.title}."]
-    return "\n".join((f"## {form.title} (`--to {form.name}`)", "", f"Names: {form.source}.", "", *lines, *cannot, *unread)) + "\n"
+    without = [f"| {_facts((name,))} | {why} |" for name, why in format_.why.items()]
+    not_expressed = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
+    unread = (
+        ["", "Not read, though it matters:", "", *_unread(format_)] if format_ is first else ["", f"Not read: as of {first.title}."]
+    )
+    return (
+        "\n".join(
+            (f"## {format_.title} (`--to {format_.name}`)", "", f"Names: {format_.source}.", "", *lines, *not_expressed, *unread)
+        )
+        + "\n"
+    )
 
 
 def _unread(form: Format) -> Iterable[str]:
-    """The table of settings that matter and are not read."""
+    """Yield the table of settings that matter and are not read."""
     yield from ("| setting | when | what it does |", "| --- | --- | --- |")
-    for row in (one for one in form.beside.matter if not one.names[0].startswith("deepspeed_config.")):
-        when = [
+    for row in (row for row in form.beside.matter if not row.names[0].startswith("deepspeed_config.")):
+        conditions = [
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
             f"`{form.spelled(row.given)}` is set" if row.given else "",
             f"`{form.spelled(row.unless)}` is not set" if row.unless else "",
             f"`{form.spelled(row.unlike)}` has another value" if row.unlike else "",
         ]
-        yield f"| {_names(form, row.names)} | {', '.join(filter(None, when))} | {row.why} |"
+        yield f"| {_names(form, row.names)} | {', '.join(filter(None, conditions))} | {row.why} |"
 
 
 def _cells(form: Format, row: Row) -> tuple[str, str]:
-    """A row: what it is about, and how it is written."""
-    name = form.spelled
+    """Return the cells of a row: facts, and settings."""
+    spelled = form.spelled
     match row:
         case Same():
-            older = f" (also {_names(form, row.older)})" if row.older else ""
-            said = f"`{name(row.name)}`{older}" + ("" if row.usual is None else f"; {row.usual} where nothing is said")
+            older_names = f" (also {_names(form, row.older)})" if row.older else ""
+            text = f"`{spelled(row.name)}`{older_names}" + ("" if row.usual is None else f"; {row.usual} where nothing is said")
         case Words():
-            said = "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written)
-            also = [f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood]
-            said += f"; read as well: {'; '.join(also)}" if also else ""
+            text = "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written)
+            alternatives = [f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood]
+            text += f"; read as well: {'; '.join(alternatives)}" if alternatives else ""
         case Made():
-            said = ", ".join(filter(None, (_names(form, row.names), row.how)))
-    return _facts(row.facts), said + (f" ({row.source})" if row.source else "")
+            text = ", ".join(filter(None, (_names(form, row.names), row.how)))
+    return _facts(row.facts), text + (f" ({row.source})" if row.source else "")
 
 
 def _settings(form: Format, settings: object) -> str:
-    """Settings of a word."""
+    """Return the settings that express a word."""
     assert isinstance(settings, dict)
-    told = [
+    texts = [
         f"`{form.spelled(name)}`" if value is True else f"`{form.spelled(name)}` {'…' if value is ANY else value}"
         for name, value in settings.items()
     ]
-    return " ".join(told) or "nothing"
+    return " ".join(texts) or "nothing"
 
 
 def _word(value: object) -> str:
@@ -180,5 +187,5 @@ def _names(form: Format, names: Iterable[str]) -> str:
 
 
 def _facts(names: Iterable[str]) -> str:
-    """Facts, those that are neither knobs nor fields of a model with what they mean."""
+    """Return facts, with the meaning of those that are neither knobs nor fields of a model."""
     return ", ".join(f"`{name}`" + (f" ({MEANINGS[name]})" if name in MEANINGS else "") for name in names)

@@ -1,6 +1,6 @@
-"""Write the pages that are printed from the code itself: formulas, nomenclature, errata, catalogue, scoreboard, JSON outputs.
+"""Write the pages that are generated from the code: formulas, nomenclature, errata, catalogue, scoreboard, JSON outputs.
 
-Run `python tools/docs/generate.py` (or `make docs`). The pages are kept in the repository; a test holds them to what this prints.
+Run `python tools/docs/generate.py` (or `make docs`). The pages are in the repository; a test compares them with the output of this.
 """
 
 import operator
@@ -55,7 +55,7 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
     np.minimum: sp.Min,
     np.sign: sp.sign,
     np.floor: sp.floor,
-    np.add: operator.add,  # these four where numpy's number stands on the left
+    np.add: operator.add,  # these four for a numpy number on the left
     np.subtract: operator.sub,
     np.multiply: operator.mul,
     np.divide: operator.truediv,
@@ -63,12 +63,12 @@ UFUNCS: dict[Any, Callable[..., Any]] = {
 
 
 def binary(operate: Callable[[Any, Any], Any]) -> Callable[["Symbolic", Any], "Symbolic"]:
-    """An operator of `Symbolic` from the same operator of sympy."""
+    """Return an operator of `Symbolic` from that of sympy."""
     return lambda self, other: Symbolic(operate(self.expression, bare(other)))
 
 
 class Symbolic:
-    """A sympy expression that numpy's ufuncs of times understand, so that the engine's own functions take it."""
+    """Sympy expression that supports numpy's ufuncs, so that the engine's functions accept it."""
 
     def __init__(self, expression: Any):
         self.expression = sp.sympify(expression)
@@ -93,18 +93,18 @@ class Symbolic:
 
 
 def bare(value: Any) -> Any:
-    """The sympy expression in a value, with exact numbers for floats."""
+    """Return the sympy expression of a value, with exact numbers for floats."""
     value = value.expression if isinstance(value, Symbolic) else value
     return sp.nsimplify(int(value) if isinstance(value, bool) else value)
 
 
 def symbols(names: str) -> tuple[Symbolic, ...]:
-    """Positive symbols."""
-    return tuple(Symbolic(one) for one in sp.symbols(names, positive=True, seq=True))
+    """Return positive symbols."""
+    return tuple(Symbolic(symbol) for symbol in sp.symbols(names, positive=True, seq=True))
 
 
 def mathml(value: Any, factor: bool = True) -> str:
-    """An expression as MathML; whole-number divisions (floor) are written as fractions."""
+    """Return an expression as MathML; floor divisions become fractions."""
     expression = bare(value)
     expression = expression.replace(sp.floor, lambda inner: inner)
     if factor and not expression.has(sp.Max, sp.Min):
@@ -115,13 +115,13 @@ def mathml(value: Any, factor: bool = True) -> str:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """An HTML table."""
+    """Return an HTML table."""
     line = lambda tag, cells: "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"  # noqa: E731
     return "\n".join(("<table>", line("th", header), *(line("td", row) for row in rows), "</table>", ""))
 
 
 def formula(name: str, value: Any) -> str:
-    """A named formula as a paragraph."""
+    """Return a named formula as a paragraph."""
     return f"<p><code>{name}</code> = {mathml(value, factor=False)}</p>\n"
 
 
@@ -146,7 +146,7 @@ E, b, h, l, q, m1, m2, nb, T, i, o, n, r, w, u = symbols("E b h l q m_1 m_2 n_b 
 
 
 def counts(operations: Iterable[Operation]) -> str:
-    """Forward and backward counts of operations."""
+    """Return the table of forward and backward counts of operations."""
     rows = []
     for op in operations:
         for way, work in (("forward", op.forward), ("backward", op.whole_backward)):
@@ -157,16 +157,18 @@ def counts(operations: Iterable[Operation]) -> str:
 
 
 def communication(work: PassCount, axes: tuple[str, ...]) -> str:
-    """What a pass communicates."""
-    told = [
-        f"<div>{one.kind} {mathml(one.nbytes)} over {one.over}</div>" for one in work.collectives if one.over in (*axes, "ulysses")
+    """Return the collectives of a pass."""
+    lines = [
+        f"<div>{collective_.kind} {mathml(collective_.nbytes)} over {collective_.over}</div>"
+        for collective_ in work.collectives
+        if collective_.over in (*axes, "ulysses")
     ]
     times = "per panel" if work.panels is not None else "per round" if work.rounds is not None else ""
-    return "".join(told) + (times if told else "")
+    return "".join(lines) + (times if lines else "")
 
 
 def vocabulary() -> str:
-    """Counts of every kind of operation on shapes local to the rank."""
+    """Return tables of every kind of operation on local shapes."""
     sizes, local = Sizes(E), Heads(b, h, h, l / m2, l, q, q)
     single = [
         elementwise.bias("bias", E, T, o),
@@ -186,13 +188,13 @@ def vocabulary() -> str:
 
 
 def sharded(strategy: str) -> str:
-    """What the operations of a layer hold and communicate under one strategy; of ring and Ulysses what differs from context."""
+    """Return weights, saved bytes and collectives of a layer under a strategy; for ring and Ulysses what differs from context."""
     rows, known = operations_of(strategy), [] if strategy in FRAMEWORKS["paper"].strategies else operations_of("context")
     return table(("operation", "weights", "saved", "communicated forward", "backward"), [row for row in rows if row not in known])
 
 
 def operations_of(strategy: str) -> list[tuple[str, ...]]:
-    """Rows of the table of a strategy."""
+    """Return the rows of the table of a strategy."""
     e, f = symbols("e f")
     model = Model(name="symbolic", layers=1, hidden=e, heads=h, ffn=f, seq=l)  # type: ignore[arg-type]
     inner = {"ulysses": m2, "hybrid": u}
@@ -207,7 +209,7 @@ def operations_of(strategy: str) -> list[tuple[str, ...]]:
 
 
 def machine() -> System:
-    """A machine of symbols."""
+    """Return a machine with symbols as figures."""
     matrix, vector, hbm, fast, slow, lf, ls, nics = symbols("P_m P_v B_hbm B_f B_s l_f l_s nics")
     gpu = Accelerator(name="symbolic", matrix_flops=matrix, vector_flops=vector, hbm_bandwidth=hbm, hbm_bytes=hbm)  # type: ignore[arg-type]
     tiers = (Tier(name="fast", bandwidth=fast, efficiency=1.0, latency=lf, size=1),  # type: ignore[arg-type]
@@ -216,7 +218,7 @@ def machine() -> System:
 
 
 def times() -> str:
-    """Roofline, collectives, overlap."""
+    """Return formulas of roofline, collectives and overlap."""
     system, (V, g, x, t, F, Fv, D, tc) = machine(), symbols("V g x t F_m F_v D t_c")
     nl = Symbolic(LAYERS)
     launch, matrix, vector = symbols("t_launch eta_m eta_v")
@@ -243,20 +245,20 @@ def times() -> str:
 
 
 def per_layer(x: Symbolic, t: Symbolic, layers: Symbolic) -> Symbolic:
-    """Exposed time of a collective per layer, for layers of one kind: what it cannot hide of each, and all of the first."""
+    """Return the exposed time of a collective per layer, for equal layers."""
     exposed = sp.Max(0, bare(x) - sp.Max(0, bare(x) - bare(t)))  # what hides behind a layer, which is the shorter of the two
     return Symbolic(bare(layer_by_layer([x], [t], [layers])).subs(exposed, sp.Min(bare(x), bare(t))))
 
 
 def training_step() -> str:
-    """The step and the memory of a rank."""
+    """Return formulas of the step and of the memory of a rank."""
     tf, tb, W, s, M, L, gbs, dp, pp, tpp = symbols("t_f t_b W s M L gbs dp pp t_pp")
     S, longest, p, AG, RS, v = symbols("S T_max p AG RS v")
     nl = Symbolic(LAYERS)
     plan = Plans(pp=pp, vp=v, mbs=b, fast_pp=tpp)  # type: ignore[arg-type]
 
-    def stepped(costs: dict[str, PartCosts], work: dict[str, Any], whole: dict[str, Any]) -> Step:
-        return step(costs, plan, Stages((0.0,), (work,), (work,), whole), gbs / dp, machine(), PAPER)
+    def stepped(costs: dict[str, PartCosts], work: dict[str, Any], totals: dict[str, Any]) -> Step:
+        return step(costs, plan, Stages((0.0,), (work,), (work,), totals), gbs / dp, machine(), PAPER)
 
     def part(forward: Any, backward: Any = 0.0, message: Any = 0.0) -> PartCosts:
         return PartCosts(forward, backward, 0.0, W, 0.0, message, s)  # type: ignore[arg-type]
@@ -265,9 +267,9 @@ def training_step() -> str:
     passes = {"slowest": part(longest, message=M), "all": part(S)}
     waiting = stepped(passes, {"slowest": 1.0}, {"all": 1.0})
     transfers = bare(time.pp_comm * dp * b / gbs)  # of one micro-batch
-    held = {"layer": Footprint(W, 0.0, s, 0.0, 0.0)}  # type: ignore[arg-type]
-    whole = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
-    kept = memory(held, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), whole, gbs, PAPER)  # type: ignore[arg-type]
+    footprints = {"layer": Footprint(W, 0.0, s, 0.0, 0.0)}  # type: ignore[arg-type]
+    pipeline = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
+    rank_memory = memory(footprints, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), pipeline, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
         "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what it saves and M the "
         "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. "
@@ -281,13 +283,13 @@ def training_step() -> str:
         formula("data parallel", per_layer(AG, tf, nl) + per_layer(RS, tb, nl)),
         "<p>with AG the all-gather and RS the reduce-scatter of a layer's weights and gradients over the dp·m2 ranks that hold the "
         "same, and n_l the layers of a stage.</p>\n",
-        *(formula(name, value) for name, value in kept.items() if bare(value) != 0),
+        *(formula(name, value) for name, value in rank_memory.items() if bare(value) != 0),
     ]
     return "".join(lines)
 
 
 def formulas() -> str:
-    """The page of formulas."""
+    """Return the page of formulas."""
     intro = (
         "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in place of numbers "
         "(`tools/docs/generate.py`). Divisions of shapes are whole-number divisions. "
@@ -321,7 +323,7 @@ def formulas() -> str:
 
 
 def nomenclature() -> str:
-    """The page of names, from the column table."""
+    """Return the nomenclature page, from the table of quantities."""
     titles = {
         "model": "The model", "knob": "Knobs of a plan", "choice": "Choices of a plan", "result": "Results",
         "interval": "How sure results are", "time": "Components of the step time", "memory": "Components of memory",
@@ -348,15 +350,16 @@ def nomenclature() -> str:
 
 
 def recipes() -> str:
-    """Tables of strategies, precision recipes and optimizers: what the choices of a plan may be."""
+    """Return tables of strategies, precision recipes and optimizers."""
     text = "## Strategies\n\n| name | choices | axes |\n| --- | --- | --- |\n"
     for strategy in STRATEGIES.values():
         chosen = ", ".join(f"`{name} = {value}`" for name, value in strategy.choices.items())
         text += f"| `{strategy.name}` | {chosen} | {', '.join(strategy.axes)} |\n"
     text += "\n## Precision recipes\n\nOf a parameter, with its weight [byte].\n\n"
     text += "| name | products at | weight | master | copies | |\n" + "| --- " * 6 + "|\n"
-    for one in PRECISIONS.values():
-        text += f"| `{one.name}` | {one.rate} | {2 * one.width:g} | {one.master:g} | {one.copies:g} | {one.about} |\n"
+    for recipe in PRECISIONS.values():
+        sizes = f"{2 * recipe.width:g} | {recipe.master:g} | {recipe.copies:g}"
+        text += f"| `{recipe.name}` | {recipe.rate} | {sizes} | {recipe.about} |\n"
     text += "\n## Optimizers\n\n| name | states of a parameter [byte] | |\n| --- | --- | --- |\n"
     for optimizer in OPTIMIZERS.values():
         text += f"| `{optimizer.name}` | {optimizer.state:g} | {optimizer.about} |\n"
@@ -364,16 +367,16 @@ def recipes() -> str:
 
 
 def errata(result: Reproduction) -> str:
-    """The page on the errata of the published results, with their measured effect."""
+    """Return the page on the errata of the published results, with their effect."""
     percent = lambda value: f"{100 * value:+.1f} %"  # noqa: E731
-    told = {
+    descriptions = {
         1: "The norm of SUMMA takes rows of width l/m1 instead of e/m1, in FLOPs, bytes, weights, saved bytes and so in the "
         "pipeline message. Its all-reduce volumes are right.",
         2: "In a pipeline with several stages per fast domain, the links between domains cost nothing.",
         3: "An all-reduce inside one network tier is priced like an all-gather: one pass instead of two.",
     }
     setting = {number: ", ".join(f"`{name} = {value!r}`" for name, value in change.items()) for number, change in ERRATA.items()}
-    listed = "".join(f"{number}. {text} Assumption: {setting[number]}.\n" for number, text in told.items())
+    listed = "".join(f"{number}. {text} Assumption: {setting[number]}.\n" for number, text in descriptions.items())
     parts = ("1", "2", "3", "all")
     single = "| strategy | plans | " + " | ".join(f"erratum {p}" if p != "all" else "all three" for p in parts) + " |\n"
     single += "| --- " * 6 + "|\n"
@@ -406,7 +409,7 @@ A search may choose another plan once the errata are corrected. `traincast repro
 
 
 def catalogue() -> str:
-    """The page of machines, from the catalogue."""
+    """Return the page of machines, from the catalogue."""
     intro = (
         "# Catalogue of machines\n\n[Machines](machines.md) says how such files are written. `traincast catalog NAME` shows every "
         "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## Accelerators\n\n"
@@ -415,15 +418,15 @@ def catalogue() -> str:
 
 
 def _stacks() -> str:
-    """Table of the catalogue's software stacks: in what each differs from what holds for all software."""
+    """Return the table of software stacks, with the differences of each from `calibrated`."""
     text = (
         "What a training framework of a year fuses, overlaps and costs. Each is a set of `Assumptions` by name "
         "(`--assumptions NAME`); here is in what it differs from `calibrated`.\n\n| name | stands for | differs in |\n"
         "| --- | --- | --- |\n"
     )
     for name in stack_names():
-        own, usual = load_stack(name), CALIBRATED
-        changed = ((one.name, getattr(own, one.name)) for one in fields(Assumptions) if one.name != "name")
+        stack, usual = load_stack(name), CALIBRATED
+        changed = ((field_.name, getattr(stack, field_.name)) for field_ in fields(Assumptions) if field_.name != "name")
         differs = ", ".join(
             f"{field} {value:g}" if isinstance(value, float) else f"{field} {value}"
             for field, value in changed
@@ -434,21 +437,21 @@ def _stacks() -> str:
 
 
 def _accelerators() -> str:
-    """Table of the catalogue's accelerators."""
+    """Return the table of accelerators."""
     rates = ("matrix_flops", "fp8_flops", "fp4_flops", "hbm_bandwidth", "hbm_bytes", "power")
     scales = (1e12, 1e12, 1e12, 1e9, 1e9, 1.0)
     text = (
         "| name | 16 bits [TFLOP/s] | fp8 [TFLOP/s] | fp4 [TFLOP/s] | memory [GB/s] | [GB] | power [W] |\n" + "| --- " * 7 + "|\n"
     )
     for name in accelerator_names():
-        held = {figure.path: figure.value for figure in figures(name)}
-        shown = (f"{held[rate] / scale:g}" if rate in held else "" for rate, scale in zip(rates, scales, strict=True))
+        values = {figure.path: figure.value for figure in figures(name)}
+        shown = (f"{values[rate] / scale:g}" if rate in values else "" for rate, scale in zip(rates, scales, strict=True))
         text += f"| `{name}` | {' | '.join(shown)} |\n"
     return text
 
 
 def _systems() -> str:
-    """Table of the catalogue's systems: what each tier joins, and the bandwidth of an accelerator there."""
+    """Return the table of systems: accelerators joined by each tier, and bandwidth of each."""
     text = "| name | accelerator | tiers: accelerators joined, bandwidth of each [GB/s] |\n| --- | --- | --- |\n"
     for name in system_names():
         system = load_system(name)
@@ -458,7 +461,7 @@ def _systems() -> str:
 
 
 def pages() -> dict[str, str]:
-    """All generated pages by file name."""
+    """Return all generated pages by file name."""
     return {
         "formulas.md": GENERATED + formulas(),
         "nomenclature.md": GENERATED + nomenclature(),
@@ -473,7 +476,7 @@ def pages() -> dict[str, str]:
 
 
 def draw() -> None:
-    """The figures of the gallery and the scoreboard, which are not kept in the repository."""
+    """Draw the figures of the gallery and the scoreboard, which are not in the repository."""
     from traincast.accuracy.validate import validate
     from traincast.analysis.trace import trace
     from traincast.analysis.training_limits import limits
@@ -484,11 +487,11 @@ def draw() -> None:
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
-    own = validate(DOCS.parent / "examples" / "measured_cpu" / "steps.csv", parts=True)
-    save(accuracy_figure(own), DOCS / "figures" / "measured-steps.svg")
-    moving = limits("h100-sxm-80")
-    save(utilisation_by_cluster(moving), DOCS / "figures" / "limits-by-cluster.svg")
-    save(utilisation_by_compute(moving), DOCS / "figures" / "limits-by-compute.svg")
+    measured = validate(DOCS.parent / "examples" / "measured_cpu" / "steps.csv", parts=True)
+    save(accuracy_figure(measured), DOCS / "figures" / "measured-steps.svg")
+    data_limits = limits("h100-sxm-80")
+    save(utilisation_by_cluster(data_limits), DOCS / "figures" / "limits-by-cluster.svg")
+    save(utilisation_by_compute(data_limits), DOCS / "figures" / "limits-by-compute.svg")
     plan = Plan(tp=4, pp=8, vp=5, dp=4)
     save(timeline(trace(estimate("llama-3-70b", "dgx-h100", plan, gbs=128))), DOCS / "figures" / "timeline.svg")
     for stem, figure in paper_figures():

@@ -1,4 +1,4 @@
-"""The page on JSON outputs and the schemas it links to, from `traincast.ui.json_schema`."""
+"""Page on JSON outputs, and the schemas it links to, from `traincast.ui.json_schema`."""
 
 import json
 from collections.abc import Iterator
@@ -24,66 +24,70 @@ from them. A key in a table is a path: `[]` stands for every element of a list, 
 """
 
 
-def kind(one: Schema) -> str:
-    """What may stand for a part of a schema, in words."""
-    if "anyOf" in one:
-        return " or ".join(map(kind, one["anyOf"]))
-    if "title" in one:
-        return f"[{one['title']}](#{one['title']})"
-    if "enum" in one:
-        return ", ".join(f"`{json.dumps(word)}`" for word in one["enum"])
-    types = one["type"] if isinstance(one["type"], list) else [one["type"]]
-    names = {"string": "text", "boolean": "true or false", "array": f"list of {kind(one['items'])}" if "items" in one else "list"}
-    if isinstance(one.get("additionalProperties"), dict):
-        names["object"] = f"{kind(one['additionalProperties'])} by name"
+def kind(schema_part: Schema) -> str:
+    """Return the type of a part of a schema in words."""
+    if "anyOf" in schema_part:
+        return " or ".join(map(kind, schema_part["anyOf"]))
+    if "title" in schema_part:
+        return f"[{schema_part['title']}](#{schema_part['title']})"
+    if "enum" in schema_part:
+        return ", ".join(f"`{json.dumps(word)}`" for word in schema_part["enum"])
+    types = schema_part["type"] if isinstance(schema_part["type"], list) else [schema_part["type"]]
+    names = {
+        "string": "text",
+        "boolean": "true or false",
+        "array": f"list of {kind(schema_part['items'])}" if "items" in schema_part else "list",
+    }
+    if isinstance(schema_part.get("additionalProperties"), dict):
+        names["object"] = f"{kind(schema_part['additionalProperties'])} by name"
     return " or ".join(names.get(name, name) for name in types)
 
 
-def unit(one: Schema) -> str:
-    """Unit of a number, or of the numbers of a list."""
-    inner = next((one[key] for key in ("items", "additionalProperties") if isinstance(one.get(key), dict)), {})
-    return one.get(UNIT, inner.get(UNIT, ""))
+def unit(schema_part: Schema) -> str:
+    """Return the unit of a number, or of the numbers in a list."""
+    inner = next((schema_part[key] for key in ("items", "additionalProperties") if isinstance(schema_part.get(key), dict)), {})
+    return schema_part.get(UNIT, inner.get(UNIT, ""))
 
 
-def table(one: Schema) -> str:
-    """The keys of a record."""
-    required = set(one.get("required", ()))
+def table(schema_part: Schema) -> str:
+    """Return the table of keys of a record."""
+    required = set(schema_part.get("required", ()))
     lines = ["| key | type | unit | meaning |", "| --- | --- | --- | --- |"]
-    for path, part in rows(one):
-        about = part["description"] + ("" if "." in path or path in required else "; not always there")
-        lines.append(f"| `{path}` | {kind(part)} | {unit(part)} | {about} |")
+    for path, part in rows(schema_part):
+        meaning = part["description"] + ("" if "." in path or path in required else "; not always there")
+        lines.append(f"| `{path}` | {kind(part)} | {unit(part)} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
-def titled(one: Schema) -> Iterator[Schema]:
-    """The records with a title below a part of a schema, what they hold first."""
-    parts = [*one.get("properties", {}).values(), *one.get("anyOf", ())]
-    parts += [one[key] for key in ("items", "additionalProperties") if isinstance(one.get(key), dict)]
+def titled(schema_part: Schema) -> Iterator[Schema]:
+    """Yield the titled records below a part of a schema, inner ones first."""
+    parts = [*schema_part.get("properties", {}).values(), *schema_part.get("anyOf", ())]
+    parts += [schema_part[key] for key in ("items", "additionalProperties") if isinstance(schema_part.get(key), dict)]
     for part in parts:
         yield from titled(part)
-    if "title" in one:
-        yield one
+    if "title" in schema_part:
+        yield schema_part
 
 
 def page() -> str:
-    """The page."""
-    commands = {name: one for name, one in OUTPUTS.items() if name != "error"}
-    shared = {part["title"]: part for one in commands.values() for part in titled(one)}
+    """Return the page."""
+    commands = {name: output for name, output in OUTPUTS.items() if name != "error"}
+    shared = {part["title"]: part for output in commands.values() for part in titled(output)}
     text = INTRO + f"## error\n\n[schema](schemas/error.json)\n\n{table(OUTPUTS['error'])}"
-    for name, one in commands.items():
-        text += f"\n## `traincast {name}`\n\n{sentence(one['description'])} ([schema](schemas/{name}.json))\n"
-        text += f"\n{table(one)}" if "properties" in one else ""
+    for name, output in commands.items():
+        text += f"\n## `traincast {name}`\n\n{sentence(output['description'])} ([schema](schemas/{name}.json))\n"
+        text += f"\n{table(output)}" if "properties" in output else ""
     text += "\n## What several outputs hold\n"
-    for name, one in shared.items():
-        text += f"\n### {name}\n\n{table(one)}"
+    for name, output in shared.items():
+        text += f"\n### {name}\n\n{table(output)}"
     return text
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence."""
+    """Return words as a sentence."""
     return f"{words[0].upper()}{words[1:]}."
 
 
 def schemas() -> dict[str, str]:
-    """The schemas by file name."""
+    """Return the schemas by file name."""
     return {f"schemas/{name}.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n" for name in OUTPUTS}

@@ -1,4 +1,4 @@
-"""The scoreboard page: printed from calibration/goals_and_errors.py, every figure worked out."""
+"""Scoreboard page: every figure is computed by calibration/goals_and_errors.py."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -8,11 +8,11 @@ from goals_and_errors import (
     ATTENTION,
     COLLECTIVES,
     COVERED,
-    FEW,
     GOALS,
     JAX,
     JAX_STACK,
     LEFT_OUT,
+    MIN_RUNS_OF_STACK,
     PRODUCTS,
     STACK,
     TOTALS,
@@ -43,32 +43,32 @@ PEERS = (
 
 
 def percent(value: float | None, sign: str = "") -> str:
-    """A share as percent; nothing of nothing."""
+    """Return a share in percent; empty for None."""
     return "" if value is None else f"{100 * value:{sign}.1f}"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown, the first column to the left."""
+    """Return a Markdown table, the first column aligned left."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def scoreboard() -> str:
-    """The page."""
-    found = board()
-    parts = (_intro(found), _sources(found), _goals(found), _stacks(found), _peers(found), _kernels(), _collectives())
+    """Return the page."""
+    scores = board()
+    parts = (_intro(scores), _sources(scores), _goals(scores), _stacks(scores), _peers(scores), _kernels(), _collectives())
     return "# Scoreboard\n\n" + "\n".join(parts)
 
 
-def _intro(found: Board) -> str:
-    """What the figures are."""
-    report = found.report
-    done = [one for one in report.predictions if one.skipped is None]
+def _intro(scores: Board) -> str:
+    """Return the introduction."""
+    report = scores.report
+    done = [prediction for prediction in report.predictions if prediction.skipped is None]
     (bundle, n), *_ = INDEPENDENT.items()
-    composed = sum(source_of(one.id, False) == bundle for one in done)
+    composed = sum(source_of(prediction.id, False) == bundle for prediction in done)
     kernels = sum(map(len, kernel_errors().values()))
     timed = sum(map(len, perlmutter().values()))
-    moved = found.moved()
+    moved = scores.moved()
     stale = f" Predictions have changed by {100 * moved:.1f} % on average since the runs were left out." if moved > 0.001 else ""
     return f"""How far `assumptions="calibrated"` is off, on {len(done):,} of {len(report.predictions):,} published training runs
 ([what they are, and what is skipped](validation.md)), {kernels:,} timed kernels and {timed:,} timed collectives. `make refit` fits
@@ -96,12 +96,12 @@ correlation: parts that go together cannot be told apart. `traincast validate --
 """
 
 
-def _sources(found: Board) -> str:
-    """Errors by source."""
-    now = {one.source: one for one in (*found.report.summaries, *found.report.totals)}
-    without = found.by_source(LEFT_OUT)
+def _sources(scores: Board) -> str:
+    """Return the section of errors by source."""
+    now = {summary.source: summary for summary in (*scores.report.summaries, *scores.report.totals)}
+    without = scores.by_source(LEFT_OUT)
     header = ("source", "n", "fitted MAPE", "left out MAPE", "median", "bias", "worst", "regret", "of three", "rank", "memory")
-    rows = [_row(name, one, without.get(name)) for name, one in now.items() if one.n or one.memory is not None]
+    rows = [_row(name, summary, without.get(name)) for name, summary in now.items() if summary.n or summary.memory is not None]
     return f"""## By source
 
 Errors of the step time are predicted over measured less 1, in percent; median, bias and worst are of runs left out. Regret, of runs
@@ -112,40 +112,40 @@ constant of the fit touches it.
 {table(header, rows)}"""
 
 
-def _row(name: str, now: ErrorSummary, left: ErrorSummary | None) -> list[str]:
-    """A source's row."""
-    if left is None:
-        return [NAMES.get(name, name), str(now.n), percent(now.mape), *[""] * 7, percent(now.memory)]
-    rank = "" if left.spearman is None else f"{left.spearman:.2f}"
-    errors = [percent(left.mape), percent(left.median), percent(left.bias, "+"), percent(left.worst)]
+def _row(name: str, fitted: ErrorSummary, left_out: ErrorSummary | None) -> list[str]:
+    """Return the row of a source."""
+    if left_out is None:
+        return [NAMES.get(name, name), str(fitted.n), percent(fitted.mape), *[""] * 7, percent(fitted.memory)]
+    rank = "" if left_out.spearman is None else f"{left_out.spearman:.2f}"
+    errors = [percent(left_out.mape), percent(left_out.median), percent(left_out.bias, "+"), percent(left_out.worst)]
     return [
-        NAMES.get(name, name), str(now.n), percent(now.mape), *errors, percent(left.regret), percent(left.best_of_three), rank,
-        percent(now.memory),
+        NAMES.get(name, name), str(fitted.n), percent(fitted.mape), *errors, percent(left_out.regret),
+        percent(left_out.best_of_three), rank, percent(fitted.memory),
     ]  # fmt: skip
 
 
-def _goals(found: Board) -> str:
-    """What was aimed at, and what is reached."""
+def _goals(scores: Board) -> str:
+    """Return the section of goals."""
     rows = []
     for goal in GOALS:
-        reached = getattr(found.of(goal.sources, goal.column), goal.what)
+        reached = getattr(scores.of(goal.sources, goal.column), goal.what)
         rows.append((goal.rows, *_verdict(reached, goal.most)))
-    every = found.by_source(LEFT_OUT)
+    every = scores.by_source(LEFT_OUT)
     rows += [(NAMES[kind], *_verdict(every[kind].mape, most)) for kind, most in TOTALS.items()]
-    rows += [_worst_stack(found, jax, most) for jax, most in ((False, STACK), (True, JAX_STACK))]
-    timed = [one.error for some in perlmutter().values() for one in some]
+    rows += [_worst_stack(scores, jax, most) for jax, most in ((False, STACK), (True, JAX_STACK))]
+    timed = [item.error for items in perlmutter().values() for item in items]
     kernels = kernel_errors()
-    attention = [one.error for kind in ("attention forward", "attention backward") for one in kernels[kind]]
+    attention = [item.error for kind in ("attention forward", "attention backward") for item in kernels[kind]]
     rows += [
         ("Collectives on Perlmutter, as fitted", *_verdict(mean(timed), COLLECTIVES)),
-        ("Matrix products, as fitted", *_verdict(mean(one.error for one in kernels["product"]), PRODUCTS)),
+        ("Matrix products, as fitted", *_verdict(mean(item.error for item in kernels["product"]), PRODUCTS)),
         ("Fused attention, as fitted", *_verdict(mean(attention), ATTENTION)),
     ]
     every_run, by_group = covered()
     low, high = COVERED
-    told = "met" if low <= by_group <= high else "**missed**"
+    verdict = "met" if low <= by_group <= high else "**missed**"
     rows.append(("Runs left out inside their 90 % interval, a group of n as √n", f"{100 * low:.0f} to {100 * high:.0f}",
-                 f"{percent(by_group)} (every run alike: {percent(every_run)})", told))  # fmt: skip
+                 f"{percent(by_group)} (every run alike: {percent(every_run)})", verdict))  # fmt: skip
     met = sum(row[-1].startswith("met") for row in rows)
     return f"""## Goals
 
@@ -155,27 +155,31 @@ Set before the model was built, from studies with formulas of their own; of runs
 {table(("rows", "goal [%]", "reached [%]", ""), rows)}"""
 
 
-def _worst_stack(found: Board, jax: bool, most: float) -> tuple[str, str, str, str]:
-    """The worst of the stacks left out that have enough runs."""
-    stacks = {name: one for name, one in found.by_stack(moe=False).items() if one.n >= FEW and (name in JAX) == jax}
+def _worst_stack(scores: Board, jax: bool, most: float) -> tuple[str, str, str, str]:
+    """Return the row of the worst left-out stack that has enough runs."""
+    stacks = {
+        name: summary
+        for name, summary in scores.by_stack(moe=False).items()
+        if summary.n >= MIN_RUNS_OF_STACK and (name in JAX) == jax
+    }
     name, worst = max(stacks.items(), key=lambda item: item[1].mape or 0.0)
-    within = sum((one.mape or 0.0) <= most / 100 for one in stacks.values())
+    within = sum((summary.mape or 0.0) <= most / 100 for summary in stacks.values())
     what = "JAX" if jax else "others"
-    told = f"A whole software stack left out, dense, {what}: {within} of {len(stacks)} stacks within, the worst is `{name}`"
-    return told, *_verdict(worst.mape, most)
+    label = f"A whole software stack left out, dense, {what}: {within} of {len(stacks)} stacks within, the worst is `{name}`"
+    return label, *_verdict(worst.mape, most)
 
 
 def _verdict(reached: float | None, most: float) -> tuple[str, str, str]:
-    """A goal, what is reached, and by how much it is met or missed."""
+    """Return the cells of a goal: limit, value reached, verdict."""
     if reached is None:
         return f"{most:g}", "", "missed: no such rows"
     off = 100 * reached - most
     return f"{most:g}", percent(reached), f"met by {-off:.1f}" if off <= 0 else f"**missed by {off:.1f}**"
 
 
-def _stacks(found: Board) -> str:
-    """Errors with a whole software stack left out."""
-    dense, moe = found.by_stack(moe=False), found.by_stack(moe=True)
+def _stacks(scores: Board) -> str:
+    """Return the section of software stacks left out."""
+    dense, moe = scores.by_stack(moe=False), scores.by_stack(moe=True)
     rows = [
         (f"`{name}`" if name != CALIBRATED.name else "none of these", *_stack(dense.get(name)), *_stack(moe.get(name)))
         for name in sorted({*dense, *moe})
@@ -189,21 +193,23 @@ are then what is believed beforehand, or those of the stack it is based on.
 {table(header, rows)}"""
 
 
-def _stack(one: ErrorSummary | None) -> list[str]:
-    """Errors of a stack's models of one kind."""
-    return [""] * 4 if one is None else [str(one.n), percent(one.mape), percent(one.bias, "+"), percent(one.worst)]
+def _stack(summary: ErrorSummary | None) -> list[str]:
+    """Return the cells of a stack's errors."""
+    return (
+        [""] * 4 if summary is None else [str(summary.n), percent(summary.mape), percent(summary.bias, "+"), percent(summary.worst)]
+    )
 
 
-def _peers(found: Board) -> str:
-    """What others publish of themselves."""
+def _peers(scores: Board) -> str:
+    """Return the section of peers."""
     rows = []
-    now = {one.source: one for one in found.report.summaries}
-    for name, told, sources, what in PEERS:
-        mine = found.of(sources, LEFT_OUT)
+    now = {summary.source: summary for summary in scores.report.summaries}
+    for name, publishes, sources, what in PEERS:
+        mine = scores.of(sources, LEFT_OUT)
         fitted = [now[source] for source in sources]
-        n = sum(one.n for one in fitted)
-        all_of_them = sum((getattr(one, what) or 0.0) * one.n for one in fitted) / n
-        rows.append((name, told, percent(all_of_them), percent(mine.mape) if what == "mape" else "", str(n)))
+        n = sum(summary.n for summary in fitted)
+        all_of_them = sum((getattr(summary, what) or 0.0) * summary.n for summary in fitted) / n
+        rows.append((name, publishes, percent(all_of_them), percent(mine.mape) if what == "mape" else "", str(n)))
     return f"""## Peers
 
 What other models publish about themselves, beside this one on the runs of the same source (not always the same rows). None of them
@@ -213,16 +219,16 @@ leaves anything out; vTrain and SimuMax measure the kernels of the very GPU they
 
 
 def _kernels() -> str:
-    """Errors of kernels."""
+    """Return the section of kernels."""
     kernels = kernel_errors()
     rows = []
-    for name in sorted({one.benchmark.accelerator for one in kernels["product"]}):
-        some = [one for one in kernels["product"] if one.benchmark.accelerator == name]
-        rows.append((f"products, `{name}`", str(len(some)), *_bands(some)))
+    for name in sorted({prediction.benchmark.accelerator for prediction in kernels["product"]}):
+        predictions = [prediction for prediction in kernels["product"] if prediction.benchmark.accelerator == name]
+        rows.append((f"products, `{name}`", str(len(predictions)), *_bands(predictions)))
     rows.append(("**all products**", str(len(kernels["product"])), *_bands(kernels["product"])))
     rows.append(("experts' products", str(len(kernels["grouped"])), *_bands(kernels["grouped"])))
     others = [
-        (kind, str(len(kernels[kind])), percent(mean(one.error for one in kernels[kind])))
+        (kind, str(len(kernels[kind])), percent(mean(prediction.error for prediction in kernels[kind])))
         for kind in ("attention forward", "attention backward", "memory")
     ]
     return f"""## Kernels
@@ -234,21 +240,28 @@ out). Mean absolute errors in percent.
 {table(("", "n", "MAPE"), others)}"""
 
 
-def _bands(some: Sequence) -> list[str]:
-    """Mean errors of products: of all, and by work."""
-    parts = ([one.error for one in some if low <= flops(one) < high] for low, high in pairwise(WORK))
-    return [percent(mean(one.error for one in some)), *(percent(mean(part)) for part in parts)]
+def _bands(predictions: Sequence) -> list[str]:
+    """Return the mean errors of matmuls, of all and by work."""
+    parts = ([prediction.error for prediction in predictions if low <= flops(prediction) < high] for low, high in pairwise(WORK))
+    return [percent(mean(prediction.error for prediction in predictions)), *(percent(mean(part)) for part in parts)]
 
 
 def _collectives() -> str:
-    """Errors of collectives."""
-    by = perlmutter()
+    """Return the section of collectives."""
+    groups = perlmutter()
     rows = [
-        (str(nodes), str(len(some)), percent(mean(one.error for one in some)), *map(percent, banded(some)))
-        for nodes, some in by.items()
+        (str(nodes), str(len(timings)), percent(mean(timing.error for timing in timings)), *map(percent, banded(timings)))
+        for nodes, timings in groups.items()
     ]
-    every = [one for some in by.values() for one in some]
-    rows.append(("**all**", str(len(every)), percent(mean(one.error for one in every)), *map(percent, banded(every))))
+    all_timings = [timing for timings in groups.values() for timing in timings]
+    rows.append(
+        (
+            "**all**",
+            str(len(all_timings)),
+            percent(mean(timing.error for timing in all_timings)),
+            *map(percent, banded(all_timings)),
+        )
+    )
     return f"""## Collectives
 
 nccl-tests on Perlmutter, all-gather, all-reduce and reduce-scatter, 1 to 4 GPUs in a node ([formulas, other machines, and errors

@@ -1,4 +1,4 @@
-"""The pictures of the explorer's page in `docs/screens/`: `python tools/docs/screenshots.py`, with its own server and browser."""
+"""Screenshots of the explorer in `docs/screens/`: `python tools/docs/screenshots.py`, with its own server and browser."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ COMPLETE = "() => performance.getEntriesByName('complete').length > 0"
 
 
 def opened(browser: Browser, url: str, **options: Any) -> Page:
-    """The page, complete."""
+    """Open the page and wait until it is complete."""
     page = browser.new_page(reduced_motion="reduce", **options)
     page.goto(url)
     page.wait_for_function(COMPLETE, timeout=120_000)
@@ -24,7 +24,7 @@ def opened(browser: Browser, url: str, **options: Any) -> Page:
 
 
 def light(browser: Browser, url: str) -> None:
-    """The upper page, and the design space."""
+    """Take the top of the page, and the design space, in the light theme."""
     page = opened(browser, url + QUESTION, viewport={"width": 1360, "height": 1320}, color_scheme="light")
     page.screenshot(path=SCREENS / "light.png")
     page.locator("#space .point").nth(12).focus()
@@ -32,7 +32,7 @@ def light(browser: Browser, url: str) -> None:
 
 
 def dark(browser: Browser, url: str) -> None:
-    """Two plans side by side, and what follows."""
+    """Take two plans side by side in the dark theme."""
     page = opened(browser, url + QUESTION, viewport={"width": 1360, "height": 1500}, color_scheme="dark")
     for i in (0, 4):
         page.locator("#plans .pin").nth(i).click()
@@ -44,7 +44,7 @@ def dark(browser: Browser, url: str) -> None:
 
 
 def phone(browser: Browser, url: str) -> None:
-    """What fits on a phone."""
+    """Take the answer on a phone."""
     page = opened(browser, url + QUESTION, viewport={"width": 390, "height": 844}, color_scheme="light")
     page.evaluate("() => document.querySelector('#answer').scrollIntoView()")
     page.screenshot(path=SCREENS / "phone.png")

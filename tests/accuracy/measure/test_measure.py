@@ -1,4 +1,4 @@
-"""Measuring one's own machine: ranks, budget, tables, fits to synthetic times, the file; a real run where PyTorch is there."""
+"""Measuring a machine: ranks, budget, tables, fits to synthetic times, system file; a real run if PyTorch is installed."""
 
 import json
 import subprocess
@@ -11,16 +11,15 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.logs import read as read_table
-from traincast.accuracy.measure import fit_accelerator, fit_network, launcher, system_yaml
+from traincast.accuracy.measure import fit_accelerator, fit_network, launcher, prediction_errors, system_yaml
 from traincast.accuracy.measure import predict as predicted
-from traincast.accuracy.measure import prediction_errors as told
-from traincast.accuracy.measure.bounded_fit import nearest
-from traincast.accuracy.measure.journal import Kept
-from traincast.accuracy.measure.measure import check, described
-from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
+from traincast.accuracy.measure.bounded_fit import fit_constants
+from traincast.accuracy.measure.journal import Journal
+from traincast.accuracy.measure.measure import check_arguments, fit_and_write
+from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
-from traincast.accuracy.measure.time_budget import SHARES, VISITS, TimeBudget
-from traincast.accuracy.measure.timing import counts
+from traincast.accuracy.measure.time_budget import FAMILY_SHARES, MAX_VISITS, TimeBudget
+from traincast.accuracy.measure.timing import sample_counts
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main
 
@@ -50,8 +49,8 @@ HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
         (TORCHRUN | SRUN, launcher.Rank(3, 16, 3, 8, "torchrun")),  # torchrun inside a job step
     ],
 )
-def test_the_launcher_says_which_rank_this_is(environment, rank):
-    assert launcher.detected(environment) == rank
+def test_the_launcher_tells_the_rank(environment, rank):
+    assert launcher.launched_rank(environment) == rank
 
 
 @pytest.mark.parametrize(
@@ -59,24 +58,24 @@ def test_the_launcher_says_which_rank_this_is(environment, rank):
 )
 def test_variables_that_contradict_each_other_are_refused(change, wrong):
     with pytest.raises(tc.InputError, match=wrong):
-        launcher.detected(TORCHRUN | change)
+        launcher.launched_rank(TORCHRUN | change)
 
 
 @pytest.mark.parametrize(
     ("environment", "where"),
     [
         (TORCHRUN | {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "1234"}, ("10.0.0.1", 1234)),
-        (SRUN, ("gpu03", launcher.PORT)),
-        (HYDRA, ("127.0.0.1", launcher.PORT)),
+        (SRUN, ("gpu03", launcher.DEFAULT_PORT)),
+        (HYDRA, ("127.0.0.1", launcher.DEFAULT_PORT)),
     ],
 )
 def test_ranks_find_each_other(environment, where):
-    assert launcher.address(launcher.detected(environment), environment) == where
+    assert launcher.rendezvous_address(launcher.launched_rank(environment), environment) == where
 
 
 def test_ranks_on_several_nodes_need_an_address():
     with pytest.raises(tc.InputError, match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell"):
-        launcher.address(launcher.detected(OPEN_MPI), OPEN_MPI)
+        launcher.rendezvous_address(launcher.launched_rank(OPEN_MPI), OPEN_MPI)
 
 
 @pytest.mark.parametrize(
@@ -91,15 +90,15 @@ def test_a_rank_that_fails_ends_the_others_and_says_why():
         launcher.launch("traincast.accuracy.measure.no_such_module", {}, 2, 1, print)
 
 
-def test_every_rank_gets_its_number_and_the_request():
-    """A module of the standard library that prints its input as JSON: what rank 0 prints is told."""
-    heard = []
-    launcher.launch("json.tool", {}, 2, 1, heard.append)
-    assert heard == [{}]
+def test_every_rank_gets_its_rank_and_the_request():
+    """A module of the standard library prints its input as JSON: messages of rank 0 arrive."""
+    messages = []
+    launcher.launch("json.tool", {}, 2, 1, messages.append)
+    assert messages == [{}]
 
 
 class Clock:
-    """A clock that is moved by hand."""
+    """Clock that is moved by hand."""
 
     now = 0.0
 
@@ -108,12 +107,12 @@ class Clock:
 
 
 def spend(every, seconds, cost=0.3):
-    """What a budget chooses when each visit costs so much: tasks in order, and the time at the end."""
+    """Return the tasks that a budget chooses if each visit takes `cost` seconds, and the time at the end [s]."""
     clock, done = Clock(), []
     budget = TimeBudget(every, (), seconds, clock)
     while task := budget.next():
         clock.now += cost
-        budget.took(task)
+        budget.record(task)
         done.append(task)
     return done, clock.now
 
@@ -122,22 +121,22 @@ def test_a_budget_is_kept_and_every_family_gets_its_share():
     done, end = spend(EVERY, 120)
     assert 0.98 * 120 <= end <= 120
     families = {task.family for task in EVERY}
-    whole = sum(SHARES[one] for one in families)
-    for family in families - {"dispatch"}:  # which has too little to do to fill its share
-        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * SHARES[family] / whole
+    total = sum(FAMILY_SHARES[family] for family in families)
+    for family in families - {"dispatch"}:  # which has too few tasks to fill its share
+        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * FAMILY_SHARES[family] / total
 
 
 def test_coarse_comes_before_fine_and_both_before_repetitions():
     done, _ = spend(EVERY, 1e9)
-    assert len(done) == VISITS * len(EVERY)
+    assert len(done) == MAX_VISITS * len(EVERY)
     for family in FAMILIES:
-        own = [task for task in EVERY if task.family == family]
-        assert [task for task in done if task.family == family] == VISITS * own
+        of_family = [task for task in EVERY if task.family == family]
+        assert [task for task in done if task.family == family] == MAX_VISITS * of_family
 
 
 @pytest.mark.parametrize(("seconds", "end"), [(5, 5), (0.1, 1)])
 def test_a_short_budget_sees_every_family(seconds, end):
-    """With hardly any time there are five families of one visit each."""
+    """With hardly any time each of five families gets one visit."""
     done, now = spend(EVERY, seconds, cost=0.2)
     assert {task.family for task in done} == {task.family for task in EVERY}
     assert now == pytest.approx(end)
@@ -149,19 +148,19 @@ def test_a_task_that_does_not_fit_any_more_is_left_to_shorter_ones():
     for task, cost in ((long, 6), (short, 1), (short, 1)):
         assert budget.next() == task
         clock.now += cost
-        budget.took(task)
+        budget.record(task)
 
 
-def test_what_fails_and_what_is_known_is_not_measured():
+def test_failed_and_known_tasks_are_not_measured_again():
     budget = TimeBudget(EVERY[:2], {EVERY[1].key}, 10, Clock())
-    budget.took(budget.next(), failed=True)
+    budget.record(budget.next(), failed=True)
     assert budget.next() is None
 
 
 @pytest.mark.parametrize(("once", "seconds", "expected"), [(1.0, 0.5, (3, 1)), (1e-6, 0.01, (60, 50)), (1e-3, 0.02, (20, 1))])
 def test_samples_fill_their_time(once, seconds, expected):
     """At least 3 samples and at most 60, each of at least 50 us."""
-    assert counts(once, seconds, 50e-6) == expected
+    assert sample_counts(once, seconds, 50e-6) == expected
 
 
 def test_keys_are_read_back():
@@ -179,7 +178,7 @@ def test_sizes_on_a_gpu_are_larger_and_fit():
 
 
 def timed(every, seconds):
-    """Rows with the same time in every sample."""
+    """Return rows with the same time in every sample."""
     return [Row(task, (float(time),) * 3) for task, time in zip(every, seconds, strict=True)]
 
 
@@ -187,48 +186,54 @@ def of(family, *ops):
     return [task for task in EVERY if task.family == family and (not ops or task.op in ops)]
 
 
-def test_samples_are_told_by_median_and_quartiles():
+def test_a_row_returns_percentiles_of_its_samples():
     row = Row(EVERY[0], (5.0, 1.0, 2.0, 4.0, 3.0))
     assert [row.at(percent) for percent in (25, 50, 75)] == [2, 3, 4]
 
 
-def test_constants_are_found_from_exact_times():
-    """alpha = 3 us and beta = 1/(2 GB/s) from a start that is far off; c has no effect, and d is kept above 2 us."""
+def test_constants_are_fitted_to_exact_times():
+    """alpha = 3 us and beta = 1/(2 GB/s) from a distant start; c has no effect, and d is bounded below by 2 us."""
     V = np.geomspace(1e3, 1e9, 13)
-    values, loose = nearest(lambda one: one["a"] + V / one["b"], 3e-6 + V / 2e9, {"a": 1e-4, "b": 1e8, "c": 1.0}, {})
-    assert (values["a"], values["b"], loose) == (pytest.approx(3e-6, rel=0.01), pytest.approx(2e9, rel=0.01), {"c"})
-    values, loose = nearest(lambda one: one["d"] + V / 2e9, 1e-6 + V / 2e9, {"d": 1e-4}, {"d": (2e-6, 1.0)})
-    assert (values, loose) == ({"d": pytest.approx(2e-6)}, {"d"})
+    values, undetermined = fit_constants(
+        lambda constants: constants["a"] + V / constants["b"], 3e-6 + V / 2e9, {"a": 1e-4, "b": 1e8, "c": 1.0}, {}
+    )
+    assert (values["a"], values["b"], undetermined) == (pytest.approx(3e-6, rel=0.01), pytest.approx(2e9, rel=0.01), {"c"})
+    values, undetermined = fit_constants(
+        lambda constants: constants["d"] + V / 2e9, 1e-6 + V / 2e9, {"d": 1e-4}, {"d": (2e-6, 1.0)}
+    )
+    assert (values, undetermined) == ({"d": pytest.approx(2e-6)}, {"d"})
 
 
 FACTORS = {"all_gather_factor": 1.2, "reduce_scatter_factor": 1.7, "all_to_all_factor": 0.6, "message_factor": 0.3}
 
 
-def test_a_network_is_found_from_synthetic_times():
-    """Ring formulas with alpha, beta and factors that are known; what is found tells all times within 3 %."""
-    every = of("collectives")
-    it = fit_accelerator.Figures(ABOUT, timed(every, np.ones(len(every))), software=dict(FACTORS))
+def test_a_network_is_fitted_to_synthetic_times():
+    """Ring formulas with known alpha, beta and factors; the fit predicts all times within 3 %."""
+    collectives = of("collectives")
+    source = fit_accelerator.Figures(ABOUT, timed(collectives, np.ones(len(collectives))), software=dict(FACTORS))
     true = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    seconds = predicted.collectives(it.rows, fit_network.system_of(it, [true]), it.assumed(), ABOUT)
-    again = fit_accelerator.Figures(ABOUT, timed(every, seconds))
-    (found,) = fit_network.tiers(again)
-    errors = told.errors(again, [found])
-    assert max(one.mape for one in errors) < 0.03
-    assert (found["bandwidth"], found["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
-    assert (found["launch"], found["latency"]) == (0, pytest.approx(40e-6, rel=0.05))
-    assert again.software == pytest.approx(FACTORS, rel=0.1)
+    seconds = predicted.collectives(source.rows, fit_network.system_of(source, [true]), source.assumed(), ABOUT)
+    fit = fit_accelerator.Figures(ABOUT, timed(collectives, seconds))
+    (tier,) = fit_network.fit_tiers(fit)
+    errors = prediction_errors.errors_by_family(fit, [tier])
+    assert max(error.mape for error in errors) < 0.03
+    assert (tier["bandwidth"], tier["efficiency"]) == (pytest.approx(2e9, rel=0.02), 1)
+    assert (tier["launch"], tier["latency"]) == (0, pytest.approx(40e-6, rel=0.05))
+    assert fit.software == pytest.approx(FACTORS, rel=0.1)
 
 
 def test_a_ring_of_two_takes_alpha_and_beta():
     """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
-    it = fit_accelerator.Figures(ABOUT, rows, software={"collective_launch": 1.0})
+    figures = fit_accelerator.Figures(ABOUT, rows, software={"collective_launch": 1.0})
     tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    assert predicted.collectives(rows, fit_network.system_of(it, [tier]), it.assumed(), ABOUT) == pytest.approx(4e-3 + 80e-6)
+    assert predicted.collectives(rows, fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT) == pytest.approx(
+        4e-3 + 80e-6
+    )
 
 
 def synthetic():
-    """Figures of a machine, and rows as the engine tells them."""
+    """Return figures of a machine, and rows with times that the engine predicts."""
     gpu = {
         "matrix_flops": 400e9, "fp32_flops": 100e9, "matrix_sustained": 0.9, "fp32_sustained": 0.95, "hbm_bandwidth": 20e9,
         "hbm_sustained": 0.9, "cache_bandwidth": 100e9, "cache_bytes": 8e6, "vector_flops": 40e9, "attention_fa2": 0.7,
@@ -237,53 +242,58 @@ def synthetic():
     software = {"tile": 16.0, "causal_skipping": 0.4, "attention_start": 0.0, "attention_softmax": 10.0}
     software |= {"attention_tail": 0.0, "attention_launch_seconds": 1e-5, "launch_seconds": 4e-6}
     blank = [Row(task, (1.0,)) for task in EVERY]
-    it = fit_accelerator.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
+    figures = fit_accelerator.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
     rows = []
     for family, predict in (
-        ("products", lambda rows: predicted.products(rows, it.gpu(), it.bare())),
-        ("memory", lambda rows: predicted.memory(rows, it.gpu(), it.bare())),
-        ("attention", lambda rows: predicted.attention(rows, it.gpu(), it.assumed())),
+        ("products", lambda rows: predicted.products(rows, figures.gpu(), figures.bare())),
+        ("memory", lambda rows: predicted.memory(rows, figures.gpu(), figures.bare())),
+        ("attention", lambda rows: predicted.attention(rows, figures.gpu(), figures.assumed())),
     ):
-        rows += timed(of(family), predict(it.of(family)))
+        rows += timed(of(family), predict(figures.of(family)))
     dispatch = {"kernel": 1e-6, "forward": 4e-6, "backward": 9e-6}
     rows += timed(of("dispatch"), [task.sizes[0] * dispatch[task.op] for task in of("dispatch")])
     tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     rows += timed(
-        of("collectives"), predicted.collectives(it.of("collectives"), fit_network.system_of(it, [tier]), it.assumed(), ABOUT)
+        of("collectives"),
+        predicted.collectives(figures.of("collectives"), fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT),
     )
     return gpu, rows
 
 
-def test_a_machine_is_found_from_synthetic_times():
+def test_a_machine_is_fitted_to_synthetic_times():
     gpu, rows = synthetic()
-    it = fit_accelerator.found(ABOUT, rows, {})
+    fit = fit_accelerator.fit_accelerator(ABOUT, rows, {})
     sustained = {
-        name: it.accelerator[name] * it.accelerator[share] for name, (share, _) in fit_accelerator.RATES.items() if name in gpu
+        name: fit.accelerator[name] * fit.accelerator[share] for name, (share, _) in fit_accelerator.RATES.items() if name in gpu
     }
     assert sustained == pytest.approx({"matrix_flops": 360e9, "fp32_flops": 95e9}, rel=0.05)
-    assert it.accelerator["hbm_bandwidth"] * it.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
-    assert it.accelerator["cache_bandwidth"] == pytest.approx(100e9, rel=0.1)
-    assert it.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
-    assert it.software["launch_seconds"] == 4e-6
-    assert it.software["tile"] == 16
-    whole = {one.family: one.mape for one in told.errors(it, fit_network.tiers(it)) if one.kind == "all"}
-    assert set(whole) == {"products", "memory", "attention", "collectives"}
-    assert max(whole.values()) < 0.06
+    assert fit.accelerator["hbm_bandwidth"] * fit.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
+    assert fit.accelerator["cache_bandwidth"] == pytest.approx(100e9, rel=0.1)
+    assert fit.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
+    assert fit.software["launch_seconds"] == 4e-6
+    assert fit.software["tile"] == 16
+    totals = {
+        error.family: error.mape
+        for error in prediction_errors.errors_by_family(fit, fit_network.fit_tiers(fit))
+        if error.kind == "all"
+    }
+    assert set(totals) == {"products", "memory", "attention", "collectives"}
+    assert max(totals.values()) < 0.06
 
 
 def test_shorter_times_make_a_faster_machine():
     """The interval of a figure comes from the spread of its samples."""
     _, rows = synthetic()
     wide = [replace(row, samples=tuple(row.samples[0] * f for f in (0.9, 0.95, 1, 1.1, 1.3))) for row in rows]
-    fast, usual, slow = (fit_accelerator.found(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
-    rates = [it.accelerator["fp32_flops"] * it.accelerator["fp32_sustained"] for it in (slow, usual, fast)]
+    fast, usual, slow = (fit_accelerator.fit_accelerator(ABOUT, wide, {}, percent) for percent in (5, 50, 95))
+    rates = [fit.accelerator["fp32_flops"] * fit.accelerator["fp32_sustained"] for fit in (slow, usual, fast)]
     assert rates == sorted(rates)
 
 
-def test_a_budget_that_was_too_short_is_said():
+def test_a_budget_that_was_too_short_is_an_error():
     _, rows = synthetic()
     with pytest.raises(tc.InputError, match="no times of memory: give a longer --budget"):
-        fit_accelerator.found(ABOUT, [row for row in rows if row.task.family != "memory"], {})
+        fit_accelerator.fit_accelerator(ABOUT, [row for row in rows if row.task.family != "memory"], {})
 
 
 @pytest.fixture(scope="module")
@@ -291,8 +301,8 @@ def written(tmp_path_factory):
     """A machine file and its tables, from synthetic times."""
     path = tmp_path_factory.mktemp("machine") / "mine.yaml"
     _, rows = synthetic()
-    few = [row for i, row in enumerate(rows) if i % 4 == 0 or row.task.family == "dispatch"]
-    return described(ABOUT, few, {}, path)
+    some_rows = [row for i, row in enumerate(rows) if i % 4 == 0 or row.task.family == "dispatch"]
+    return fit_and_write(ABOUT, some_rows, {}, path)
 
 
 def test_the_file_is_a_system(written):
@@ -303,11 +313,11 @@ def test_the_file_is_a_system(written):
     assert system.sources["network.1.bandwidth"].endswith("(assumed)")
     model = tc.load_model("gpt-125m")
     done = tc.estimate(model, system, tc.Plan(dp=2, precision="fp32"), gbs=8)
-    assert done.step_seconds > 8 * model.seq * tc.model_flops_per_token(model) / 2 / 100e9  # no faster than at the peak
+    assert done.step_seconds > 8 * model.seq * tc.model_flops_per_token(model) / 2 / 100e9  # no faster than the peak allows
 
 
 def test_calibrate_reads_the_tables(written):
-    tables = tables_beside(written.files[0])
+    tables = table_paths(written.files[0])
     products, collectives = (read_table(tables[name]) for name in ("products", "collectives"))
     counts = {family: sum(row.task.family == family for row in written.rows) for family in ("products", "collectives")}
     assert counts == {"products": len(products.rows), "collectives": len(collectives.rows)}
@@ -319,15 +329,15 @@ def test_calibrate_reads_the_tables(written):
 
 def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
     about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
-    assert system_yaml.in_catalogue(about["device"]) == "h100-sxm-80"
-    it = fit_accelerator.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
-    file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
+    assert system_yaml.catalogue_name(about["device"]) == "h100-sxm-80"
+    figures = fit_accelerator.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
+    file = system_yaml.document("mine", [figures] * 3, [], "2026-11-20")
     assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
     assert file["accelerator"]["matrix_sustained"]["source"].endswith("as far as it can go, the times do not determine it")
     assert file["accelerator"]["hbm_bytes"]["value"] == "79.16 GiB"  # 85e9 / 2^30
 
 
-def test_tables_are_whole_or_not_there(tmp_path, monkeypatch):
+def test_tables_are_complete_or_absent(tmp_path, monkeypatch):
     _, rows = synthetic()
     monkeypatch.setattr("csv.DictWriter.writerows", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -335,30 +345,30 @@ def test_tables_are_whole_or_not_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interrupted_work_is_kept_for_the_same_machine(tmp_path):
+def test_an_interrupted_measurement_is_continued_on_the_same_machine(tmp_path):
     path = tmp_path / "mine.partial.jsonl"
-    first = Kept(path)
-    first.take({"machine": ABOUT})
-    first.take({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
-    first.take({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
+    first = Journal(path)
+    first.append({"machine": ABOUT})
+    first.append({"task": EVERY[0].key, "samples": [1.0, 2.0], "problem": "", "left": 1})
+    first.append({"task": EVERY[1].key, "samples": [], "problem": "no such type", "left": 1})
     with path.open("a") as file:
         file.write('{"task": "cut o')
-    second = Kept(path)
+    second = Journal(path)
     assert second.identity == first.identity != ""
     assert second.rows() == [Row(EVERY[0], (1.0, 2.0))]
-    second.take({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
-    second.take({"task": EVERY[0].key, "samples": [5.0, 0.5, 4.0], "problem": "", "left": 1})
+    second.append({"task": EVERY[0].key, "samples": [1.25, 1.0, 9.0], "problem": "", "left": 1})
+    second.append({"task": EVERY[0].key, "samples": [5.0, 0.5, 4.0], "problem": "", "left": 1})
     assert second.rows() == [Row(EVERY[0], (1.25, 1.0, 9.0), 3)]  # medians are 1.5, 1.25 and 4
     assert second.problems == {EVERY[1].key: "no such type"}
-    second.take({"machine": ABOUT | {"host": "elsewhere"}})
+    second.append({"machine": ABOUT | {"host": "elsewhere"}})
     assert len(second.rows()) == 1
-    second.take({"machine": ABOUT | {"threads": 4}})
+    second.append({"machine": ABOUT | {"threads": 4}})
     assert second.rows() == []
     second.discard()
     assert not path.exists()
 
 
-def test_without_pytorch_it_is_said_how_to_get_it(tmp_path, monkeypatch, capsys):
+def test_without_pytorch_the_message_says_how_to_install_it(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     with pytest.raises(SystemExit) as stop:
         main(["measure", "--output", str(tmp_path / "mine.yaml")])
@@ -366,37 +376,39 @@ def test_without_pytorch_it_is_said_how_to_get_it(tmp_path, monkeypatch, capsys)
     assert "needs PyTorch, which traincast does not bring: pip install torch" in capsys.readouterr().err
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path, monkeypatch):
+def test_all_mistakes_are_reported_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(tc.InputError) as caught:
-        check(tmp_path / "mine.txt", 1, 0, 2, False)
+        check_arguments(tmp_path / "mine.txt", 1, 0, 2, False)
     parts = ("ending '.txt'", "budget = 1", "ranks = 0: must be a whole", "torchrun has started 2 already", "needs PyTorch")
     assert all(part in str(caught.value) for part in parts)
 
 
-def test_nothing_but_measuring_loads_pytorch():
+def test_only_measuring_loads_pytorch():
     code = "import sys, traincast.ui.cli.main, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
 def test_a_real_machine(tmp_path, capsys):
-    """A few seconds with two ranks: the file predicts, calibrate reads the tables, and nothing else is left behind."""
+    """A few seconds with two ranks: the file predicts, calibrate reads the tables, and no other file is left."""
     path = tmp_path / "out" / "here.yaml"
     main(["measure", "--budget", "6", "--ranks", "2", "--output", str(path), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert sorted(one.name for one in path.parent.iterdir()) == sorted(str(one).rsplit("/", 1)[-1] for one in told["files"])
-    assert {"products", "memory", "dispatch", "collectives"} <= set(told["rows"])
-    assert told["machine"]["ranks"] == 2
+    reply = json.loads(capsys.readouterr().out)
+    assert sorted(path_of_file.name for path_of_file in path.parent.iterdir()) == sorted(
+        str(path_of_file).rsplit("/", 1)[-1] for path_of_file in reply["files"]
+    )
+    assert {"products", "memory", "dispatch", "collectives"} <= set(reply["rows"])
+    assert reply["machine"]["ranks"] == 2
     assert tc.estimate("gpt-125m", path, tc.Plan(dp=2, precision="fp32"), gbs=8).step_seconds > 0
-    tables = tables_beside(path)
+    tables = table_paths(path)
     assert tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
 
 
-def test_a_folder_that_is_not_there_is_made(tmp_path):
-    """As `--output out/mine.yaml` in a fresh checkout; below a file there can be none."""
+def test_a_missing_directory_is_created(tmp_path):
+    """As `--output out/mine.yaml` in a fresh checkout; there can be no directory below a file."""
     check_output(tmp_path / "out" / "deep" / "mine.yaml", False, (".yaml",))
     (tmp_path / "file").touch()
     with pytest.raises(tc.InputError, match="file is not a folder"):
@@ -409,40 +421,50 @@ GPU = ABOUT | {
 }  # fmt: skip
 
 
-def test_gpus_of_the_catalogue_are_found_from_synthetic_times():
-    """Two nodes of 8 H100 as the engine tells them: shares of the data sheet's peaks, and both tiers with NCCL's protocols."""
-    every = tasks("cuda", GPU["dtypes"], 16, 2, 85e9)
+def test_gpus_of_the_catalogue_are_fitted_to_synthetic_times():
+    """Two nodes of 8 H100 with predicted times: shares of the peaks, and both tiers with NCCL's protocols."""
+    all_tasks = tasks("cuda", GPU["dtypes"], 16, 2, 85e9)
     known = {name: value for name, value in vars(tc.load_system("dgx-h100").accelerator).items() if isinstance(value, float)}
     true = {"matrix_sustained": 0.65, "fp32_sustained": 0.7, "hbm_sustained": 0.88, "attention_fa2": 0.5, "attention_backward": 0.8}
-    it = fit_accelerator.Figures(GPU, [Row(task, (1.0,)) for task in every], known=known, accelerator=true, kernel_seconds=3e-6)
+    source = fit_accelerator.Figures(
+        GPU, [Row(task, (1.0,)) for task in all_tasks], known=known, accelerator=true, kernel_seconds=3e-6
+    )
     node = {"bandwidth": 450e9, "efficiency": 0.8, "latency": 1e-6, "launch": 9e-6, "simple_latency": 12e-6, "ll_bandwidth": 150e9}
     net = {"bandwidth": 50e9, "efficiency": 0.9, "latency": 5e-6, "launch": 15e-6, "simple_latency": 25e-6, "ll_bandwidth": 3e9}
     predictions = {
-        "products": lambda rows: predicted.products(rows, it.gpu(), it.bare()),
-        "memory": lambda rows: predicted.memory(rows, it.gpu(), it.bare()),
-        "attention": lambda rows: predicted.attention(rows, it.gpu(), it.assumed()),
-        "collectives": lambda rows: predicted.collectives(rows, fit_network.system_of(it, [node, net]), it.assumed(), GPU),
+        "products": lambda rows: predicted.products(rows, source.gpu(), source.bare()),
+        "memory": lambda rows: predicted.memory(rows, source.gpu(), source.bare()),
+        "attention": lambda rows: predicted.attention(rows, source.gpu(), source.assumed()),
+        "collectives": lambda rows: predicted.collectives(rows, fit_network.system_of(source, [node, net]), source.assumed(), GPU),
         "copies": lambda rows: [5e-6 + row.task.sizes[0] / 50e9 for row in rows],
         "dispatch": lambda rows: [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows],
     }
-    rows = [row for family, tell in predictions.items() for row in timed([row.task for row in it.of(family)], tell(it.of(family)))]
-    again = fit_accelerator.found(GPU, rows, known)
-    assert {name: again.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
-    assert again.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
-    assert again.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
-    assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(again.accelerator)  # the data sheet's
-    tiers = fit_network.tiers(again)
-    errors = {one.kind: one.mape for one in told.errors(again, tiers) if one.family == "collectives" and one.kind != "p2p"}
-    assert max(errors.values()) < 0.1  # protocols that trade places are told apart only so well
+    rows = [
+        row
+        for family, predict in predictions.items()
+        for row in timed([row.task for row in source.of(family)], predict(source.of(family)))
+    ]
+    fit = fit_accelerator.fit_accelerator(GPU, rows, known)
+    assert {name: fit.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
+    assert fit.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
+    assert fit.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
+    assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(fit.accelerator)  # the data sheet's
+    tiers = fit_network.fit_tiers(fit)
+    errors = {
+        error.kind: error.mape
+        for error in prediction_errors.errors_by_family(fit, tiers)
+        if error.family == "collectives" and error.kind != "p2p"
+    }
+    assert max(errors.values()) < 0.1  # where protocols cross over they are hard to tell apart
     assert [tier["bandwidth"] * tier["efficiency"] for tier in tiers] == pytest.approx([360e9, 45e9], rel=0.1)
-    file = system_yaml.document("mine", [again] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
+    file = system_yaml.document("mine", [fit] * 3, [[tier] * 3 for tier in tiers], "2026-11-20")
     assert (file["network"][0]["size"], file["network"][1]["bandwidth"]["basis"]) == (8, "measured")
 
 
-def test_an_unknown_gpu_has_what_it_is_taken_for():
+def test_an_unknown_gpu_states_its_assumptions():
     rows = timed([*of("products"), *of("memory"), *of("dispatch")], [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]))
-    it = fit_accelerator.found(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
-    file = system_yaml.document("mine", [it] * 3, [], "2026-11-20")
+    fit = fit_accelerator.fit_accelerator(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
+    file = system_yaml.document("mine", [fit] * 3, [], "2026-11-20")
     assert file["accelerator"]["vector_flops"]["basis"] == "assumed"
     assert file["accelerator"]["fp32_flops"]["basis"] == "measured"
     assert file["network"][0]["bandwidth"]["source"].startswith("one rank: no network was measured")

@@ -1,1 +1,1 @@
-"""Microbenchmarks of the user's own machine with the user's own PyTorch, and the machine file that they give (docs/measure.md)."""
+"""Microbenchmarks of the user's machine with the user's PyTorch, and the system file fitted to them (docs/measure.md)."""

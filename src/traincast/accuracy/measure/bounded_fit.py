@@ -1,4 +1,4 @@
-"""Constants that bring predictions nearest to measurements: robust least squares of logarithms of predicted over measured."""
+"""Fit of constants within bounds: robust least squares of the logarithms of predicted over measured times."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
@@ -10,43 +10,43 @@ from traincast.core.quantities import Floats
 
 Values: TypeAlias = dict[str, float]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
-NOISE: Final = 0.05  # relative error from which one counts by its size, not by its square
-NUDGE: Final = 1e-3  # change of the logarithm of a constant for a derivative
-MOST: Final = 60  # steps
-EDGE: Final = 0.01  # a constant so near a bound, in its logarithm, is at it
-TOUCHED: Final = 1e-3  # least change of an error with the logarithm of a constant that the data speak of
+RELATIVE_NOISE: Final = 0.05  # relative error beyond which the loss grows linearly instead of quadratically
+LOG_STEP: Final = 1e-3  # change of the logarithm of a constant for finite differences
+MAX_EVALUATIONS: Final = 60  # of the residuals, Jacobians not counted
+BOUND_MARGIN: Final = 0.01  # distance of logarithms within which a constant counts as at its bound
+MIN_SENSITIVITY: Final = 1e-3  # least derivative of a residual by the logarithm of a constant that the data determine
 
 
-def errors(predicted: Floats, measured: Floats) -> Floats:
-    """Logarithms of predicted over measured in units of the noise, shape (rows,)."""
-    return np.log(predicted / measured) / NOISE
+def scaled_log_errors(predicted: Floats, measured: Floats) -> Floats:
+    """Return the logarithms of predicted over measured, in units of the noise, shape (rows,)."""
+    return np.log(predicted / measured) / RELATIVE_NOISE
 
 
-def loss(predicted: Floats, measured: Floats) -> float:
-    """Mean soft absolute error."""
-    return float(np.mean(np.sqrt(1 + errors(predicted, measured) ** 2) - 1))
+def mean_soft_error(predicted: Floats, measured: Floats) -> float:
+    """Return the mean soft-L1 loss of predicted times [1]."""
+    return float(np.mean(np.sqrt(1 + scaled_log_errors(predicted, measured) ** 2) - 1))
 
 
-def nearest(
+def fit_constants(
     predict: Callable[[Values], Floats], measured: Floats, start: Mapping[str, float], bounds: Bounds
 ) -> tuple[Values, frozenset[str]]:
-    """Values of constants at which predictions are nearest to what was measured, errors beyond the noise counted by their size.
+    """Fit constants so that predicted times come nearest to measured ones, with a soft-L1 loss.
 
     Parameters
     ----------
     predict : callable
-        Times with values of the constants, shape (rows,) [s].
+        Return the times predicted with values of the constants, shape (rows,) [s].
     measured : array, shape (rows,)
         Measured times [s].
     start : mapping of str to float
-        Where to begin, above 0.
+        Initial values, above 0.
     bounds : mapping of str to pair of float
-        Least and largest values, of those that have bounds.
+        Lowest and highest value of each constant that is bounded.
 
     Returns
     -------
     dict of str to float, frozenset of str
-        The values; and the constants that the measurements do not determine: at a bound, or of no effect.
+        The fitted values, and the constants that the measurements do not determine (at a bound, or without effect).
 
     Raises
     ------
@@ -54,18 +54,26 @@ def nearest(
         If scipy is not installed.
     """
     names = list(start)
-    low, high = (np.log([bounds.get(name, (1e-300, 1e300))[end] for name in names]) for end in (0, 1))
-    begin = np.clip(np.log([start[name] for name in names]), low + EDGE, high - EDGE)
+    low, high = (np.log([bounds.get(name, (1e-300, 1e300))[side] for name in names]) for side in (0, 1))
+    initial = np.clip(np.log([start[name] for name in names]), low + BOUND_MARGIN, high - BOUND_MARGIN)
 
     def residuals(theta: Floats) -> Floats:
-        return errors(predict(dict(zip(names, np.exp(theta).tolist(), strict=True))), measured)
+        return scaled_log_errors(predict(dict(zip(names, np.exp(theta).tolist(), strict=True))), measured)
 
-    found = least_squares("measure")(
-        residuals, begin, bounds=(low, high), loss="soft_l1", diff_step=NUDGE, x_scale="jac", max_nfev=MOST, xtol=1e-6, ftol=1e-6
+    solution = least_squares("measure")(
+        residuals,
+        initial,
+        bounds=(low, high),
+        loss="soft_l1",
+        diff_step=LOG_STEP,
+        x_scale="jac",
+        max_nfev=MAX_EVALUATIONS,
+        xtol=1e-6,
+        ftol=1e-6,
     )
-    still = np.max(np.abs(found.jac), axis=0) < TOUCHED
-    loose = still | (found.x <= low + EDGE) | (found.x >= high - EDGE)
-    at = np.where(found.x <= low + EDGE, low, np.where(found.x >= high - EDGE, high, found.x))
-    return dict(zip(names, np.exp(at).tolist(), strict=True)), frozenset(
-        name for name, one in zip(names, loose, strict=True) if one
+    ineffective = np.max(np.abs(solution.jac), axis=0) < MIN_SENSITIVITY
+    undetermined = ineffective | (solution.x <= low + BOUND_MARGIN) | (solution.x >= high - BOUND_MARGIN)
+    logs = np.where(solution.x <= low + BOUND_MARGIN, low, np.where(solution.x >= high - BOUND_MARGIN, high, solution.x))
+    return dict(zip(names, np.exp(logs).tolist(), strict=True)), frozenset(
+        name for name, is_loose in zip(names, undetermined, strict=True) if is_loose
     )

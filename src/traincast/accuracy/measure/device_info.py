@@ -1,4 +1,4 @@
-"""What the machine is: device, driver, versions, memory, threads."""
+"""Description of the machine: device, driver, versions, memory, threads."""
 
 import os
 import platform
@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.measure.launcher import Rank, cores
+from traincast.accuracy.measure.launcher import Rank, available_cores
 
-GPU_FILES: Final = ("nvidia[0-9]*", "kfd", "dxg")  # of NVIDIA, of AMD, of Windows in a virtual machine
-IDENTITY: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
+GPU_FILES: Final = ("nvidia[0-9]*", "kfd", "dxg")  # NVIDIA, AMD, WSL
+IDENTITY_KEYS: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
 
 
-def host() -> str:
-    """Name of this computer."""
+def host_name() -> str:
+    """Return the host name of this computer."""
     return socket.gethostname()
 
 
-def device(torch: Any, rank: Rank) -> Any:
-    """Where a rank works: its GPU, or the CPU where there is none."""
+def select_device(torch: Any, rank: Rank) -> Any:
+    """Return the torch device of a rank: its GPU, or the CPU where there is none."""
     if torch.cuda.is_available():
         torch.cuda.set_device(rank.local % torch.cuda.device_count())
         return torch.device("cuda", torch.cuda.current_device())
@@ -27,16 +27,16 @@ def device(torch: Any, rank: Rank) -> Any:
 
 
 def default_ranks() -> int:
-    """Ranks on this computer that nobody asked for: one for each GPU, two on a CPU of several cores."""
+    """Return the default number of ranks on this computer: one per GPU, or two on a CPU with several cores."""
     if not any(next(Path("/dev").glob(pattern), None) for pattern in GPU_FILES):
-        return min(cores(), 2)
+        return min(available_cores(), 2)
     import torch
 
-    return int(torch.cuda.device_count()) or min(cores(), 2)
+    return int(torch.cuda.device_count()) or min(available_cores(), 2)
 
 
-def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
-    """What is known of the machine, as a mapping for a file."""
+def describe_machine(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
+    """Describe the machine as a mapping that can be written as JSON."""
     nodes = len(set(hosts))
     about = {
         "torch": str(torch.__version__),
@@ -50,59 +50,59 @@ def described(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend
         "kind": device.type,
     }
     if device.type == "cuda":
-        about |= _gpu(torch, device)
+        about |= _gpu_properties(torch, device)
     else:
-        own = max(rank.size // nodes, 1)
+        ranks_per_node = max(rank.size // nodes, 1)
         about |= {
             "device": cpu_name(),
             "driver": "",
-            "cores": cores(),
-            "memory_bytes": float(memory() / own),
+            "cores": available_cores(),
+            "memory_bytes": float(memory_bytes() / ranks_per_node),
             "processors": int(torch.get_num_threads()),
             "dtypes": ["fp32", "bf16"],
         }
     return about
 
 
-def _gpu(torch: Any, device: Any) -> dict[str, Any]:
-    """What a GPU says of itself."""
-    it = torch.cuda.get_device_properties(device)
+def _gpu_properties(torch: Any, device: Any) -> dict[str, Any]:
+    """Return the name, driver, memory and types of a GPU."""
+    properties = torch.cuda.get_device_properties(device)
     dtypes = ["bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16", "tf32"]
-    dtypes += ["fp8"] if (it.major, it.minor) >= (8, 9) and torch.version.cuda else []
+    dtypes += ["fp8"] if (properties.major, properties.minor) >= (8, 9) and torch.version.cuda else []
     runtime = torch.version.cuda or torch.version.hip
     return {
-        "device": it.name,
-        "driver": f"{'CUDA' if torch.version.cuda else 'ROCm'} {runtime}, driver {_driver()}",
-        "cores": cores(),
-        "memory_bytes": float(it.total_memory),
-        "processors": int(it.multi_processor_count),
+        "device": properties.name,
+        "driver": f"{'CUDA' if torch.version.cuda else 'ROCm'} {runtime}, driver {_driver_version()}",
+        "cores": available_cores(),
+        "memory_bytes": float(properties.total_memory),
+        "processors": int(properties.multi_processor_count),
         "dtypes": dtypes,
     }
 
 
-def _driver() -> str:
-    """Version of the kernel's driver for GPUs, as far as it is told."""
-    told = Path("/proc/driver/nvidia/version")
-    words = told.read_text(encoding="utf-8").split() if told.is_file() else []
+def _driver_version() -> str:
+    """Return the version of the NVIDIA kernel driver, or "unknown"."""
+    version_file = Path("/proc/driver/nvidia/version")
+    words = version_file.read_text(encoding="utf-8").split() if version_file.is_file() else []
     return next((word for word in words if word[0].isdigit() and word.count(".") >= 1), "unknown")
 
 
 def cpu_name() -> str:
-    """What the processor calls itself."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text(encoding="utf-8").splitlines() if told.is_file() else []
+    """Return the model name of the CPU."""
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text(encoding="utf-8").splitlines() if cpu_info.is_file() else []
     name = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     return name or platform.processor() or platform.machine()
 
 
-def memory() -> float:
-    """Memory of this computer, or what its control group allows [byte]."""
-    whole = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else 8 * 2.0**30
-    limit = Path("/sys/fs/cgroup/memory.max")
-    told = limit.read_text(encoding="utf-8").strip() if limit.is_file() else "max"
-    return min(whole, float(told)) if told.isdigit() else whole
+def memory_bytes() -> float:
+    """Return the memory of this computer, or the limit of its cgroup [byte]."""
+    physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else 8 * 2.0**30
+    limit_file = Path("/sys/fs/cgroup/memory.max")
+    limit_text = limit_file.read_text(encoding="utf-8").strip() if limit_file.is_file() else "max"
+    return min(physical, float(limit_text)) if limit_text.isdigit() else physical
 
 
 def identity(about: Mapping[str, Any]) -> str:
-    """What measurements must share to stand in one table."""
-    return " | ".join(f"{name}={about[name]}" for name in IDENTITY)
+    """Return a text of everything that measurements in one table have in common."""
+    return " | ".join(f"{name}={about[name]}" for name in IDENTITY_KEYS)

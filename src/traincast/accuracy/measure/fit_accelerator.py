@@ -1,7 +1,7 @@
-"""What a machine is, out of what was timed on it: figures with a physical meaning that bring the engine's times to the measured.
+"""Fit of an accelerator's figures to benchmarks: physical constants with which the engine's formulas predict the measured times.
 
-Peaks are the best rates seen, or those of the data sheet where the catalogue knows the accelerator; everything else is the value at
-which the engine's own formulas come nearest to the medians. Families go one after the other, each with what those before it found.
+Peaks are the best rates seen, or those of the data sheet if the catalogue has the accelerator. Every other figure is the value with
+which the engine's own formulas come nearest to the medians. Families are fitted in turn, each with the figures of those before it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.measure import predict as predicted
-from traincast.accuracy.measure.bounded_fit import EDGE, Bounds, Values, loss, nearest
+from traincast.accuracy.measure.bounded_fit import BOUND_MARGIN, Bounds, Values, fit_constants, mean_soft_error
 from traincast.accuracy.measure.tables import Row
 from traincast.catalog.software_stacks import USUAL, resolve
 from traincast.core.assumptions import Assumptions
@@ -20,43 +20,43 @@ from traincast.core.errors import InputError
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator
 
-RATES: Final = {  # peak -> its sustained share, and types of products
+RATES: Final = {  # peak -> field of its sustained share, and the types of matmuls that run at it
     "matrix_flops": ("matrix_sustained", ("bf16", "fp16")),
     "fp32_flops": ("fp32_sustained", ("fp32", "tf32")),
     "fp8_flops": ("fp8_sustained", ("fp8",)),
 }
 TILES: Final = (8.0, 16.0, 32.0, 64.0, 128.0)
-VECTOR: Final = 8  # rate of matrix units to that of vector units, where nobody knows
-BEYOND: Final = 2.0**26  # traffic that no cache of a GPU holds [byte]
-CACHES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # sizes of caches that a search begins with [byte]
-SHARE: Final = (0.01, 1.0)
-NOTHING: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
-SECONDS: Final = (1e-8, 1e-2)  # of what an operation costs at least and at most [s]
-NEEDED: Final = ("products", "memory", "dispatch")
+MATRIX_TO_VECTOR_RATE: Final = 8  # rate of matrix units over that of vector units, if unknown
+MIN_UNCACHED_BYTES: Final = 2.0**26  # traffic that exceeds every GPU cache [byte]
+CACHE_SIZES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # initial cache sizes that the fit tries [byte]
+SHARE_BOUNDS: Final = (0.01, 1.0)
+MAY_BE_ZERO: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
+SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # lowest and highest launch overhead or latency [s]
+REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
 
 
 @dataclass
 class Figures:
-    """Figures of a machine while they are found, in SI units by their names.
+    """Figures of a machine during the fit, by field name [SI].
 
     Parameters
     ----------
     about : mapping
-        What the machine says of itself.
+        Description of the machine (`device_info.describe_machine`).
     rows : sequence of Row
-        What was timed on it.
+        Benchmarks timed on it.
     percent : float
-        Share of the samples that are shorter than the time that counts; 50 for the median.
+        Percentile of the samples that is fitted [%]; 50 is the median.
     known : mapping of str to float
         Figures of the accelerator in the catalogue.
     accelerator, software : dict
-        Figures of an accelerator and of `Assumptions` that were found.
+        Fitted fields of `Accelerator` and of `Assumptions`.
     kernel_seconds : float
-        What a kernel costs whatever its size, without what PyTorch keeps for backward [s].
+        Launch overhead of a kernel, without autograd [s].
     loose : set of str
-        Figures that the times do not determine: at the bound of what they can be, or of no effect.
+        Figures that the times do not determine: at a bound, or without effect.
     taken : dict of str to str
-        Figures that were not measured, and what they are taken from.
+        Figures that were not measured, and where their values come from.
     """
 
     about: Mapping[str, Any]
@@ -70,174 +70,176 @@ class Figures:
     taken: dict[str, str] = field(default_factory=dict)
 
     def of(self, family: str, *ops: str) -> list[Row]:
-        """Rows of a family, all of them or those of some operations."""
+        """Return the rows of a family, all of them or only those of the given operations."""
         return [row for row in self.rows if row.task.family == family and (not ops or row.task.op in ops)]
 
     def seconds(self, rows: Sequence[Row]) -> Floats:
-        """Times of rows, shape (rows,) [s]."""
+        """Return the measured times of rows, shape (rows,) [s]."""
         return np.array([row.at(self.percent) for row in rows])
 
     def gpu(self, **more: float) -> Accelerator:
-        """The accelerator as far as it is known, with some figures more."""
+        """Return the accelerator with the figures known so far and those of `more`."""
         blank = {"matrix_flops": 1.0, "vector_flops": 1.0, "hbm_bandwidth": 1.0}
-        own = {"hbm_bytes": float(self.about["memory_bytes"]), "processors": int(self.about["processors"])}
-        return Accelerator(name="measured", **{**blank, **self.known, **own, **self.accelerator, **more})  # type: ignore[arg-type]
+        measured = {"hbm_bytes": float(self.about["memory_bytes"]), "processors": int(self.about["processors"])}
+        return Accelerator(name="measured", **{**blank, **self.known, **measured, **self.accelerator, **more})  # type: ignore[arg-type]
 
     def assumed(self, **more: float) -> Assumptions:
-        """What is assumed of the software, with what was found of it and some more."""
+        """Return the assumptions about software with the fitted fields and those of `more`."""
         return replace(resolve(USUAL), **self.software, **more)  # type: ignore[arg-type]  # fields by name
 
     def bare(self) -> Assumptions:
-        """The same of kernels that are called again and again with nothing kept for backward."""
+        """Return the assumptions for kernels launched in a loop without autograd."""
         return replace(self.assumed(), launch_seconds=self.kernel_seconds)
 
     @property
     def host(self) -> bool:
-        """Whether the accelerator is the host itself, so that nothing is issued ahead of time."""
+        """Whether the accelerator is the CPU itself, so that kernels are not launched ahead."""
         return bool(self.about["kind"] == "cpu")
 
     def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
-        """Values at which predicted times of rows are nearest to the measured; what may be nothing and is next to it becomes 0."""
-        values, loose = nearest(predict, self.seconds(rows), start, bounds)
+        """Fit constants to the times of rows; those of `MAY_BE_ZERO` at their lower bound become 0."""
+        values, loose = fit_constants(predict, self.seconds(rows), start, bounds)
         self.loose |= loose
-        nothing = {name for name in loose & NOTHING if values[name] <= bounds[name][0] * (1 + EDGE)}
+        nothing = {name for name in loose & MAY_BE_ZERO if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN)}
         return values | dict.fromkeys(nothing, 0.0)
 
 
-def found(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
-    """All figures of the accelerator and of software that rows tell.
+def fit_accelerator(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
+    """Fit the figures of the accelerator and of the software to benchmarks.
 
     Parameters
     ----------
     about : mapping
-        What the machine says of itself.
+        Description of the machine.
     rows : sequence of Row
-        What was timed on it.
+        Benchmarks timed on it.
     known : mapping of str to float
-        Figures of the accelerator in the catalogue; nothing where it has none of it.
+        Figures of the accelerator in the catalogue; empty if it is not there.
     percent : float
-        Share of the samples that are shorter than the time that counts.
+        Percentile of the samples that is fitted [%].
 
     Raises
     ------
     InputError
-        If there was no time for a family that has to be there.
+        If a required family was not timed.
     """
-    it = Figures(about, rows, percent, known)
-    missing = [f"no times of {family}: give a longer --budget" for family in NEEDED if not it.of(family)]
+    fit = Figures(about, rows, percent, known)
+    missing = [f"no times of {family}: give a longer --budget" for family in REQUIRED_FAMILIES if not fit.of(family)]
     if missing:
         raise InputError("measure", missing)
-    for step in (_peaks, _launches, _memory, _products, _attention, _copies):
-        step(it)
-    return it
+    for fit_family in (_fit_peaks, _fit_launch_overhead, _fit_memory, _fit_products, _fit_attention, _fit_copies):
+        fit_family(fit)
+    return fit
 
 
-def _peaks(it: Figures) -> None:
-    """The best rates seen of types whose peak the catalogue does not know."""
+def _fit_peaks(fit: Figures) -> None:
+    """Set peaks that the catalogue does not know to the best rates seen."""
     for peak, (_, types) in RATES.items():
-        rows = [row for row in it.of("products") if row.task.dtype in types]
-        if rows and peak not in it.known:
-            it.accelerator[peak] = max(row.task.flops / row.at(it.percent) for row in rows)
-    if "matrix_flops" not in {**it.known, **it.accelerator}:
-        it.accelerator["matrix_flops"] = it.accelerator["fp32_flops"]
-        it.taken["matrix_flops"] = "that of products at 32 bits, for none were timed at 16"
+        rows = [row for row in fit.of("products") if row.task.dtype in types]
+        if rows and peak not in fit.known:
+            fit.accelerator[peak] = max(row.task.flops / row.at(fit.percent) for row in rows)
+    if "matrix_flops" not in {**fit.known, **fit.accelerator}:
+        fit.accelerator["matrix_flops"] = fit.accelerator["fp32_flops"]
+        fit.taken["matrix_flops"] = "that of products at 32 bits, for none were timed at 16"
 
 
-def _launches(it: Figures) -> None:
-    """What an operation costs whatever its size: on a CPU all that PyTorch does for it."""
-    each = {row.task.op: row.at(it.percent) / row.task.sizes[0] for row in it.of("dispatch")}
-    it.kernel_seconds = each.get("kernel", min(each.values()))
-    if it.host:
-        forward = each.get("forward", it.kernel_seconds)
-        it.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
-        it.taken |= dict.fromkeys(("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time")
+def _fit_launch_overhead(fit: Figures) -> None:
+    """Set the launch overhead; on a CPU it is all the time PyTorch spends per operation."""
+    per_operation = {row.task.op: row.at(fit.percent) / row.task.sizes[0] for row in fit.of("dispatch")}
+    fit.kernel_seconds = per_operation.get("kernel", min(per_operation.values()))
+    if fit.host:
+        forward = per_operation.get("forward", fit.kernel_seconds)
+        fit.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
+        fit.taken |= dict.fromkeys(("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time")
     else:
-        it.software = {"launch_seconds": it.kernel_seconds} | ({"dispatch_seconds": each["forward"]} if "forward" in each else {})
+        fit.software = {"launch_seconds": fit.kernel_seconds} | (
+            {"dispatch_seconds": per_operation["forward"]} if "forward" in per_operation else {}
+        )
 
 
-def _memory(it: Figures) -> None:
-    """Bandwidth of the memory; on a CPU that of its caches and the rate of its vector units as well."""
-    rows = it.of("memory")
+def _fit_memory(fit: Figures) -> None:
+    """Fit the memory bandwidth; on a CPU also its caches and the rate of its vector units."""
+    rows = fit.of("memory")
     traffic = np.array([row.task.nbytes for row in rows])
-    rates = traffic / it.seconds(rows)
-    far, near = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
-    peak = it.known.get("hbm_bandwidth")
+    rates = traffic / fit.seconds(rows)
+    uncached, fastest = float(np.max(rates[traffic >= np.max(traffic) / 4])), float(np.max(rates))
+    peak = fit.known.get("hbm_bandwidth")
     if peak is None:
-        it.accelerator["hbm_bandwidth"] = peak = far
-    starts, bounds = [{"hbm_sustained": min(0.9 * far / peak, 1.0)}], {"hbm_sustained": SHARE}
-    if it.host:
-        starts = [starts[0] | {"cache_bandwidth": near, "vector_flops": near, "cache_bytes": size} for size in CACHES]
-        bounds |= {"cache_bandwidth": (far, 4 * near), "cache_bytes": (CACHES[0] / 8, CACHES[-1] * 8)}
+        fit.accelerator["hbm_bandwidth"] = peak = uncached
+    starts, bounds = [{"hbm_sustained": min(0.9 * uncached / peak, 1.0)}], {"hbm_sustained": SHARE_BOUNDS}
+    if fit.host:
+        starts = [starts[0] | {"cache_bandwidth": fastest, "vector_flops": fastest, "cache_bytes": size} for size in CACHE_SIZES]
+        bounds |= {"cache_bandwidth": (uncached, 4 * fastest), "cache_bytes": (CACHE_SIZES[0] / 8, CACHE_SIZES[-1] * 8)}
     else:
-        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= BEYOND] or rows
-        if "vector_flops" not in it.known:
-            it.accelerator["vector_flops"] = it.accelerator["matrix_flops"] / VECTOR
-            it.taken["vector_flops"] = f"{VECTOR} times less than the matrix units: 4 on a V100, 7.4 on an H100"
+        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= MIN_UNCACHED_BYTES] or rows
+        if "vector_flops" not in fit.known:
+            fit.accelerator["vector_flops"] = fit.accelerator["matrix_flops"] / MATRIX_TO_VECTOR_RATE
+            fit.taken["vector_flops"] = f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units: 4 on a V100, 7.4 on an H100"
 
     def predict(values: Values) -> Floats:
-        return predicted.memory(rows, it.gpu(**values), it.bare())
+        return predicted.memory(rows, fit.gpu(**values), fit.bare())
 
-    found = [it.fitted(rows, predict, start, bounds) for start in starts]
-    left = [loss(predict(values), it.seconds(rows)) for values in found]
-    it.accelerator |= found[int(np.argmin(left))]
+    candidates = [fit.fitted(rows, predict, start, bounds) for start in starts]
+    losses = [mean_soft_error(predict(values), fit.seconds(rows)) for values in candidates]
+    fit.accelerator |= candidates[int(np.argmin(losses))]
 
 
-def _products(it: Figures) -> None:
-    """What products sustain of the peaks; on a CPU the tile of its kernels, too."""
-    if it.host:
-        it.software["tile"] = _tile(it)
+def _fit_products(fit: Figures) -> None:
+    """Fit the share of the peaks that matmuls sustain; on a CPU also the tile of its kernels."""
+    if fit.host:
+        fit.software["tile"] = _best_tile(fit)
     for share, types in RATES.values():
-        rows = [row for row in it.of("products") if row.task.dtype in types]
+        rows = [row for row in fit.of("products") if row.task.dtype in types]
         if rows:
-            predict = partial(_multiplied, it, rows, {})
-            it.accelerator |= it.fitted(rows, predict, {share: 0.9}, {share: SHARE})
+            predict = partial(_product_seconds, fit, rows, {})
+            fit.accelerator |= fit.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})
 
 
-def _tile(it: Figures) -> float:
-    """The tile with which products of the type of training are told best."""
-    dtype = it.about["dtypes"][0]
-    rows = [row for row in it.of("products") if row.task.dtype == dtype]
+def _best_tile(fit: Figures) -> float:
+    """Return the tile size that predicts matmuls of the training type best."""
+    dtype = fit.about["dtypes"][0]
+    rows = [row for row in fit.of("products") if row.task.dtype == dtype]
     share = next(share for share, types in RATES.values() if dtype in types)
 
-    def left(tile: float) -> float:
-        predict = partial(_multiplied, it, rows, {"tile": tile})
-        return loss(predict(it.fitted(rows, predict, {share: 0.9}, {share: SHARE})), it.seconds(rows))
+    def loss_of(tile: float) -> float:
+        predict = partial(_product_seconds, fit, rows, {"tile": tile})
+        return mean_soft_error(predict(fit.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})), fit.seconds(rows))
 
-    return min(TILES, key=left)
-
-
-def _multiplied(it: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
-    """Times of products with figures of software and of the accelerator [s]."""
-    return predicted.products(rows, it.gpu(**gpu), replace(it.bare(), **software))  # type: ignore[arg-type]  # fields by name
+    return min(TILES, key=loss_of)
 
 
-def _attention(it: Figures) -> None:
-    """Rate of fused attention; on a CPU also what it skips of a mask, and what it costs beside its products."""
-    rows = it.of("attention")
+def _product_seconds(fit: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
+    """Return predicted times of matmuls with the given figures of software and accelerator, shape (rows,) [s]."""
+    return predicted.products(rows, fit.gpu(**gpu), replace(fit.bare(), **software))  # type: ignore[arg-type]  # fields by name
+
+
+def _fit_attention(fit: Figures) -> None:
+    """Fit the rate of fused attention; on a CPU also causal skipping, softmax and launch overhead."""
+    rows = fit.of("attention")
     if not rows:
         return
-    own = {"attention_fa2": 0.5, "attention_backward": 0.8}
-    free = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if it.host else {}
-    bounds = dict.fromkeys((*own, "causal_skipping"), SHARE)
-    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS}
-    if it.host:
-        it.software |= {"attention_start": 0.0, "attention_tail": 0.0}
-        it.taken |= dict.fromkeys(
+    shares = {"attention_fa2": 0.5, "attention_backward": 0.8}
+    host_only = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if fit.host else {}
+    bounds = dict.fromkeys((*shares, "causal_skipping"), SHARE_BOUNDS)
+    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS_BOUNDS}
+    if fit.host:
+        fit.software |= {"attention_start": 0.0, "attention_tail": 0.0}
+        fit.taken |= dict.fromkeys(
             ("attention_start", "attention_tail"), "threads share rows of queries evenly, and begin one after another"
         )
 
     def predict(values: Values) -> Floats:
-        software = {name: value for name, value in values.items() if name not in own}
-        gpu = it.gpu(**{name: values[name] for name in own})
-        return predicted.attention(rows, gpu, it.assumed(**software))
+        software = {name: value for name, value in values.items() if name not in shares}
+        gpu = fit.gpu(**{name: values[name] for name in shares})
+        return predicted.attention(rows, gpu, fit.assumed(**software))
 
-    values = it.fitted(rows, predict, own | free, bounds)
-    it.accelerator |= {name: values.pop(name) for name in own}
-    it.software |= values
+    values = fit.fitted(rows, predict, shares | host_only, bounds)
+    fit.accelerator |= {name: values.pop(name) for name in shares}
+    fit.software |= values
 
 
-def _copies(it: Figures) -> None:
-    """Bandwidth between host and device."""
-    rows = it.of("copies")
+def _fit_copies(fit: Figures) -> None:
+    """Set the bandwidth between host and device to the best rate seen."""
+    rows = fit.of("copies")
     if rows:
-        it.accelerator["host_bandwidth"] = max(row.task.sizes[0] / row.at(it.percent) for row in rows)
+        fit.accelerator["host_bandwidth"] = max(row.task.sizes[0] / row.at(fit.percent) for row in rows)

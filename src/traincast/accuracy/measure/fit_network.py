@@ -1,4 +1,4 @@
-"""Latency and bandwidth of a network, out of collectives that were timed on it, by the engine's own formulas."""
+"""Fit of a network's latency and bandwidth to timed collectives, by the engine's own formulas."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,20 +8,25 @@ import numpy as np
 
 from traincast.accuracy.measure import predict as predicted
 from traincast.accuracy.measure.bounded_fit import Values
-from traincast.accuracy.measure.fit_accelerator import SECONDS, SHARE, Figures
-from traincast.accuracy.measure.tables import Row, where
+from traincast.accuracy.measure.fit_accelerator import SECONDS_BOUNDS, SHARE_BOUNDS, Figures
+from traincast.accuracy.measure.tables import Row, group_placement
 from traincast.core.quantities import Floats
 from traincast.core.system import System, Tier
 
-BUS: Final = {"allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0}  # times (n - 1)/n of the size
+BUS_FACTOR: Final = {
+    "allreduce": 2.0,
+    "allgather": 1.0,
+    "reducescatter": 1.0,
+    "all2all": 1.0,
+}  # bus bytes over (n - 1)/n of the size, as nccl-tests count
 ONE_PROTOCOL: Final = {
     "efficiency": "bandwidth is what all-reduces reach",
     "launch": "part of its hops with gloo",
     "simple_latency": "gloo has one protocol, which latency is of: longer, so that no other is chosen",
     "ll_bandwidth": "gloo has one protocol: all of the bandwidth",
 }
-NEVER: Final = 1.5  # hop of the protocol for large messages to that of the other: never the faster one
-FACTORS: Final = {
+SIMPLE_HOP_RATIO: Final = 1.5  # Simple hop over LL hop, so large that Simple is never chosen
+FACTOR_FIELDS: Final = {
     "allgather": "all_gather_factor",
     "reducescatter": "reduce_scatter_factor",
     "all2all": "all_to_all_factor",
@@ -29,84 +34,90 @@ FACTORS: Final = {
 }
 
 
-def tiers(it: Figures) -> list[Values]:
-    """Figures of the network inside a node, and of that between nodes where there are several.
+def fit_tiers(fit: Figures) -> list[Values]:
+    """Fit the network inside a node and, if there are several nodes, the network between them [SI].
 
-    With NCCL all of what `traincast.times.nccl` knows of a tier. Gloo has one protocol: alpha and beta of its all-reduce, and
-    what other operations take relative to that (`Figures.software`).
+    With NCCL every field of a tier that `traincast.times.nccl` uses is fitted. Gloo has one protocol: latency and bandwidth are
+    those of its all-reduce, and the factors of the other operations go to `Figures.software`.
     """
-    rows = it.of("collectives")
+    rows = fit.of("collectives")
     if not rows:
         return []
-    inside = [row for row in rows if where(row.task, it.about)["nodes"] == 1]
+    inside = [row for row in rows if group_placement(row.task, fit.about)["nodes"] == 1]
     across = [row for row in rows if row not in inside]
-    found = [_tier(it, inside, [])] if inside else []
+    tiers = [_fit_tier(fit, inside, [])] if inside else []
     if across:
-        found.append(_tier(it, across, found or [_ideal(across, it)]))
-    return found
+        tiers.append(_fit_tier(fit, across, tiers or [_free_inner_tier(across, fit)]))
+    return tiers
 
 
-def _ideal(rows: Sequence[Row], it: Figures) -> Values:
-    """A network nobody uses: each node has one rank."""
-    return {"bandwidth": _best(rows, it), "efficiency": 1.0, "latency": 0.0}
+def _free_inner_tier(rows: Sequence[Row], fit: Figures) -> Values:
+    """Return a tier without cost, for nodes with one rank each."""
+    return {"bandwidth": _peak_bus_bandwidth(rows, fit), "efficiency": 1.0, "latency": 0.0}
 
 
-def _best(rows: Sequence[Row], it: Figures) -> float:
-    """The largest bus bandwidth seen [byte/s]."""
-    return max(_carried(row, it) / row.at(it.percent) for row in rows)
+def _peak_bus_bandwidth(rows: Sequence[Row], fit: Figures) -> float:
+    """Return the largest bus bandwidth seen [byte/s]."""
+    return max(_link_bytes(row, fit) / row.at(fit.percent) for row in rows)
 
 
-def _carried(row: Row, it: Figures) -> float:
-    """What a link of a ring carries for an operation; of a message all of it [byte]."""
-    n = where(row.task, it.about)["ranks"]
-    return (BUS[row.task.op] * (n - 1) / n if row.task.op in BUS else 1.0) * row.task.sizes[0]
+def _link_bytes(row: Row, fit: Figures) -> float:
+    """Return the bytes that each link of a ring carries; for p2p the whole message [byte]."""
+    n = group_placement(row.task, fit.about)["ranks"]
+    return (BUS_FACTOR[row.task.op] * (n - 1) / n if row.task.op in BUS_FACTOR else 1.0) * row.task.sizes[0]
 
 
-def _tier(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
-    """Figures of one tier, those inside it known."""
-    main = [row for row in rows if row.task.op in BUS]
-    if it.about["backend"] == "gloo":
-        return _ring(it, rows, inner)
-    peak, least = _best(main, it), min(row.at(it.percent) for row in main)
-    start = {"efficiency": 0.7, "launch": least / 2, "latency": least / 4, "simple_latency": least, "ll_bandwidth": peak / 2}
-    bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS) | {
-        "efficiency": SHARE,
+def _fit_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
+    """Fit one tier, given the tiers inside it."""
+    collective_rows = [row for row in rows if row.task.op in BUS_FACTOR]
+    if fit.about["backend"] == "gloo":
+        return _fit_gloo_tier(fit, rows, inner)
+    peak, shortest = _peak_bus_bandwidth(collective_rows, fit), min(row.at(fit.percent) for row in collective_rows)
+    start = {
+        "efficiency": 0.7,
+        "launch": shortest / 2,
+        "latency": shortest / 4,
+        "simple_latency": shortest,
+        "ll_bandwidth": peak / 2,
+    }
+    bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS_BOUNDS) | {
+        "efficiency": SHARE_BOUNDS,
         "ll_bandwidth": (peak / 1e3, peak),
     }
 
     def predict(values: Values) -> Floats:
-        system = system_of(it, [*inner, {"bandwidth": peak} | values])
-        return predicted.collectives(main, system, it.assumed(), it.about)
+        system = system_of(fit, [*inner, {"bandwidth": peak} | values])
+        return predicted.collectives(collective_rows, system, fit.assumed(), fit.about)
 
-    return {"bandwidth": peak} | it.fitted(main, predict, start, bounds)
+    return {"bandwidth": peak} | fit.fitted(collective_rows, predict, start, bounds)
 
 
-def _ring(it: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
-    """Alpha of all operations, beta of all-reduces, and the data that other operations move relative to a ring with those."""
-    carried, times = np.array([_carried(row, it) for row in rows]), it.seconds(rows)
-    factors = [FACTORS[op] for op in FACTORS if not inner and any(row.task.op == op for row in rows)]
+def _fit_gloo_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
+    """Fit latency, bandwidth of all-reduce, and the traffic of the other operations relative to a ring."""
+    carried, times = np.array([_link_bytes(row, fit) for row in rows]), fit.seconds(rows)
+    factors = [FACTOR_FIELDS[op] for op in FACTOR_FIELDS if not inner and any(row.task.op == op for row in rows)]
 
     def predict(values: Values) -> Floats:
         software = {name: values[name] for name in factors}
-        system = system_of(it, [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})])
-        return predicted.collectives(rows, system, replace(it.assumed(), **software), it.about)  # type: ignore[arg-type]
+        system = system_of(fit, [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})])
+        return predicted.collectives(rows, system, replace(fit.assumed(), **software), fit.about)  # type: ignore[arg-type]
 
     start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(factors, 1.0)
-    tier = it.fitted(rows, predict, start, {"latency": SECONDS} | dict.fromkeys(factors, (0.02, 50.0)))
-    it.software |= {name: tier.pop(name) for name in factors}
-    it.taken |= ONE_PROTOCOL
+    tier = fit.fitted(rows, predict, start, {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0)))
+    fit.software |= {name: tier.pop(name) for name in factors}
+    fit.taken |= ONE_PROTOCOL
     return one_protocol(tier)
 
 
 def one_protocol(tier: Values) -> Values:
-    """A tier whose only protocol is that of low latency, with all of the bandwidth; what it costs to start is part of its hops."""
-    hop, reached = tier["latency"], tier["bandwidth"]
-    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": NEVER * hop, "ll_bandwidth": reached}
+    """Return a tier whose only protocol is LL with the full bandwidth; the start-up is part of its hops."""
+    hop_seconds, bandwidth = tier["latency"], tier["bandwidth"]
+    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": SIMPLE_HOP_RATIO * hop_seconds, "ll_bandwidth": bandwidth}
 
 
-def system_of(it: Figures, figures: Sequence[Values]) -> System:
-    """The machine with figures of its tiers; what was not timed is taken to be as the last."""
-    nodes, ranks = int(it.about["nodes"]), int(it.about["ranks"])
+def system_of(fit: Figures, figures: Sequence[Values]) -> System:
+    """Return the machine with its tiers; a tier that was not timed repeats the last one."""
+    nodes, ranks = int(fit.about["nodes"]), int(fit.about["ranks"])
     inner = Tier(name="node", size=max(ranks // nodes, 1), **figures[0])  # type: ignore[arg-type]  # names of figures
     outer = Tier(name="between nodes", **figures[-1])  # type: ignore[arg-type]
-    return System(name="measured", accelerator=it.gpu(), tiers=(inner, outer))
+    return System(name="measured", accelerator=fit.gpu(), tiers=(inner, outer))

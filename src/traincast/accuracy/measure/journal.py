@@ -1,4 +1,4 @@
-"""Rows as they come in, in a file that outlives an interruption: what was timed on the same machine is not timed again."""
+"""Journal of a measurement: it survives an interruption, so that tasks timed on the same machine are not timed again."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,13 @@ from traincast.accuracy.measure.tables import Row
 from traincast.accuracy.measure.tasks import Task
 
 
-class Kept:
-    """Messages of a measurement, in a file: a line for the machine, then one for each task that was timed.
+class Journal:
+    """Messages of a measurement in a file: one line for the machine, then one for each timed task.
 
     Parameters
     ----------
     path : Path
-        The file; what it holds is read, a line that was cut off left out.
+        The file; existing lines are read up to the first incomplete one.
     """
 
     def __init__(self, path: Path):
@@ -26,17 +26,17 @@ class Kept:
         self.problems: dict[str, str] = {}
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
             try:
-                self._read(json.loads(line))
+                self._apply(json.loads(line))
             except (ValueError, KeyError, TypeError):
                 break
 
     @property
     def identity(self) -> str:
-        """The machine of the rows; empty where there are none."""
+        """Identity of the machine; empty if the journal is."""
         return identity(self.about) if self.about else ""
 
-    def take(self, message: dict[str, Any]) -> None:
-        """Keep what a message says; rows of another machine are forgotten."""
+    def append(self, message: dict[str, Any]) -> None:
+        """Append a message; the message of another machine discards all rows."""
         machine = message.get("machine")
         if machine is not None and self.identity == identity(machine):
             return
@@ -44,21 +44,21 @@ class Kept:
             self.visits, self.problems = {}, {}
         with self.path.open("w" if machine is not None else "a", encoding="utf-8") as file:
             file.write(json.dumps(message) + "\n")
-        self._read(message)
+        self._apply(message)
 
-    def _read(self, message: dict[str, Any]) -> None:
-        """Take in a message."""
+    def _apply(self, message: dict[str, Any]) -> None:
+        """Update machine, samples and problems from a message."""
         if "machine" in message:
             self.about = dict(message["machine"])
         elif message["problem"]:
             self.problems[message["task"]] = str(message["problem"])
         else:
-            self.visits.setdefault(message["task"], []).append([float(one) for one in message["samples"]])
+            self.visits.setdefault(message["task"], []).append([float(sample) for sample in message["samples"]])
 
     def rows(self) -> list[Row]:
-        """What was timed: of the visits to each task the one whose median is least, for the machine's other work only adds."""
+        """Return one row per timed task: the visit with the lowest median, since other load only adds time."""
         return [Row(Task.of(key), tuple(min(visits, key=median)), len(visits)) for key, visits in self.visits.items()]
 
     def discard(self) -> None:
-        """Remove the file, once its rows are written elsewhere."""
+        """Delete the file."""
         self.path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Measure this machine: times by budget, kept as they come in; then its file, its tables, and how well the one tells the other."""
+"""Measurement of this machine: benchmarks within a time budget, then the system file, the tables, and the prediction errors."""
 
 import time
 from collections import Counter
@@ -13,52 +13,52 @@ import numpy as np
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.fit_accelerator import found
-from traincast.accuracy.measure.fit_network import tiers
-from traincast.accuracy.measure.journal import Kept
-from traincast.accuracy.measure.launcher import cores, detected, launch
-from traincast.accuracy.measure.prediction_errors import Error, errors
+from traincast.accuracy.measure.fit_accelerator import fit_accelerator
+from traincast.accuracy.measure.fit_network import fit_tiers
+from traincast.accuracy.measure.journal import Journal
+from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
+from traincast.accuracy.measure.prediction_errors import KindError, errors_by_family
 from traincast.accuracy.measure.process_group import require_torch
-from traincast.accuracy.measure.rank_loop import measure_here
-from traincast.accuracy.measure.system_yaml import document, in_catalogue
-from traincast.accuracy.measure.tables import Row, tables_beside, write_tables
+from traincast.accuracy.measure.rank_loop import measure_as_rank
+from traincast.accuracy.measure.system_yaml import catalogue_name, document
+from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.catalog.load import load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, not_whole
 from traincast.core.output_files import check_output
 
-LEAST: Final = 5.0  # of a budget, in which each family can have a turn [s]
-AFTER: Final = 2.0  # of a budget, for what follows the measuring [s]
-RESERVE: Final = (0.03, 0.25)  # share of the budget beside that, and of all it may take
-PERCENT: Final = (50, 5, 95)  # of samples: the median, and the ends of a figure's interval
+MIN_BUDGET_SECONDS: Final = 5.0  # enough for one task of each family
+FIT_SECONDS: Final = 2.0  # reserved for the fit
+RESERVE_SHARES: Final = (0.03, 0.25)  # of the budget: reserved in addition, and at most in all
+PERCENTILES: Final = (50, 5, 95)  # of samples [%]: the median, and the ends of a figure's interval
 BUDGET: Final = 120.0  # [s]
 Progress = Callable[[float, float], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeasuredMachine:
-    """A machine as it was measured.
+    """Result of measuring a machine.
 
     Parameters
     ----------
     about : mapping
-        What it says of itself.
+        Description of the machine.
     rows : tuple of Row
-        What was timed.
+        Benchmarks that were timed.
     problems : mapping of str to str
-        What did not work, and why.
+        Tasks that failed, and why.
     document : mapping
-        Content of the machine file.
-    errors : tuple of Error
-        How well the engine's formulas tell the rows with that file.
+        Content of the system file.
+    errors : tuple of KindError
+        Prediction errors of the system file on the rows.
     files : tuple of Path
-        What was written, the machine file first.
+        Written files, the system file first.
     """
 
     about: Mapping[str, Any]
     rows: tuple[Row, ...]
     problems: Mapping[str, str]
     document: Mapping[str, Any]
-    errors: tuple[Error, ...]
+    errors: tuple[KindError, ...]
     files: tuple[Path, ...]
 
     def __repr__(self) -> str:
@@ -66,20 +66,20 @@ class MeasuredMachine:
 
     @property
     def spread(self) -> dict[str, float]:
-        """By family the median width of the middle half of the samples, relative to their median."""
+        """Median interquartile range of the samples relative to their median, by family [1]."""
         families = dict.fromkeys(row.task.family for row in self.rows)
-        widths = {one: [row.width for row in self.rows if row.task.family == one] for one in families}
-        return {str(family): float(np.median(some)) for family, some in widths.items()}
+        widths = {family: [row.width for row in self.rows if row.task.family == family] for family in families}
+        return {str(family): float(np.median(values)) for family, values in widths.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Return a JSON object: machine, rows and spread by family, errors, problems, files."""
         return {
             "machine": dict(self.about),
             "rows": dict(Counter(row.task.family for row in self.rows)),
             "spread": self.spread,
-            "errors": [one.to_dict() for one in self.errors],
+            "errors": [item.to_dict() for item in self.errors],
             "problems": dict(self.problems),
-            "files": [str(one) for one in self.files],
+            "files": [str(item) for item in self.files],
         }
 
 
@@ -92,99 +92,103 @@ def measure(
     force: bool = False,
     told: Progress | None = None,
 ) -> MeasuredMachine | None:
-    """Measure this machine with the PyTorch that is installed, and write what it is.
+    """Measure this machine with the installed PyTorch, and write a system file.
 
     Parameters
     ----------
     output : str or Path
-        The machine file, .yaml; tables of what was timed are written beside it.
+        The system file, .yaml; tables of the timings are written beside it.
     budget : float
-        Time for all of it [s].
+        Time for everything [s].
     ranks : int, optional
-        Processes on this computer: as many as it has GPUs without it, or 2 on a CPU of several cores. Not where a launcher
-        (torchrun, srun, mpirun) has started the ranks already.
+        Processes on this computer; default: one per GPU, or 2 on a CPU with several cores. Not allowed under a launcher
+        (torchrun, srun, mpirun), which has started the ranks already.
     threads : int, optional
-        Threads of a rank on a CPU; the cores shared out without it.
+        Threads of a rank on a CPU; default: the cores divided by the ranks.
     force : bool
-        Whether files that are there are replaced.
+        Whether existing files are overwritten.
     told : callable, optional
-        Called with the seconds that are over and those of the budget.
+        Called with the seconds elapsed and the seconds of the budget.
 
     Returns
     -------
     MeasuredMachine or None
-        What was found; None on ranks other than the first.
+        The result; None on ranks other than 0.
 
     Raises
     ------
     InputError
-        If an argument cannot be used, PyTorch is not installed, or the budget was too short.
+        If an argument is not allowed, PyTorch is not installed, or the budget was too short.
     """
-    begin, path = time.time(), Path(output)
-    check(path, budget, ranks, threads, force)
-    own = detected()
-    if own is not None and own.rank > 0:
-        measure_here({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
+    start, path = time.time(), Path(output)
+    check_arguments(path, budget, ranks, threads, force)
+    rank = launched_rank()
+    if rank is not None and rank.rank > 0:
+        measure_as_rank({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
         return None
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = Kept(path.with_name(f"{path.stem}.partial.jsonl"))
-    seconds = budget - min(AFTER + RESERVE[0] * budget, RESERVE[1] * budget)
-    request = {"until": begin + seconds, "identity": kept.identity, "done": list(kept.visits)}
+    journal = Journal(path.with_name(f"{path.stem}.partial.jsonl"))
+    seconds = budget - min(FIT_SECONDS + RESERVE_SHARES[0] * budget, RESERVE_SHARES[1] * budget)
+    request = {"until": start + seconds, "identity": journal.identity, "done": list(journal.visits)}
 
-    def take(message: dict[str, Any]) -> None:
-        kept.take(message)
+    def on_message(message: dict[str, Any]) -> None:
+        journal.append(message)
         if told is not None and "left" in message:
             told(seconds - message["left"], seconds)
 
-    if own is not None:
-        measure_here(request | {"threads": threads or 0}, take)
+    if rank is not None:
+        measure_as_rank(request | {"threads": threads or 0}, on_message)
     else:
-        n = ranks or default_ranks()
-        each = threads or max(cores() // n, 1)
-        launch("traincast.accuracy.measure.worker", request | {"threads": each}, n, each, take)
-    result = described(kept.about, kept.rows(), kept.problems, path)
-    kept.discard()
+        count = ranks or default_ranks()
+        threads_per_rank = threads or max(available_cores() // count, 1)
+        launch("traincast.accuracy.measure.worker", request | {"threads": threads_per_rank}, count, threads_per_rank, on_message)
+    result = fit_and_write(journal.about, journal.rows(), journal.problems, path)
+    journal.discard()
     return result
 
 
-def check(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
-    """Refuse arguments that cannot be used, all at once."""
+def check_arguments(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
+    """Raise InputError with everything that is wrong with the arguments."""
     mistakes = ErrorCollector("measure")
-    mistakes.catch(check_output, path, force, (".yaml", ".yml"))
-    for table in tables_beside(path).values():
-        mistakes.catch(check_output, table, force, (".csv",))
-    check_job(budget, ranks, threads, mistakes)
-    mistakes.raise_any()
+    mistakes.of(check_output, path, force, (".yaml", ".yml"))
+    for table in table_paths(path).values():
+        mistakes.of(check_output, table, force, (".csv",))
+    collect_job_errors(budget, ranks, threads, mistakes)
+    mistakes.tell()
 
 
-def check_job(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
-    """Note what is wrong with a job of ranks."""
-    wrong = [] if LEAST <= budget < float("inf") else [f"budget = {budget:g}: must be at least {LEAST:g} seconds"]
+def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
+    """Add everything that is wrong with budget, ranks and threads to `mistakes`."""
+    problems = (
+        []
+        if MIN_BUDGET_SECONDS <= budget < float("inf")
+        else [f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds"]
+    )
     for name, value in (("ranks", ranks), ("threads", threads)):
-        wrong += [] if value is None else not_whole(name, value)
-    own = detected()
-    if own is not None and ranks is not None:
-        wrong.append(f"ranks = {ranks}: {own.launcher} has started {own.size} already; leave it out")
-    if wrong:
-        mistakes.errors.append(InputError("measure", wrong))
-    mistakes.catch(require_torch)
-    mistakes.catch(least_squares, "measure")
+        problems += [] if value is None else not_whole(name, value)
+    rank = launched_rank()
+    if rank is not None and ranks is not None:
+        problems.append(f"ranks = {ranks}: {rank.launcher} has started {rank.size} already; leave it out")
+    if problems:
+        mistakes.errors.append(InputError("measure", problems))
+    mistakes.of(require_torch)
+    mistakes.of(least_squares, "measure")
 
 
-def described(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
-    """The machine that rows tell, its file and its tables written."""
+def fit_and_write(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
+    """Fit the machine to rows, and write its system file and tables."""
     day = date.today().isoformat()
-    name = in_catalogue(str(about["device"]))
-    known = _figures(name) if name else {}
-    spread = [found(about, rows, known, percent) for percent in PERCENT]
-    network = [tiers(one) for one in spread]
-    file = document(path.stem, spread, list(zip(*network, strict=True)), day)
+    name = catalogue_name(str(about["device"]))
+    known = _data_sheet_figures(name) if name else {}
+    fits = [fit_accelerator(about, rows, known, percent) for percent in PERCENTILES]
+    network = [fit_tiers(fit) for fit in fits]
+    file = document(path.stem, fits, list(zip(*network, strict=True)), day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
-    return MeasuredMachine(about, tuple(rows), problems, file, errors(spread[0], network[0]), (path, *tables))
+    return MeasuredMachine(about, tuple(rows), problems, file, errors_by_family(fits[0], network[0]), (path, *tables))
 
 
-def _figures(name: str) -> dict[str, float]:
-    """Figures of an accelerator of the catalogue."""
-    chip = load_accelerator(name)
-    return {one: float(value) for one, value in vars(chip).items() if isinstance(value, int | float)}
+def _data_sheet_figures(name: str) -> dict[str, float]:
+    """Return the numeric figures of an accelerator of the catalogue."""
+    accelerator = load_accelerator(name)
+    return {field: float(value) for field, value in vars(accelerator).items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""What the engine says of the tasks that were timed, with the formulas of a training step."""
+"""Predicted times of benchmark tasks, with the formulas of a training step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,8 +8,8 @@ import numpy as np
 
 from traincast.accuracy.fit.benchmark_residuals import collective_seconds, product_seconds
 from traincast.accuracy.fit.kernel_benchmarks import timed
-from traincast.accuracy.measure.tables import Row, collective, gemm
-from traincast.accuracy.measure.tasks import MOVED
+from traincast.accuracy.measure.tables import Row, collective_row, matmul_row
+from traincast.accuracy.measure.tasks import ARRAYS_MOVED
 from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Floats
@@ -17,40 +17,40 @@ from traincast.core.system import Accelerator, System
 from traincast.operations.attention import Heads, flash
 from traincast.operations.operation import PassCount, Vector
 
-WORK: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # FLOP of an element (arXiv 2410.00273)
+FLOPS_PER_ELEMENT: Final = {"copy": 0.0, "add": 1.0, "norm": 9.0, "gelu": 8.0}  # (arXiv 2410.00273)
 
 
 def products(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
-    """Times of products, shape (rows,) [s]."""
-    return product_seconds(gpu, assumed, [gemm(row) for row in rows])
+    """Predict the times of matmuls, shape (rows,) [s]."""
+    return product_seconds(gpu, assumed, [matmul_row(row) for row in rows])
 
 
 def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
-    """Times of kernels that move memory, shape (rows,) [s]."""
-    recipe = _recipe(rows)
+    """Predict the times of memory-bound kernels, shape (rows,) [s]."""
+    recipe = _precision_of(rows)
     elements = np.array([float(row.task.sizes[0]) for row in rows])
-    flops = np.array([WORK[row.task.op] for row in rows]) * elements
-    nbytes = np.array([MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
+    flops = np.array([FLOPS_PER_ELEMENT[row.task.op] for row in rows]) * elements
+    nbytes = np.array([ARRAYS_MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
     return np.asarray(timed(PassCount((Vector(flops),), nbytes), gpu, assumed, recipe), float)
 
 
 def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
-    """Times of fused attention with a causal mask, or on all pairs of query and key, shape (rows,) [s]."""
-    recipe = _recipe(rows)
+    """Predict the times of fused attention, causal or full, shape (rows,) [s]."""
+    recipe = _precision_of(rows)
     b, h, s, d = np.array([row.task.sizes for row in rows], float).T
     causal = np.array([row.task.op != "full" for row in rows])
     share = 1 - causal * assumed.causal_skipping * (1 - (1 + 1 / s) / 2)
-    op = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False)
+    kernel = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False)
     fused = replace(assumed, attention_kernel="fa2")
-    forward, backward = (np.asarray(timed(work, gpu, fused, recipe), float) for work in (op.forward, op.backward))
+    forward, backward = (np.asarray(timed(passes, gpu, fused, recipe), float) for passes in (kernel.forward, kernel.backward))
     return np.where([row.task.op == "backward" for row in rows], backward, forward)
 
 
 def collectives(rows: Sequence[Row], system: System, assumed: Assumptions, about: Mapping[str, Any]) -> Floats:
-    """Times of collectives and messages, shape (rows,) [s]."""
-    return collective_seconds(system, assumed, [collective(row, about) for row in rows])
+    """Predict the times of collectives and p2p messages, shape (rows,) [s]."""
+    return collective_seconds(system, assumed, [collective_row(row, about) for row in rows])
 
 
-def _recipe(rows: Sequence[Row]) -> Precision:
-    """The recipe of the type of rows, which is one."""
+def _precision_of(rows: Sequence[Row]) -> Precision:
+    """Return the precision of rows, which all have one type."""
     return PRECISIONS[rows[0].task.dtype]

@@ -1,4 +1,4 @@
-"""How well the engine's formulas, with the figures of a machine file, tell the times that the file was made from."""
+"""Prediction errors of a measured system file on its own benchmarks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,25 +13,25 @@ from traincast.accuracy.measure.fit_network import system_of
 from traincast.accuracy.measure.tables import Row
 from traincast.core.quantities import Floats
 
-LARGE: Final = 2.0**20  # traffic of a kernel that is bound by memory, not by its start [byte]
-LONG: Final = 2**18  # of a collective that is bound by bandwidth [byte]
-WHOLE: Final = "all"
+MIN_MEMORY_BOUND_BYTES: Final = 2.0**20  # traffic of a kernel bound by memory, not by launch overhead [byte]
+LARGE_MESSAGE_BYTES: Final = 2**18  # size of a collective bound by bandwidth [byte]
+ALL_KINDS: Final = "all"
 
 
 @dataclass(frozen=True)
-class Error:
-    """Errors of predicted times, relative to the measured.
+class KindError:
+    """Relative errors of predicted times, for one kind of a family.
 
     Parameters
     ----------
     family, kind : str
-        What was timed.
+        Family, and type or operation of the tasks.
     rows : int
-        How many.
+        Number of tasks.
     mape, bias : float
-        Mean absolute error, and mean error.
+        Mean absolute error, and mean error [1].
     worst : str
-        Where it is largest.
+        Key of the task with the largest error.
     """
 
     family: str
@@ -42,46 +42,50 @@ class Error:
     worst: str
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Return the fields as a JSON object."""
         return asdict(self)
 
 
-def errors(it: Figures, network: Sequence[Values]) -> tuple[Error, ...]:
-    """Errors by family and kind.
+def errors_by_family(fit: Figures, network: Sequence[Values]) -> tuple[KindError, ...]:
+    """Return the errors of each family and kind.
 
     Parameters
     ----------
-    it : Figures
-        Figures of a machine, and what was timed on it.
+    fit : Figures
+        Fitted figures of a machine, with its benchmarks.
     network : sequence of dict of str to float
-        Figures of its tiers.
+        Fitted figures of its tiers [SI].
     """
-    memory = [row for row in it.of("memory") if row.task.nbytes >= LARGE]
+    memory = [row for row in fit.of("memory") if row.task.nbytes >= MIN_MEMORY_BOUND_BYTES]
     predictions: Mapping[str, tuple[list[Row], Callable[[list[Row]], Floats]]] = {
-        "products": (it.of("products"), lambda rows: predicted.products(rows, it.gpu(), it.bare())),
-        "attention": (it.of("attention"), lambda rows: predicted.attention(rows, it.gpu(), it.assumed())),
-        "memory": (memory, lambda rows: predicted.memory(rows, it.gpu(), it.bare())),
+        "products": (fit.of("products"), lambda rows: predicted.products(rows, fit.gpu(), fit.bare())),
+        "attention": (fit.of("attention"), lambda rows: predicted.attention(rows, fit.gpu(), fit.assumed())),
+        "memory": (memory, lambda rows: predicted.memory(rows, fit.gpu(), fit.bare())),
         "collectives": (
-            it.of("collectives") if network else [],
-            lambda rows: predicted.collectives(rows, system_of(it, network), it.assumed(), it.about),
+            fit.of("collectives") if network else [],
+            lambda rows: predicted.collectives(rows, system_of(fit, network), fit.assumed(), fit.about),
         ),
     }
-    found: list[Error] = []
+    errors: list[KindError] = []
     for family, (rows, predict) in predictions.items():
         if rows:
-            found += _by_kind(family, rows, predict(rows) / it.seconds(rows) - 1)
-    return tuple(found)
+            errors += _errors_by_kind(family, rows, predict(rows) / fit.seconds(rows) - 1)
+    return tuple(errors)
 
 
-def _by_kind(family: str, rows: Sequence[Row], wrong: Floats) -> list[Error]:
-    """Errors of each kind of a family, and of all of it."""
-    kinds = [{row.task.dtype if family == "products" else row.task.op, WHOLE} for row in rows]
-    for row, some in zip(rows, kinds, strict=True):
+def _errors_by_kind(family: str, rows: Sequence[Row], relative: Floats) -> list[KindError]:
+    """Return the errors of each kind of a family, and of the whole family."""
+    kinds = [{row.task.dtype if family == "products" else row.task.op, ALL_KINDS} for row in rows]
+    for row, row_kinds in zip(rows, kinds, strict=True):
         if family == "collectives":
-            some.add("small" if row.task.sizes[0] < LONG else "large")
-    found = []
-    for kind in sorted({kind for some in kinds for kind in some}, key=lambda one: (one == WHOLE, one in ("small", "large"), one)):
-        own = np.array([kind in some for some in kinds])
-        worst = rows[int(np.argmax(np.abs(wrong) * own))].task.key
-        found.append(Error(family, kind, int(own.sum()), float(np.mean(np.abs(wrong[own]))), float(np.mean(wrong[own])), worst))
-    return found
+            row_kinds.add("small" if row.task.sizes[0] < LARGE_MESSAGE_BYTES else "large")
+    errors = []
+    for kind in sorted(
+        {kind for row_kinds in kinds for kind in row_kinds}, key=lambda name: (name == ALL_KINDS, name in ("small", "large"), name)
+    ):
+        mask = np.array([kind in row_kinds for row_kinds in kinds])
+        worst = rows[int(np.argmax(np.abs(relative) * mask))].task.key
+        errors.append(
+            KindError(family, kind, int(mask.sum()), float(np.mean(np.abs(relative[mask]))), float(np.mean(relative[mask])), worst)
+        )
+    return errors

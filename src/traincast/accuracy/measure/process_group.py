@@ -1,4 +1,4 @@
-"""All ranks of a job, as one of them sees them: what they agree on, and what they time together."""
+"""All ranks of a job, seen from one of them: control messages, and benchmarks timed together."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,20 +6,20 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from traincast.accuracy.measure import device_info
-from traincast.accuracy.measure.launcher import Rank, address
+from traincast.accuracy.measure.launcher import Rank, rendezvous_address
 from traincast.accuracy.measure.tasks import Task
-from traincast.accuracy.measure.timing import SAMPLE, TOGETHER, counts, sampled
-from traincast.accuracy.measure.torch_calls import prepared
+from traincast.accuracy.measure.timing import MIN_COLLECTIVE_SAMPLE_SECONDS, MIN_SAMPLE_SECONDS, sample_counts, time_call
+from traincast.accuracy.measure.torch_calls import prepare_call
 from traincast.core.errors import InputError
 
-MISSING: Final = (
+TORCH_MISSING: Final = (
     "needs PyTorch, which traincast does not bring: pip install torch, or the build that pytorch.org names for your machine"
 )
-PATIENCE: Final = timedelta(minutes=10)  # that ranks wait for each other
+TIMEOUT: Final = timedelta(minutes=10)  # of a rank waiting for the others
 
 
 def load_torch(what: str = "measure") -> Any:
-    """PyTorch, which is the user's own and no dependency.
+    """Import PyTorch, which is not a dependency of traincast.
 
     Raises
     ------
@@ -29,12 +29,12 @@ def load_torch(what: str = "measure") -> Any:
     try:
         import torch
     except ImportError:
-        raise InputError(what, [MISSING]) from None
+        raise InputError(what, [TORCH_MISSING]) from None
     return torch
 
 
 def require_torch(what: str = "measure") -> None:
-    """Refuse to go on without PyTorch, which is not loaded.
+    """Check that PyTorch is installed, without loading it.
 
     Raises
     ------
@@ -42,11 +42,11 @@ def require_torch(what: str = "measure") -> None:
         If it is not installed.
     """
     if find_spec("torch") is None:
-        raise InputError(what, [MISSING])
+        raise InputError(what, [TORCH_MISSING])
 
 
-class Crew:
-    """All ranks of a job, as one of them sees them.
+class RankGroup:
+    """All ranks of a job, seen from one of them.
 
     Parameters
     ----------
@@ -55,30 +55,30 @@ class Crew:
     rank : Rank
         This process.
     threads : int
-        Threads it computes with; 0 for what PyTorch takes.
+        Threads of this process; 0 for PyTorch's default.
     """
 
     def __init__(self, torch: Any, rank: Rank, threads: int = 0):
         self.torch, self.rank = torch, rank
-        self.device = device_info.device(torch, rank)
+        self.device = device_info.select_device(torch, rank)
         if threads:
             torch.set_num_threads(threads)
-        self.hosts = [device_info.host()]
+        self.hosts = [device_info.host_name()]
         self.groups: dict[str, tuple[Any, list[int]]] = {"all": (None, [0])}
         self._control: Any = None
         if rank.size > 1:
             self._join()
 
     def _join(self) -> None:
-        """Meet the other ranks: NCCL between GPUs and gloo between CPUs, gloo for what they agree on."""
-        dist, (host, port) = self.torch.distributed, address(self.rank)
+        """Initialise the process groups: NCCL between GPUs, gloo between CPUs and for control messages."""
+        dist, (host, port) = self.torch.distributed, rendezvous_address(self.rank)
         dist.init_process_group(
-            self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=PATIENCE
+            self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=TIMEOUT
         )
-        self._control = dist.new_group(backend="gloo", timeout=PATIENCE)
-        self.hosts = self.gathered(device_info.host())
+        self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
+        self.hosts = self.all_gather(device_info.host_name())
         self.groups["all"] = (dist.group.WORLD, list(range(self.rank.size)))
-        for node in dict.fromkeys(self.hosts):  # every rank has to take part in making every group
+        for node in dict.fromkeys(self.hosts):  # every rank must take part in creating every group
             members = [rank for rank, host in enumerate(self.hosts) if host == node]
             group = dist.new_group(members)
             if self.rank.rank in members:
@@ -86,57 +86,61 @@ class Crew:
 
     @property
     def backend(self) -> str:
-        """The library of collectives; none with one rank."""
+        """Backend of the collectives; empty with one rank."""
         return ("nccl" if self.device.type == "cuda" else "gloo") if self.rank.size > 1 else ""
 
-    def gathered(self, own: Any) -> list[Any]:
-        """What each rank has, in their order."""
+    def all_gather(self, value: Any) -> list[Any]:
+        """Gather a value from every rank, in rank order."""
         if self.rank.size == 1:
-            return [own]
-        every: list[Any] = [None] * self.rank.size
-        self.torch.distributed.all_gather_object(every, own, group=self._control)
-        return every
+            return [value]
+        values: list[Any] = [None] * self.rank.size
+        self.torch.distributed.all_gather_object(values, value, group=self._control)
+        return values
 
-    def agreed(self, choice: Callable[[], Any]) -> Any:
-        """What rank 0 chooses."""
-        chosen = [choice() if self.rank.rank == 0 else None]
+    def from_rank_zero(self, compute: Callable[[], Any]) -> Any:
+        """Broadcast a value that rank 0 computes."""
+        values = [compute() if self.rank.rank == 0 else None]
         if self.rank.size > 1:
-            self.torch.distributed.broadcast_object_list(chosen, 0, group=self._control)
-        return chosen[0]
+            self.torch.distributed.broadcast_object_list(values, 0, group=self._control)
+        return values[0]
 
     def timed(self, task: Task, seconds: float) -> tuple[list[float], str]:
-        """Times of a task with all ranks at work, after a warm-up.
+        """Time a task on all ranks, after a warm-up.
 
         Parameters
         ----------
         task : Task
             The task.
         seconds : float
-            Time for the samples; that of rank 0 counts [s].
+            Time for the samples on rank 0 [s].
 
         Returns
         -------
         tuple of list of float and str
-            Samples of all ranks [s], and why there are none.
+            Samples of all ranks [s], and the reason if there are none.
         """
         try:
-            call = prepared(task, self.torch, self.device, *self.groups[task.scope])
-            once = min(sampled(call, 2, 1, self.torch, self.device.type))
+            call = prepare_call(task, self.torch, self.device, *self.groups[task.scope])
+            call_seconds = min(time_call(call, 2, 1, self.torch, self.device.type))
             problem = ""
         except (RuntimeError, NotImplementedError, AttributeError, TypeError, ValueError) as error:
             problem = (str(error) or type(error).__name__).splitlines()[0]
-        problems = [one for one in self.gathered(problem) if one]
+        problems = [text for text in self.all_gather(problem) if text]
         if problems:
             return [], problems[0]
         together = task.family == "collectives" and self.device.type == "cpu"
-        samples, calls = self.agreed(lambda: counts(once, seconds, TOGETHER if together else SAMPLE[self.device.type]))
-        every = self.gathered(sampled(call, samples, calls, self.torch, self.device.type))
-        ways = 2 if task.op == "p2p" else 1  # a message goes there and back
+        samples, calls = self.from_rank_zero(
+            lambda: sample_counts(
+                call_seconds, seconds, MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type]
+            )
+        )
+        samples_of = self.all_gather(time_call(call, samples, calls, self.torch, self.device.type))
+        trips = 2 if task.op == "p2p" else 1  # a message goes there and back
         members = self.groups[task.scope][1]
-        of = (members[0], members[-1]) if task.op == "p2p" else range(self.rank.size)
-        return [one / ways for rank in of for one in every[rank]], ""
+        counted = (members[0], members[-1]) if task.op == "p2p" else range(self.rank.size)
+        return [sample / trips for rank in counted for sample in samples_of[rank]], ""
 
-    def leave(self) -> None:
-        """End the job."""
+    def close(self) -> None:
+        """Destroy the process groups."""
         if self.rank.size > 1:
             self.torch.distributed.destroy_process_group()

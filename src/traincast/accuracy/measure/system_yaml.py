@@ -1,4 +1,4 @@
-"""The machine file: figures with unit, source, basis and spread, as `load_system` reads it."""
+"""Content of a measured system file: figures with unit, source, basis and interval, as `load_system` reads it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
@@ -15,113 +15,131 @@ from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
 from traincast.catalog.software_stacks import USUAL, stack_names
 from traincast.core.units import GIB, quantity
 
-DIGITS: Final = 4
-STACKS: Final = (USUAL, "pytorch")  # what "calibrated" stands for, and PyTorch as it is
-LOOSE: Final = "; as far as it can go, the times do not determine it"
-ALIKE: Final = "not measured, there was one node: taken to be as inside it"
+SIGNIFICANT_DIGITS: Final = 4
+STACKS: Final = (USUAL, "pytorch")  # the default stack, and plain PyTorch
+UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
+NOT_MEASURED_ACROSS_NODES: Final = "not measured, there was one node: taken to be as inside it"
 
 
-def in_catalogue(device: str) -> str | None:
-    """The catalogue's name of an accelerator that calls itself so, None if it has none of it."""
-    told = table_name(device)
-    machine = next((system for gpu, _, system in MACHINES if gpu == told), None) if told else None
-    return accelerator_name(load_system(machine)) if machine else None
+def catalogue_name(device: str) -> str | None:
+    """Return the catalogue's name of an accelerator from its device name; None if it is not there."""
+    name = table_name(device)
+    system = next((system for gpu, _, system in MACHINES if gpu == name), None) if name else None
+    return accelerator_name(load_system(system)) if system else None
 
 
-def own_name(about: Mapping[str, Any]) -> str:
-    """What the file calls the accelerator: a GPU, or the part of a CPU that a rank has."""
+def accelerator_label(about: Mapping[str, Any]) -> str:
+    """Return the accelerator's name in the file: the GPU, or the CPU with the threads of a rank."""
     if about["kind"] != "cpu":
         return str(about["device"])
     return f"{about['device']}, {about['threads']} thread{'s' if about['threads'] > 1 else ''}"
 
 
-def entries(part: type, spread: Sequence[Values], source: str, it: Figures) -> dict[str, Any]:
-    """Figures as a file writes them.
+def figure_entries(part: type, spread: Sequence[Values], source: str, fit: Figures) -> dict[str, Any]:
+    """Return figures as entries of a system file.
 
     Parameters
     ----------
     part : type
-        What the file's schema says of them.
+        Schema class with the units of the figures.
     spread : sequence of dict of str to float
-        Their values from medians, and from shorter and longer times [SI].
+        Values from the medians, and from the shorter and the longer times [SI].
     source : str
-        Where they come from.
-    it : Figures
-        Says which of them the times do not determine, and which were not measured; those have no interval.
+        Source of the figures.
+    fit : Figures
+        Tells which figures are not determined or were not measured; those have no interval.
     """
-    found = {}
+    result = {}
     for name, value in spread[0].items():
-        alone = name in it.loose or name in it.taken
-        told = it.taken.get(name) or (source + LOOSE if name in it.loose else source)
-        found[name] = _entry(_unit(part, name), [value] if alone else [one.get(name, value) for one in spread], told)
-        if name in it.taken:
-            found[name]["basis"] = "assumed"
-    return found
+        no_interval = name in fit.loose or name in fit.taken
+        origin = fit.taken.get(name) or (source + UNDETERMINED if name in fit.loose else source)
+        result[name] = _entry(_unit(part, name), [value] if no_interval else [values.get(name, value) for values in spread], origin)
+        if name in fit.taken:
+            result[name]["basis"] = "assumed"
+    return result
 
 
 def _entry(unit: str, values: Sequence[float], source: str) -> dict[str, Any]:
-    """One figure with the ends of its spread, where they differ."""
-    short = [float(f"{value:.{DIGITS}g}") for value in values]
-    ends = {"low": min(short), "high": max(short)} if min(short) < max(short) else {}
-    told = {name: _written(one, unit) for name, one in ({"value": short[0]} | ends).items()}
-    return told | {"source": source, "basis": "measured"}
+    """Return the entry of one figure, with its interval if the ends differ."""
+    rounded = [float(f"{value:.{SIGNIFICANT_DIGITS}g}") for value in values]
+    interval = {"low": min(rounded), "high": max(rounded)} if min(rounded) < max(rounded) else {}
+    texts = {name: _formatted(end, unit) for name, end in ({"value": rounded[0]} | interval).items()}
+    return texts | {"source": source, "basis": "measured"}
 
 
-def _written(value: float, unit: str) -> str | float:
-    """A figure as a file has it; of memory all digits."""
-    return f"{value / GIB:.{DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
+def _formatted(value: float, unit: str) -> str | float:
+    """Return a figure with its unit; memory in GiB."""
+    return f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
 
 
 def _unit(part: type, name: str) -> str:
-    """Unit that a file has to write behind a figure."""
+    """Return the unit that the schema demands of a figure."""
     entry = getattr(part, "model_fields", {}).get(name)
     kinds = get_args(entry.annotation) or (entry.annotation,) if entry else ()
-    return str(next((one.unit for one in kinds if isinstance(one, type) and issubclass(one, Entry)), ""))
+    return str(next((kind.unit for kind in kinds if isinstance(kind, type) and issubclass(kind, Entry)), ""))
 
 
 def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Values]], day: str) -> dict[str, Any]:
-    """Content of a machine file.
+    """Return the content of a system file.
 
     Parameters
     ----------
     name : str
-        Name of the machine.
+        Name of the system.
     spread : sequence of Figures
-        Its figures from medians, and from shorter and longer times.
+        Fits to the medians, and to the shorter and the longer times.
     tiers : sequence of sequence of dict of str to float
-        The same of each tier of the network that was measured; none with one rank [SI].
+        The same for each measured tier of the network; empty with one rank [SI].
     day : str
-        When.
+        Date of the measurement.
     """
-    it, about = spread[0], spread[0].about
+    median_fit, about = spread[0], spread[0].about
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
-    own = in_catalogue(str(about["device"]))
-    base: dict[str, Any] = (known("accelerators", own) or {}) if own else {"name": own_name(about), "source": source}
-    told = {"hbm_bytes": float(about["memory_bytes"])}
-    base |= entries(AcceleratorPart, [told | one.accelerator for one in spread], source, it)
-    base["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
-    network = [entries(MiddleTier, one, source, it) for one in tiers]
+    known_name = catalogue_name(str(about["device"]))
+    accelerator: dict[str, Any] = (
+        (known("accelerators", known_name) or {}) if known_name else {"name": accelerator_label(about), "source": source}
+    )
+    memory = {"hbm_bytes": float(about["memory_bytes"])}
+    accelerator |= figure_entries(AcceleratorPart, [memory | fit.accelerator for fit in spread], source, median_fit)
+    accelerator["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
+    network = [figure_entries(MiddleTier, fit, source, median_fit) for fit in tiers]
     if not network:
-        network = [_nothing("one rank: no network was measured; write in what joins yours")]
+        network = [_unknown_network("one rank: no network was measured; write in what joins yours")]
     if len(network) < 2:
-        network.append({key: entry | {"source": ALIKE, "basis": "assumed"} for key, entry in network[0].items()})
-    named = [{"name": _inside(about)} | network[0] | {"size": max(ranks // nodes, 1)}, {"name": "between nodes"} | network[1]]
+        network.append(
+            {key: entry | {"source": NOT_MEASURED_ACROSS_NODES, "basis": "assumed"} for key, entry in network[0].items()}
+        )
+    tiers_of_file = [
+        {"name": _node_tier_name(about)} | network[0] | {"size": max(ranks // nodes, 1)},
+        {"name": "between nodes"} | network[1],
+    ]
     stacks = [
-        {"stack": stack} | entries(object, [one.software for one in spread], source, it)
+        {"stack": stack} | figure_entries(object, [fit.software for fit in spread], source, median_fit)
         for stack in STACKS
         if stack in stack_names()
     ]
     title = f"{about['device']}, {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}, measured on {day}"
-    return {"name": name, "title": title, "source": source, "accelerator": base, "network": named, "software": stacks}
+    return {
+        "name": name,
+        "title": title,
+        "source": source,
+        "accelerator": accelerator,
+        "network": tiers_of_file,
+        "software": stacks,
+    }
 
 
-def _inside(about: Mapping[str, Any]) -> str:
-    """What the network inside a node is called."""
+def _node_tier_name(about: Mapping[str, Any]) -> str:
+    """Return the name of the network inside a node."""
     return f"{about['backend']} inside a node" if about["backend"] else "inside a node"
 
 
-def _nothing(source: str) -> dict[str, Any]:
-    """A network that is not known."""
-    told = {"source": source, "basis": "assumed"}
-    return {"bandwidth": {"value": "10 GB/s"} | told, "efficiency": {"value": 0.8} | told, "latency": {"value": "10 us"} | told}
+def _unknown_network(source: str) -> dict[str, Any]:
+    """Return assumed entries for a network that was not measured."""
+    origin = {"source": source, "basis": "assumed"}
+    return {
+        "bandwidth": {"value": "10 GB/s"} | origin,
+        "efficiency": {"value": 0.8} | origin,
+        "latency": {"value": "10 us"} | origin,
+    }

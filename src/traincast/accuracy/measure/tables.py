@@ -1,4 +1,4 @@
-"""What was timed: samples of each task, and tables of them beside a machine file."""
+"""Timed tasks with their samples, and the CSV tables beside a system file."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.measure.tasks import Family, Task
 from traincast.core.output_files import beside
 
-TABLES: Final[dict[str, tuple[Family, ...]]] = {  # ending of a table's name -> families
+FAMILIES_OF_TABLE: Final[dict[str, tuple[Family, ...]]] = {  # suffix of a table's name -> families
     "products": ("products",),
     "collectives": ("collectives",),
     "kernels": ("attention", "memory", "dispatch", "copies"),
 }
-SIZES: Final[dict[Family, tuple[str, ...]]] = {
+SIZE_COLUMNS: Final[dict[Family, tuple[str, ...]]] = {
     "products": ("m", "n", "k"),
     "attention": ("batch", "heads", "tokens", "head_dim"),
     "memory": ("elements",),
@@ -25,21 +25,25 @@ SIZES: Final[dict[Family, tuple[str, ...]]] = {
     "copies": ("size_bytes",),
     "collectives": ("size_bytes",),
 }
-TIMES: Final = {"time_us": 50, "lower_quartile_us": 25, "upper_quartile_us": 75}  # column -> percent of the samples below it
+PERCENTILE_COLUMNS: Final = {
+    "time_us": 50,
+    "lower_quartile_us": 25,
+    "upper_quartile_us": 75,
+}  # column -> percent of the samples below it
 
 
 @dataclass(frozen=True)
 class Row:
-    """A task and its samples.
+    """A timed task with its samples.
 
     Parameters
     ----------
     task : Task
-        What was timed.
+        The task.
     samples : tuple of float
-        Its times in the visit that counts [s].
+        Times of the visit with the lowest median [s].
     visits : int
-        How often it was visited.
+        Number of visits.
     """
 
     task: Task
@@ -47,32 +51,32 @@ class Row:
     visits: int = 1
 
     def at(self, percent: float) -> float:
-        """The time that so many percent of the samples are below [s]."""
+        """Return a percentile of the samples [s]."""
         return float(np.percentile(self.samples, percent))
 
     @property
     def width(self) -> float:
-        """Width of the middle half of the samples, relative to their median."""
+        """Interquartile range of the samples relative to their median [1]."""
         return (self.at(75) - self.at(25)) / self.at(50)
 
 
-def gemm(row: Row) -> Gemm:
-    """The product of a row, as tables of products have it."""
+def matmul_row(row: Row) -> Gemm:
+    """Return the matmul of a row in the format of matmul tables."""
     m, n, k = row.task.sizes
     return Gemm(m=m, n=n, k=k, dtype=row.task.dtype, time_us=row.at(50) * 1e6)
 
 
-def collective(row: Row, about: Mapping[str, Any]) -> Collective:
-    """The collective of a row, as tables of collectives have it."""
-    placed, time_us = where(row.task, about), row.at(50) * 1e6
+def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
+    """Return the collective of a row in the format of nccl-tests tables."""
+    placed, time_us = group_placement(row.task, about), row.at(50) * 1e6
     return Collective(
         op=row.task.op, nodes=placed["nodes"], gpus_per_node=placed["gpus_per_node"], ranks=placed["ranks"],
         size_bytes=float(row.task.sizes[0]), time_us=time_us,
     )  # fmt: skip
 
 
-def where(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
-    """Nodes, ranks of each, and ranks of a collective; a message has two."""
+def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
+    """Return nodes, ranks per node and ranks of a collective; p2p has two ranks."""
     nodes, ranks = int(about["nodes"]), int(about["ranks"])
     if task.scope == "node":
         nodes, ranks = 1, ranks // nodes
@@ -82,53 +86,53 @@ def where(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
 
 
 def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
-    """Write tables beside a machine file: products, collectives, and all other kernels.
+    """Write the tables beside a system file: matmuls, collectives, and all other kernels.
 
     Parameters
     ----------
     path : Path
-        The machine file.
+        The system file.
     rows : sequence of Row
-        What was timed.
+        Timed tasks.
     about : mapping
-        The machine.
+        Description of the machine.
     day : str
-        When.
+        Date of the measurement.
 
     Returns
     -------
     list of Path
-        The tables that hold something.
+        The tables that have rows.
     """
-    found = []
-    for name, table in tables_beside(path).items():
-        own = [row for row in rows if row.task.family in TABLES[name]]
-        if own:
-            _write(table, own, about, day)
-            found.append(table)
-    return found
+    written = []
+    for name, table in table_paths(path).items():
+        table_rows = [row for row in rows if row.task.family in FAMILIES_OF_TABLE[name]]
+        if table_rows:
+            _write_table(table, table_rows, about, day)
+            written.append(table)
+    return written
 
 
-def tables_beside(path: Path) -> dict[str, Path]:
-    """Where the tables of a machine file stand."""
-    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in TABLES}
+def table_paths(path: Path) -> dict[str, Path]:
+    """Return the paths of the tables of a system file by name."""
+    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in FAMILIES_OF_TABLE}
 
 
-def _write(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
-    """Write a table."""
-    constant = {"gpu": about["device"], "torch": about["torch"], "threads": about["threads"], "host": about["host"], "date": day}
-    blank = dict.fromkeys((size for row in rows for size in SIZES[row.task.family]), "")
+def _write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
+    """Write one table."""
+    constants = {"gpu": about["device"], "torch": about["torch"], "threads": about["threads"], "host": about["host"], "date": day}
+    blanks = dict.fromkeys((size for row in rows for size in SIZE_COLUMNS[row.task.family]), "")
     lines = []
-    for row in sorted(rows, key=lambda one: (one.task.family, one.task.op, one.task.dtype, one.task.scope, one.task.sizes)):
+    for row in sorted(rows, key=lambda row: (row.task.family, row.task.op, row.task.dtype, row.task.scope, row.task.sizes)):
         task = row.task
-        named = {} if task.family == "products" else {"family": task.family, "op": task.op}
-        placed = where(task, about) if task.family == "collectives" else {}
-        sizes = blank | dict(zip(SIZES[task.family], map(str, task.sizes), strict=True))
-        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in TIMES.items()}
+        names = {} if task.family == "products" else {"family": task.family, "op": task.op}
+        placed = group_placement(task, about) if task.family == "collectives" else {}
+        sizes = blanks | dict(zip(SIZE_COLUMNS[task.family], map(str, task.sizes), strict=True))
+        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
         lines.append(
-            named | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constant
+            names | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constants
         )
     with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        out = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        out.writeheader()
-        out.writerows(lines)
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)

@@ -1,4 +1,4 @@
-"""How the time is spent: every family its share, coarse sizes first, finer ones and repetitions with what is left."""
+"""Time budget of a measurement: a share for each family, coarse sizes first, then finer ones and repetitions."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -6,32 +6,32 @@ from typing import Final
 
 from traincast.accuracy.measure.tasks import Family, Task
 
-SHARES: Final[dict[Family, float]] = {
+FAMILY_SHARES: Final[dict[Family, float]] = {
     "products": 0.30,
     "attention": 0.15,
     "memory": 0.15,
     "dispatch": 0.05,
     "copies": 0.05,
     "collectives": 0.30,
-}  # of the time, of families that there are
-VISITS: Final = 4  # most visits of a task
-SLICES: Final = 60.0  # samples of a visit take such a part of the family's time
-SHORTEST, LONGEST = 0.01, 2.0  # a visit's samples [s]
+}  # of the time; rescaled to the families present
+MAX_VISITS: Final = 4  # of a task
+VISITS_PER_FAMILY: Final = 60.0  # a visit gets the family's time divided by this
+MIN_VISIT_SECONDS, MAX_VISIT_SECONDS = 0.01, 2.0  # time for the samples of a visit [s]
 
 
 class TimeBudget:
-    """Chooses what is measured next.
+    """Scheduler that chooses the next task.
 
     Parameters
     ----------
     tasks : sequence of Task
-        What can be measured, in each family what tells most first.
+        All tasks, in each family the most informative first.
     known : collection of str
-        Keys of tasks that are not measured again.
+        Keys of tasks that are timed already.
     seconds : float
-        Time there is [s].
+        Total time [s].
     clock : callable
-        Tells the time [s].
+        Returns the time [s].
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class TimeBudget:
         for task in tasks:
             if task.key not in known:
                 self._queues.setdefault(task.family, []).append(task)
-        whole = sum(SHARES[one] for one in self._queues) or 1.0
-        self._shares = {one: SHARES[one] / whole for one in self._queues}
+        total = sum(FAMILY_SHARES[family] for family in self._queues) or 1.0
+        self._shares = {family: FAMILY_SHARES[family] / total for family in self._queues}
         self._spent = dict.fromkeys(self._queues, 0.0)
         self._costs: dict[Task, float] = {}
         self._visits: dict[Task, int] = {}
@@ -51,21 +51,21 @@ class TimeBudget:
 
     @property
     def left(self) -> float:
-        """Time that is left [s]."""
+        """Time left [s]."""
         return self._seconds - (self._clock() - self._begin)
 
     def samples_seconds(self, task: Task) -> float:
-        """Time for the samples of a visit [s]."""
-        return min(max(self._shares[task.family] * self._seconds / SLICES, SHORTEST), LONGEST)
+        """Return the time for the samples of a visit [s]."""
+        return min(max(self._shares[task.family] * self._seconds / VISITS_PER_FAMILY, MIN_VISIT_SECONDS), MAX_VISIT_SECONDS)
 
     def next(self) -> Task | None:
-        """The task whose turn it is; None at the end.
+        """Return the next task; None at the end.
 
-        Of the family that is furthest behind its share, the first task that was not longer than what is left when it was last
-        measured. Each family has a turn, however short the time.
+        It is the first task of the family furthest behind its share that fits into the time left, by the duration of its last
+        visit. Each family gets one turn, however short the time.
         """
         self._since = self._clock()
-        for family in sorted(self._queues, key=lambda one: self._spent[one] / self._shares[one]):
+        for family in sorted(self._queues, key=lambda family: self._spent[family] / self._shares[family]):
             queue = self._queues[family]
             while queue and self._spent[family] and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left:
                 queue.pop(0)
@@ -73,12 +73,12 @@ class TimeBudget:
                 return queue[0]
         return None
 
-    def took(self, task: Task, failed: bool = False) -> None:
-        """Take note that a task is done, until its next visit."""
+    def record(self, task: Task, failed: bool = False) -> None:
+        """Record a finished visit, and queue the task for its next one unless it failed."""
         seconds = self._clock() - self._since
         self._costs[task], self._visits[task] = seconds, self._visits.get(task, 0) + 1
         self._spent[task.family] += seconds
         queue = self._queues[task.family]
         queue.remove(task)
-        if not failed and self._visits[task] < VISITS:
+        if not failed and self._visits[task] < MAX_VISITS:
             queue.append(task)

@@ -1,58 +1,58 @@
-"""Times of a call, repeated: samples of as many calls as a clock can tell apart."""
+"""Timing of a repeated call: each sample has as many calls as the clock needs."""
 
 import time
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
-SAMPLE: Final = {"cpu": 50e-6, "cuda": 500e-6}  # least time of a sample [s]
-TOGETHER: Final = 5e-3  # the same of what ranks do together: longer than a scheduler lets another thread work [s]
-FEWEST, MOST = 3, 60  # samples of one visit
+MIN_SAMPLE_SECONDS: Final = {"cpu": 50e-6, "cuda": 500e-6}  # of calls on one rank
+MIN_COLLECTIVE_SAMPLE_SECONDS: Final = 5e-3  # longer than a time slice of the scheduler
+MIN_SAMPLES, MAX_SAMPLES = 3, 60  # of one visit
 Call = Callable[[], Any]
 
 
-def counts(once: float, seconds: float, shortest: float) -> tuple[int, int]:
-    """Samples, and calls of each, that fit in some time.
+def sample_counts(call_seconds: float, seconds: float, shortest: float) -> tuple[int, int]:
+    """Return the number of samples, and of calls in each, that fit in a time.
 
     Parameters
     ----------
-    once : float
+    call_seconds : float
         Time of a call [s].
     seconds : float
-        Time there is [s].
+        Time available [s].
     shortest : float
-        Least time of a sample [s].
+        Minimum time of a sample [s].
 
     Returns
     -------
     tuple of int
         Samples and calls.
     """
-    calls = max(1, round(shortest / max(once, 1e-9)))
-    return min(max(int(seconds / (calls * max(once, 1e-9))), FEWEST), MOST), calls
+    calls = max(1, round(shortest / max(call_seconds, 1e-9)))
+    return min(max(int(seconds / (calls * max(call_seconds, 1e-9))), MIN_SAMPLES), MAX_SAMPLES), calls
 
 
-def sampled(call: Call, samples: int, calls: int, torch: Any, device: str) -> list[float]:
-    """Times of one call, a sample each: of the host on a CPU, of the device on a GPU [s]."""
+def time_call(call: Call, samples: int, calls: int, torch: Any, device: str) -> list[float]:
+    """Return the time per call of each sample: host time on a CPU, device time on a GPU [s]."""
     if device == "cuda":
-        return _by_events(call, samples, calls, torch)
-    found = []
+        return _time_with_events(call, samples, calls, torch)
+    seconds = []
     for _ in range(samples):
-        begin = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(calls):
             call()
-        found.append((time.perf_counter() - begin) / calls)
-    return found
+        seconds.append((time.perf_counter() - start) / calls)
+    return seconds
 
 
-def _by_events(call: Call, samples: int, calls: int, torch: Any) -> list[float]:
-    """The same between marks in the device's queue."""
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
+def _time_with_events(call: Call, samples: int, calls: int, torch: Any) -> list[float]:
+    """Return the time per call of each sample, from CUDA events [s]."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(samples + 1)]
     torch.cuda.synchronize()
-    marks[0].record()
-    for mark in marks[1:]:
+    events[0].record()
+    for event in events[1:]:
         for _ in range(calls):
             call()
-        mark.record()
+        event.record()
     torch.cuda.synchronize()
-    return [begin.elapsed_time(end) * 1e-3 / calls for begin, end in pairwise(marks)]
+    return [start.elapsed_time(end) * 1e-3 / calls for start, end in pairwise(events)]

@@ -1,4 +1,4 @@
-"""Tasks as calls of PyTorch; `torch` is handed in, for nothing here may import it."""
+"""Tasks as PyTorch calls; `torch` is a parameter, since this module must not import it."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
@@ -8,22 +8,22 @@ from typing import Any, Final
 from traincast.accuracy.measure.tasks import Task
 from traincast.accuracy.measure.timing import Call
 
-TYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
-WIDTH: Final = 1024  # of a row that is normalised
-TURNING: Final = 2**27  # of operands that take turns [byte]
-MOST_TURNS: Final = 64  # copies of operands
-SMALL: Final = 8  # sides of matrices whose arithmetic takes no time
+TORCH_DTYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
+NORM_WIDTH: Final = 1024  # of a normalised row
+ROTATION_BYTES: Final = 2**27  # of operands used in turn, so that they come from memory and not from a cache
+MAX_COPIES: Final = 64  # of operands
+TINY_SIDE: Final = 8  # side of matrices with negligible arithmetic
 
 
-def prepared(task: Task, torch: Any, device: Any, group: Any, members: Sequence[int]) -> Call:
-    """A call that does the work of a task once.
+def prepare_call(task: Task, torch: Any, device: Any, group: Any, members: Sequence[int]) -> Call:
+    """Return a call that runs a task once.
 
     Parameters
     ----------
     task : Task
         The task.
     torch, device : Any
-        PyTorch, and where to work.
+        PyTorch, and the device to run on.
     group : Any
         Process group of a collective.
     members : sequence of int
@@ -45,49 +45,49 @@ def prepared(task: Task, torch: Any, device: Any, group: Any, members: Sequence[
 
 
 def _random(torch: Any, device: Any, dtype: str, *sizes: int) -> Any:
-    """A tensor of normally distributed numbers: zeros draw less power."""
-    return torch.randn(*sizes, device=device).to(getattr(torch, TYPES[dtype]))
+    """Return a tensor of normally distributed numbers (zeros would draw less power)."""
+    return torch.randn(*sizes, device=device).to(getattr(torch, TORCH_DTYPES[dtype]))
 
 
 def _product(task: Task, torch: Any, device: Any) -> Call:
-    """A matrix product into memory that is there; operands take turns, so that they come from memory as those of a step do."""
+    """Return a matmul into an allocated output; operands rotate, so that they come from memory as in a step."""
     m, n, k = task.sizes
     a = _random(torch, device, task.dtype, m, k)
     if task.dtype == "fp8":
-        b, one = _random(torch, device, task.dtype, n, k).t(), torch.ones((), device=device)
-        turns = _in_turn(a, b)
-        return lambda: torch._scaled_mm(*next(turns), one, one, out_dtype=torch.bfloat16)
+        b, scale = _random(torch, device, task.dtype, n, k).t(), torch.ones((), device=device)
+        operands = _rotating_operands(a, b)
+        return lambda: torch._scaled_mm(*next(operands), scale, scale, out_dtype=torch.bfloat16)
     torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
-    turns = _in_turn(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
+    operands = _rotating_operands(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
 
     def product() -> None:
-        left, right, out = next(turns)
+        left, right, out = next(operands)
         torch.mm(left, right, out=out)
 
     return product
 
 
-def _in_turn(*tensors: Any) -> Iterator[Sequence[Any]]:
-    """Tensors and copies of them, again and again: more than caches hold, unless they are small."""
-    copies = min(ceil(TURNING / sum(one.nbytes for one in tensors)), MOST_TURNS)
-    return cycle([tensors, *([one.clone() for one in tensors] for _ in range(copies))])
+def _rotating_operands(*tensors: Any) -> Iterator[Sequence[Any]]:
+    """Cycle through tensors and copies of them that together exceed the caches, unless the tensors are tiny."""
+    copies = min(ceil(ROTATION_BYTES / sum(tensor.nbytes for tensor in tensors)), MAX_COPIES)
+    return cycle([tensors, *([tensor.clone() for tensor in tensors] for _ in range(copies))])
 
 
 def _attention(task: Task, torch: Any, device: Any) -> Call:
-    """Fused attention: with a causal mask forward and backward, or on all pairs of query and key forward."""
+    """Return fused attention: causal forward or backward, or full forward."""
     fused = torch.nn.functional.scaled_dot_product_attention
     q, k, v = (_random(torch, device, task.dtype, *task.sizes) for _ in range(3))
     if task.op != "backward":
         causal = task.op == "forward"
         return lambda: fused(q, k, v, is_causal=causal)
-    inputs = tuple(one.requires_grad_() for one in (q, k, v))
+    inputs = tuple(tensor.requires_grad_() for tensor in (q, k, v))
     out = fused(*inputs, is_causal=True)
     gradient = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
 def _memory(task: Task, torch: Any, device: Any) -> Call:
-    """A kernel that reads and writes much and computes little."""
+    """Return a memory-bound kernel."""
     (n,) = task.sizes
     a = _random(torch, device, task.dtype, n)
     out = torch.empty_like(a)
@@ -99,17 +99,17 @@ def _memory(task: Task, torch: Any, device: Any) -> Call:
             return lambda: torch.add(a, b, out=out)
         case "gelu":
             return lambda: torch.nn.functional.gelu(a)
-    rows, scale = a.view(-1, WIDTH), torch.ones(WIDTH, device=device, dtype=a.dtype)
-    return lambda: torch.nn.functional.layer_norm(rows, (WIDTH,), scale, scale)
+    rows, scale = a.view(-1, NORM_WIDTH), torch.ones(NORM_WIDTH, device=device, dtype=a.dtype)
+    return lambda: torch.nn.functional.layer_norm(rows, (NORM_WIDTH,), scale, scale)
 
 
 def _dispatch(task: Task, torch: Any, device: Any) -> Call:
-    """Many small operations: alone, or in a network that keeps what backward needs, and backward."""
+    """Return many tiny operations: bare kernels, or the forward or backward pass of a network."""
     (n,) = task.sizes
-    x = _random(torch, device, task.dtype, SMALL, SMALL)
+    x = _random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE)
     if task.op == "kernel":
-        return _queued(torch, x, n)
-    weights = [_random(torch, device, task.dtype, SMALL, SMALL).requires_grad_() for _ in range(n // 2)]
+        return _small_kernels(torch, x, n)
+    weights = [_random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE).requires_grad_() for _ in range(n // 2)]
 
     def forward() -> Any:
         at = x
@@ -123,8 +123,8 @@ def _dispatch(task: Task, torch: Any, device: Any) -> Call:
     return lambda: torch.autograd.grad(end, weights, retain_graph=True)
 
 
-def _queued(torch: Any, x: Any, n: int) -> Call:
-    """Small kernels; on a GPU as a graph, so that the host does not pace them."""
+def _small_kernels(torch: Any, x: Any, n: int) -> Call:
+    """Return tiny kernels; on a GPU as a CUDA graph, so that they are not bound by the host."""
     y = torch.empty_like(x)
 
     def work() -> None:
@@ -143,37 +143,37 @@ def _queued(torch: Any, x: Any, n: int) -> Call:
 
 
 def _copy(task: Task, torch: Any, device: Any) -> Call:
-    """A copy between pinned memory of the host and the device."""
+    """Return a copy between pinned host memory and the device."""
     (n,) = task.sizes
-    host, own = torch.empty(n, dtype=torch.uint8, pin_memory=True), torch.empty(n, dtype=torch.uint8, device=device)
-    into, out_of = (own, host) if task.op == "to device" else (host, own)
-    return lambda: into.copy_(out_of, non_blocking=True)
+    pinned, on_device = torch.empty(n, dtype=torch.uint8, pin_memory=True), torch.empty(n, dtype=torch.uint8, device=device)
+    target, source = (on_device, pinned) if task.op == "to device" else (pinned, on_device)
+    return lambda: target.copy_(source, non_blocking=True)
 
 
 def _collective(task: Task, torch: Any, device: Any, group: Any, members: Sequence[int]) -> Call:
-    """A collective, or a message there and back between the first and the last; sizes as of nccl-tests."""
+    """Return a collective, or a p2p round trip between the first and the last rank; sizes as in nccl-tests."""
     dist, n, first, last = torch.distributed, task.sizes[0] // 4, members[0], members[-1]
-    whole = torch.zeros(n, device=device)  # sums stay what they are
-    own, other = torch.zeros(n // len(members), device=device), torch.empty_like(whole)
+    full = torch.zeros(n, device=device)  # sums stay what they are
+    shard, received = torch.zeros(n // len(members), device=device), torch.empty_like(full)
     rank = dist.get_rank()
-    gather, scatter = (  # as they are called since PyTorch 2.13, and before
+    gather, scatter = (  # names since PyTorch 2.13, and before
         getattr(dist, new, None) or getattr(dist, old)
         for new, old in (("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor"))
     )
 
     def there_and_back() -> None:
         if rank == first:
-            dist.send(whole, last, group=group)
-            dist.recv(whole, last, group=group)
+            dist.send(full, last, group=group)
+            dist.recv(full, last, group=group)
         elif rank == last:
-            dist.recv(whole, first, group=group)
-            dist.send(whole, first, group=group)
+            dist.recv(full, first, group=group)
+            dist.send(full, first, group=group)
 
-    every: dict[str, Call] = {
-        "allreduce": lambda: dist.all_reduce(whole, group=group),
-        "allgather": lambda: gather(whole, own, group=group),
-        "reducescatter": lambda: scatter(own, whole, group=group),
-        "all2all": lambda: dist.all_to_all_single(other, whole, group=group),
+    calls: dict[str, Call] = {
+        "allreduce": lambda: dist.all_reduce(full, group=group),
+        "allgather": lambda: gather(full, shard, group=group),
+        "reducescatter": lambda: scatter(shard, full, group=group),
+        "all2all": lambda: dist.all_to_all_single(received, full, group=group),
         "p2p": there_and_back,
     }
-    return every[task.op]
+    return calls[task.op]

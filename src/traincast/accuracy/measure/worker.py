@@ -1,4 +1,4 @@
-"""One rank of a job: `python -m traincast.accuracy.measure.worker` reads what to do and tells what it found, line by line."""
+"""Process of one rank: `python -m traincast.accuracy.measure.worker` reads a request and writes its results line by line."""
 
 import json
 import sys
@@ -8,19 +8,19 @@ from traincast.core.errors import TraincastError
 
 
 def main() -> None:
-    """Do what standard input asks for."""
-    from traincast.accuracy.measure.rank_loop import measure_here
-    from traincast.accuracy.measure.training.timed_steps import train_here
+    """Run the request on standard input."""
+    from traincast.accuracy.measure.rank_loop import measure_as_rank
+    from traincast.accuracy.measure.training.timed_steps import train_as_rank
 
-    out, sys.stdout = sys.stdout, sys.stderr  # what libraries print is no message
+    messages, sys.stdout = sys.stdout, sys.stderr  # so that libraries cannot print between the messages
 
-    def told(message: dict[str, Any]) -> None:
-        print(json.dumps(message), file=out, flush=True)
+    def send(message: dict[str, Any]) -> None:
+        print(json.dumps(message), file=messages, flush=True)
 
     try:
         request = json.load(sys.stdin)
-        work = train_here if request.get("job") == "steps" else measure_here
-        work(request, told)
+        run = train_as_rank if request.get("job") == "steps" else measure_as_rank
+        run(request, send)
     except TraincastError as error:
         sys.exit(str(error))
 

@@ -1,4 +1,4 @@
-"""The GPT that judges predictions: cut over ranks in any way it is the same model, by its losses and gradients on one rank."""
+"""The measured GPT: under every plan its losses and gradients are those on one rank."""
 
 import math
 from importlib.util import find_spec
@@ -27,16 +27,16 @@ PLANS = (
 
 
 def test_losses_and_gradients_of_every_plan_are_those_of_one_rank(monkeypatch):
-    """Four ranks; plans of fewer are trained side by side. Sums are rounded to 6e-8 of their largest number, at 16 bits to 4e-3."""
+    """Four ranks; smaller plans are trained side by side. Sums are rounded to 6e-8 of their largest term, at 16 bits to 4e-3."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
-    found = []
-    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, told=found.append)
-    assert [one["plan"] for one in found] == list(range(len(PLANS)))
-    for plan, one in zip(PLANS, found, strict=True):
+    results = []
+    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, on_message=results.append)
+    assert [result["plan"] for result in results] == list(range(len(PLANS)))
+    for plan, result in zip(PLANS, results, strict=True):
         exact = "precision" not in plan
-        assert one["loss"] < (2e-6 if exact else 5e-3), plan
-        assert one["gradients"] < (2e-5 if exact else 5e-2), plan
-    first = found[0]["later"]
-    assert abs(first - math.log(512)) < 0.1  # hardly trained: that of a uniform guess
-    for plan, one in zip(PLANS, found, strict=True):
-        assert one["later"] == pytest.approx(first, abs=2e-2 if "precision" in plan else 1e-5)
+        assert result["loss"] < (2e-6 if exact else 5e-3), plan
+        assert result["gradients"] < (2e-5 if exact else 5e-2), plan
+    first = results[0]["later"]
+    assert abs(first - math.log(512)) < 0.1  # hardly trained: the loss of a uniform guess
+    for plan, result in zip(PLANS, results, strict=True):
+        assert result["later"] == pytest.approx(first, abs=2e-2 if "precision" in plan else 1e-5)

@@ -1,4 +1,4 @@
-"""The grid of training steps, and how recorded ones are judged."""
+"""Grid of training steps, and comparison of recorded steps with predictions."""
 
 import csv
 import json
@@ -14,8 +14,8 @@ import pytest
 import traincast as tc
 from traincast.accuracy.measure.training import compare
 from traincast.accuracy.measure.training.compare import TrainingJob, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.accuracy.measure.training.shapes import ON_CPU, Shape, TrainingCase, cases, plans, shapes_of
-from traincast.accuracy.measure.training.timed_steps import _next, alike, faster, row
+from traincast.accuracy.measure.training.shapes import CPU_SHAPES, Shape, TrainingCase, plans_of_shape, shapes_of, training_cases
+from traincast.accuracy.measure.training.timed_steps import _next_case, faster_visit, run_row, same_machine
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system
@@ -33,9 +33,9 @@ ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
-    found = cases(device, ranks)
-    assert len({one.id for one in found}) == len(found)
-    for case in found:
+    grid = training_cases(device, ranks)
+    assert len({case_.id for case_ in grid}) == len(grid)
+    for case in grid:
         plan, shape = case.plan, case.shape
         assert plan.gpus in (1, ranks)
         assert shape.gbs % (plan.dp * plan.mbs) == 0
@@ -44,9 +44,9 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
 
 
 def test_plans_of_two_ranks():
-    """By hand: gbs 8 is 2 x 4 and 4 x 2 replicas' micro-batches, and 4 or 8 micro-batches fill a pipeline of two."""
-    found = list(plans(Shape(256, 4, 4, 128, 4096, 8), 2))
-    assert [(one.dp, one.tp, one.pp, one.mbs, one.zero) for one in found] == [
+    """By hand: gbs 8 over two replicas is one micro-batch of 4 or two of 2; a pipeline of two has 4 or 8 micro-batches."""
+    candidates = list(plans_of_shape(Shape(256, 4, 4, 128, 4096, 8), 2))
+    assert [(plan.dp, plan.tp, plan.pp, plan.mbs, plan.zero) for plan in candidates] == [
         (2, 1, 1, 4, 0),
         (2, 1, 1, 2, 0),
         (2, 1, 1, 4, 1),
@@ -56,33 +56,33 @@ def test_plans_of_two_ranks():
         (1, 1, 2, 1, 0),
         (1, 1, 1, 8, 0),
     ]
-    odd = list(plans(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
-    assert all(one.tp == one.pp == 1 for one in odd)
+    odd = list(plans_of_shape(Shape(256, 5, 3, 128, 4096, 8), 2))  # neither heads nor layers divide
+    assert all(plan.tp == plan.pp == 1 for plan in odd)
     assert len(odd) == 4
 
 
 def test_parameters_of_the_estimate_are_those_of_the_gpt():
     """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head and the last norm."""
-    for shape in ON_CPU:
+    for shape in CPU_SHAPES:
         e = shape.hidden
         layer = 12 * e * e + 13 * e
-        whole = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
-        assert TrainingCase(shape, next(plans(shape, 2))).model.parameters == whole
+        total = shape.layers * layer + 2 * shape.vocab * e + shape.seq * e + 2 * e
+        assert TrainingCase(shape, next(plans_of_shape(shape, 2))).model.parameters == total
 
 
-def test_shapes_are_read_and_all_that_is_wrong_is_told_at_once():
+def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
     assert shapes_of("256x4x4x128x4096x8, 64X2x2x32x128x4") == (Shape(256, 4, 4, 128, 4096, 8), Shape(64, 2, 2, 32, 128, 4))
     with pytest.raises(InputError) as caught:
         shapes_of("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
-    told = str(caught.value)
-    assert "'256x4': write hidden x layers" in told
-    assert "3 heads do not divide 256" in told
-    assert "vocabulary 4000: must be a multiple of 128" in told
+    message = str(caught.value)
+    assert "'256x4': write hidden x layers" in message
+    assert "3 heads do not divide 256" in message
+    assert "vocabulary 4000: must be a multiple of 128" in message
 
 
 def test_a_row_is_read_as_what_was_trained():
-    for case in cases("cpu", 2)[:8]:
-        cells = row(case, ABOUT, [0.3, 0.1, 0.2], None)
+    for case in training_cases("cpu", 2)[:8]:
+        cells = run_row(case, ABOUT, [0.3, 0.1, 0.2], None)
         run = read(cells | {"system": str(MACHINE)})
         assert run.model == case.model
         assert replace(run.plan, layout="") == case.plan  # rows spell out the layers of each stage
@@ -90,44 +90,44 @@ def test_a_row_is_read_as_what_was_trained():
         assert run.assumed == ()
         assert float(cells["step_spread"]) == pytest.approx(0.1 / 0.2)  # quartiles of three values: 0.15 and 0.25
         assert run.plan.layout in ("", f"{case.shape.layers // 2}*2")
-    gpu = read(row(cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
+    gpu = read(run_row(training_cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
     assert (gpu.memory_bytes, gpu.reported, gpu.plan.precision) == (2.0**30, "allocated", "bf16-pure")
 
 
 def test_rows_of_another_machine_or_another_pytorch_are_not_continued():
-    some = [row(case, ABOUT, [0.2], None) for case in cases("cpu", 2)[:2]]
-    assert alike(some, ABOUT)
-    assert alike([], ABOUT)
-    assert not alike(some, ABOUT | {"torch": "2.14.0"})
-    assert not alike(some, ABOUT | {"threads": 2})
+    measured_rows = [run_row(case, ABOUT, [0.2], None) for case in training_cases("cpu", 2)[:2]]
+    assert same_machine(measured_rows, ABOUT)
+    assert same_machine([], ABOUT)
+    assert not same_machine(measured_rows, ABOUT | {"torch": "2.14.0"})
+    assert not same_machine(measured_rows, ABOUT | {"threads": 2})
 
 
 def test_predictions_are_those_of_the_engine_on_the_machine_file():
-    found = judged(STEPS, MACHINE)
+    result = judged(STEPS, MACHINE)
     system = load_system(MACHINE)
-    for one, cells in zip(found.before.predictions, STEPS, strict=True):
+    for prediction, cells in zip(result.before.predictions, STEPS, strict=True):
         run = read(cells)
         est = estimate(run.model, system, run.plan, run.gbs, "pytorch")
-        assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-        assert one.measured_step_seconds == float(cells["step_seconds"])
+        assert prediction.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+        assert prediction.measured_step_seconds == float(cells["step_seconds"])
 
 
 def test_recorded_steps_are_met_within_the_goal():
-    """The goal of the issue is 15 % after calibration; shapes that nothing was fitted to have to meet it, too."""
+    """The goal is 15 % after calibration, also for the shapes left out."""
     pytest.importorskip("scipy", reason="scipy is not installed")
-    found = judged(STEPS, MACHINE)
-    assert found.calibration is not None
-    assert {one.id for one in (*found.fitted.predictions, *found.left_out.predictions)} == {one["id"] for one in STEPS}
-    for half in (found.before, found.fitted, found.left_out):
+    result = judged(STEPS, MACHINE)
+    assert result.calibration is not None
+    assert {item.id for item in (*result.fitted.predictions, *result.left_out.predictions)} == {item["id"] for item in STEPS}
+    for half in (result.before, result.fitted, result.left_out):
         (total,) = half.totals
-        assert total.mape < (0.25 if half is found.before else 0.15)
-        errors = [abs(one.error) for one in half.predictions]
+        assert total.mape < (0.25 if half is result.before else 0.15)
+        errors = [abs(item.error) for item in half.predictions]
         assert total.mape == pytest.approx(np.mean(errors), rel=1e-12)
-    assert found.fitted.totals[0].mape <= found.before.totals[0].mape + 0.02
-    assert math.isfinite(found.left_out.totals[0].worst)
+    assert result.fitted.totals[0].mape <= result.before.totals[0].mape + 0.02
+    assert math.isfinite(result.left_out.totals[0].worst)
 
 
-def test_the_documentation_tells_the_errors_of_the_recorded_steps():
+def test_the_documentation_states_the_errors_of_the_recorded_steps():
     """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
     pytest.importorskip("scipy", reason="scipy is not installed")
     text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
@@ -135,17 +135,21 @@ def test_the_documentation_tells_the_errors_of_the_recorded_steps():
     labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
     for name, label in labels.items():
         cells = re.search(rf"\| {label} \|(.*)\|", text)[1].split("|")
-        told = [float(cell.strip(" +%")) / (100 if "%" in cell else 1) for cell in cells]
-        one = errors[name]
-        assert told == pytest.approx([one.n, one.mape, one.bias, one.worst, one.spearman, one.regret], abs=0.006), name
+        stated = [float(cell.strip(" +%")) / (100 if "%" in cell else 1) for cell in cells]
+        summary = errors[name]
+        assert stated == pytest.approx(
+            [summary.n, summary.mape, summary.bias, summary.worst, summary.spearman, summary.regret], abs=0.006
+        ), name
 
 
 def test_plans_of_a_shape_are_ranked_together():
-    found = judged(STEPS, MACHINE)
+    result = judged(STEPS, MACHINE)
     name = STEPS[0]["id"].split("-")[0]
-    some = [one for one in found.before.predictions if one.id.startswith(f"{name}-") and "-one" not in one.id]
-    measured, predicted = (np.array([getattr(one, f"{which}_step_seconds") for one in some]) for which in ("measured", "predicted"))
-    summary = next(one for one in found.before.summaries if one.source == name)
+    plans = [item for item in result.before.predictions if item.id.startswith(f"{name}-") and "-one" not in item.id]
+    measured, predicted = (
+        np.array([getattr(item, f"{which}_step_seconds") for item in plans]) for which in ("measured", "predicted")
+    )
+    summary = next(item for item in result.before.summaries if item.source == name)
     assert summary.groups == 1
     assert summary.spearman == pytest.approx(spearman(predicted, measured))
     assert summary.regret == pytest.approx(measured[np.argmin(predicted)] / measured.min() - 1)
@@ -165,19 +169,19 @@ def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
 
 def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
     write_rows(tmp_path / "steps.csv", of_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
-    found = tc.validate(tmp_path / "steps.csv")
-    assert all("gone.yaml" in one.skipped for one in found.predictions)
+    report = tc.validate(tmp_path / "steps.csv")
+    assert all("gone.yaml" in prediction.skipped for prediction in report.predictions)
 
 
 def test_to_dict_is_json():
-    told = json.loads(json.dumps(judged(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
-    assert list(told) == ["source", "rows", "shapes", "errors", "constants"]
-    assert len(told["rows"]) == 6
-    assert (told["errors"]["fitted"], told["constants"]) == (None, [])  # one shape only
+    document = json.loads(json.dumps(judged(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
+    assert list(document) == ["source", "rows", "shapes", "errors", "constants"]
+    assert len(document["rows"]) == 6
+    assert (document["errors"]["fitted"], document["constants"]) == (None, [])  # one shape only
 
 
 def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
-    """The ranks are played: they begin where the table ends, and with a new table on another machine."""
+    """With fake ranks: they continue where the table ends, and start a new table on another machine."""
     asked = []
 
     def play(about, found):
@@ -185,14 +189,14 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
             asked.append((module, request["job"], len(request["kept"]), ranks, threads))
             told({"machine": about})
             for index, case in enumerate(found):
-                told({"row": row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
+                told({"row": run_row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
                 if len(asked) == 1 and index == 1:
                     raise KeyboardInterrupt
 
         monkeypatch.setattr(compare, "launch", launch)
 
     job, seen = TrainingJob(tmp_path / "steps.csv", ranks=2, threads=3), []
-    some = cases("cpu", 2)[:3]
+    some = training_cases("cpu", 2)[:3]
     play(ABOUT, some)
     with pytest.raises(KeyboardInterrupt):
         measured_steps(job)
@@ -206,29 +210,29 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
 
 
 def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
-    some = cases("cpu", 2)[:3]
+    first_cases = training_cases("cpu", 2)[:3]
     visits = {}
     for chosen in (0, 1, 2, 0, 1, 2, 0, 1, 2):
-        assert _next(some, visits, math.inf) == chosen
-        visits[some[chosen].id] = visits.get(some[chosen].id, 0) + 1
-    assert _next(some, visits, math.inf) is None
-    assert _next(some, {some[0].id: 1}, 0) is None
-    assert _next(some, {}, 0) == 0  # something has to be measured
-    slow, fast = (row(some[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
+        assert _next_case(first_cases, visits, math.inf) == chosen
+        visits[first_cases[chosen].id] = visits.get(first_cases[chosen].id, 0) + 1
+    assert _next_case(first_cases, visits, math.inf) is None
+    assert _next_case(first_cases, {first_cases[0].id: 1}, 0) is None
+    assert _next_case(first_cases, {}, 0) == 0  # at least one case is measured
+    slow, fast = (run_row(first_cases[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
     for both in ((slow, fast), (fast, slow)):
-        assert faster(*both) == fast | {"visits": "2"}
+        assert faster_visit(*both) == fast | {"visits": "2"}
 
 
-def test_all_that_is_wrong_is_told_before_anything_is_trained(tmp_path, monkeypatch, capsys):
+def test_all_mistakes_are_reported_before_training(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
     (tmp_path / "there.csv").write_text("")
     files = ["--output", str(tmp_path / "there.csv"), "--calibrated", str(tmp_path / "mine.txt")]
     with pytest.raises(SystemExit) as stop:
         main(["measure", "--step", *files, "--budget", "1", "--ranks", "0", "--shapes", "1x2"])
     assert stop.value.code == 2
-    told = capsys.readouterr().err
-    parts = ("--system: None: give the file", "already exists", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
-    assert [part for part in (*parts, "needs PyTorch") if part not in told] == []
+    output = capsys.readouterr().err
+    parts = ("--system: None: give the file", "is there already", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
+    assert [part for part in (*parts, "needs PyTorch") if part not in output] == []
 
 
 @pytest.mark.parametrize("option", ["--system=a.yaml", "--shapes=1x2", "--calibrated=b.yaml"])
@@ -236,9 +240,9 @@ def test_options_of_steps_go_with_step(option, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["measure", option])
     assert stop.value.code == 2
-    told = capsys.readouterr().err
-    assert f"{option.split('=')[0]}: goes with --step" in told
-    assert "--output: give the file" in told
+    output = capsys.readouterr().err
+    assert f"{option.split('=')[0]}: goes with --step" in output
+    assert "--output: give the file" in output
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
@@ -250,7 +254,7 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
     main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "60", "--shapes", shapes, *files, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
-    wanted = [one.id for one in cases("cpu", 2, shapes_of(shapes))]
+    wanted = [one.id for one in training_cases("cpu", 2, shapes_of(shapes))]
     assert [one["id"] for one in told["steps"]["rows"]] == wanted
     for one in told["steps"]["rows"]:
         seconds = [one[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]

@@ -1,1 +1,1 @@
-"""Training steps of a small GPT on the user's machine, and how predictions compare with them."""
+"""Training steps of a small GPT on the user's machine, compared with predictions."""

@@ -1,4 +1,4 @@
-"""Training steps as the judge: measured, predicted, and predicted again with the machine calibrated to half of the shapes."""
+"""Measured training steps against predictions, before and after calibrating the machine to half of the shapes."""
 
 import csv
 import os
@@ -12,10 +12,10 @@ from typing import Any, Final
 from traincast.accuracy.fit.calibrate import Calibration, fitted_to
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.launcher import cores, detected, launch
-from traincast.accuracy.measure.measure import check_job
+from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
+from traincast.accuracy.measure.measure import collect_job_errors
 from traincast.accuracy.measure.training.shapes import Shape
-from traincast.accuracy.measure.training.timed_steps import alike, faster, train_here
+from traincast.accuracy.measure.training.timed_steps import faster_visit, same_machine, train_as_rank
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate
@@ -26,23 +26,23 @@ from traincast.core.output_files import beside, check_output
 Rows = Sequence[Mapping[str, str]]
 WORKER: Final = "traincast.accuracy.measure.worker"
 BUDGET: Final = 180.0  # [s]
-HALVES: Final = 2  # shapes that are fitted and left out in turn
+HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Predictions of measured steps.
+    """Comparison of measured steps with predictions.
 
     Parameters
     ----------
     rows : tuple of mapping of str to str
-        What was measured, as rows of a table of runs.
+        Measured steps, as rows of a table of runs.
     before : Report
-        All rows, predicted with the machine as its microbenchmarks say it is.
+        All rows, predicted with the system file from microbenchmarks.
     calibration : Calibration or None
-        The machine calibrated to the steps of every other shape; None where there is one shape only, or no scipy.
+        The machine calibrated to every other shape; None with a single shape, or without scipy.
     fitted, left_out : Report or None
-        Rows it was calibrated to and all others, predicted with it.
+        Rows used for the calibration and all others, predicted with the calibrated machine.
     """
 
     rows: tuple[Mapping[str, str], ...]
@@ -53,59 +53,61 @@ class Judgement:
 
     @property
     def errors(self) -> dict[str, ErrorSummary | None]:
-        """Errors of all rows before calibration, and of either half after it."""
+        """Errors of all rows before calibration, and of each half after it."""
         reports = {"before": self.before, "fitted": self.fitted, "left_out": self.left_out}
-        return {name: next((one for one in report.totals if one.n), None) if report else None for name, report in reports.items()}
+        return {
+            name: next((total for total in report.totals if total.n), None) if report else None for name, report in reports.items()
+        }
 
     @property
     def calibrated(self) -> dict[str, tuple[str, Prediction]]:
-        """Predictions after calibration by id, and whether the row was fitted or left out."""
+        """Predictions after calibration by id, with "fitted" or "left out"."""
         halves = {"fitted": self.fitted, "left out": self.left_out}
-        return {one.id: (half, one) for half, report in halves.items() if report for one in report.predictions}
+        return {prediction.id: (half, prediction) for half, report in halves.items() if report for prediction in report.predictions}
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: every row with its predictions, errors by shape and in all, and what was fitted."""
-        after = self.calibrated
+        """Return a JSON object: rows with predictions, errors by shape and in total, and fitted constants."""
+        calibrated = self.calibrated
         constants = () if self.calibration is None else self.calibration.to_dict()["constants"]
         return {
             "source": self.rows[0]["source"] if self.rows else None,
             "rows": [
                 {
-                    "id": one.id,
-                    "measured_step_seconds": one.measured_step_seconds,
-                    "spread": float(cells["step_spread"]),
-                    "predicted_step_seconds": one.predicted_step_seconds,
-                    "calibrated_step_seconds": after[one.id][1].predicted_step_seconds if one.id in after else None,
-                    "half": after[one.id][0] if one.id in after else None,
-                    "skipped": one.skipped,
+                    "id": item.id,
+                    "measured_step_seconds": item.measured_step_seconds,
+                    "spread": float(row["step_spread"]),
+                    "predicted_step_seconds": item.predicted_step_seconds,
+                    "calibrated_step_seconds": calibrated[item.id][1].predicted_step_seconds if item.id in calibrated else None,
+                    "half": calibrated[item.id][0] if item.id in calibrated else None,
+                    "skipped": item.skipped,
                 }
-                for cells, one in zip(self.rows, self.before.predictions, strict=True)
+                for row, item in zip(self.rows, self.before.predictions, strict=True)
             ],
-            "shapes": {one.source: figures_of(one) for one in self.before.summaries},
-            "errors": {name: None if one is None else figures_of(one) for name, one in self.errors.items()},
+            "shapes": {item.source: figures_of(item) for item in self.before.summaries},
+            "errors": {name: None if item is None else figures_of(item) for name, item in self.errors.items()},
             "constants": list(constants),
         }
 
 
-def figures_of(one: ErrorSummary) -> dict[str, Any]:
-    """The figures of a summary."""
-    return {name: value for name, value in asdict(one).items() if name != "source"}
+def figures_of(errors: ErrorSummary) -> dict[str, Any]:
+    """Return the figures of a summary as a JSON object."""
+    return {name: value for name, value in asdict(errors).items() if name != "source"}
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What is to be trained.
+    """Job of timed training steps.
 
     Parameters
     ----------
     output : Path
-        Where the table of runs will stand; beside it stands what is measured so far.
+        Path of the table of runs; unfinished rows are kept beside it.
     budget : float
-        Time for all of it [s].
+        Time for everything [s].
     ranks, threads : int, optional
         Processes on this computer, and threads of each; as for `traincast.measure`.
     shapes : tuple of Shape
-        What is trained in place of the usual shapes.
+        Shapes to train in place of the default ones.
     """
 
     output: Path
@@ -116,20 +118,20 @@ class TrainingJob:
 
     @property
     def first(self) -> bool:
-        """Whether this process tells what the ranks found."""
-        own = detected()
-        return own is None or own.rank == 0
+        """Whether this process has the results: rank 0, or the parent of the ranks."""
+        rank = launched_rank()
+        return rank is None or rank.rank == 0
 
     def check(self, calibrated: Path | None = None, force: bool = False) -> None:
-        """Refuse what cannot be used, all of it at once.
+        """Raise InputError with everything that is wrong with the job.
 
         Raises
         ------
         InputError
-            If a number is not allowed, a file is there already, or PyTorch is not installed.
+            If a number is not allowed, a file exists already, or PyTorch is not installed.
         """
         mistakes = ErrorCollector("measure")
-        check_job(self.budget, self.ranks, self.threads, mistakes)
+        collect_job_errors(self.budget, self.ranks, self.threads, mistakes)
         if self.first:
             mistakes.catch(check_output, self.output, force, (".csv",))
             if calibrated is not None:
@@ -137,45 +139,45 @@ class TrainingJob:
         mistakes.raise_any()
 
 
-def measured_steps(job: TrainingJob, told: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
-    """Train what a job asks for, and keep what is measured while it goes on, so that it can be continued.
+def measured_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+    """Run a job, and keep rows as they are measured, so that it can be continued.
 
     Parameters
     ----------
     job : TrainingJob
         The job.
-    told : callable
-        Called with the visits that are over and all that may be.
+    progress : callable
+        Called with the number of visits done and their maximum.
 
     Returns
     -------
     tuple of dict of str to str
         Rows of a table of runs; none on ranks other than the first.
     """
-    partial, own = partial_of(job.output), detected()
-    kept = {one["id"]: one for one in rows(partial)} if job.first and partial.is_file() else {}
+    partial, rank = partial_of(job.output), launched_rank()
+    kept = {row["id"]: row for row in rows(partial)} if job.first and partial.is_file() else {}
 
-    def heard(message: dict[str, Any]) -> None:
-        if "machine" in message and not alike(kept.values(), message["machine"]):
+    def on_message(message: dict[str, Any]) -> None:
+        if "machine" in message and not same_machine(kept.values(), message["machine"]):
             kept.clear()
         if "row" in message:
-            own = message["row"]
-            kept[own["id"]] = faster(kept[own["id"]], own) if own["id"] in kept else own
+            rank = message["row"]
+            kept[rank["id"]] = faster_visit(kept[rank["id"]], rank) if rank["id"] in kept else rank
             write_rows(partial, list(kept.values()))
-            told(message["visits"] - message["left"], message["visits"])
+            progress(message["visits"] - message["left"], message["visits"])
 
-    request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(one) for one in job.shapes]}
-    if own is not None:
-        train_here(request | {"threads": job.threads or 0}, heard)
+    request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(row) for row in job.shapes]}
+    if rank is not None:
+        train_as_rank(request | {"threads": job.threads or 0}, on_message)
     else:
-        n = job.ranks or default_ranks()
-        each = job.threads or max(cores() // n, 1)
-        launch(WORKER, request | {"threads": each}, n, each, heard)
+        ranks = job.ranks or default_ranks()
+        threads = job.threads or max(available_cores() // ranks, 1)
+        launch(WORKER, request | {"threads": threads}, ranks, threads, on_message)
     return tuple(kept.values())
 
 
 def partial_of(output: Path) -> Path:
-    """Where the table grows before it is whole."""
+    """Return the path of the unfinished table."""
     return output.with_name(f"{output.stem}.partial{output.suffix}")
 
 
@@ -188,9 +190,9 @@ def write_rows(path: Path, table: Rows) -> None:
 
 
 def of_system(table: Rows, system: Path, folder: Path | None = None) -> list[dict[str, str]]:
-    """Rows that name the file of the machine they ran on, as seen from the folder of their table."""
+    """Return rows with the system file they ran on, as a path relative to the folder of their table."""
     name = str(system.resolve()) if folder is None else os.path.relpath(system, folder)
-    return [dict(one) | {"system": name} for one in table]
+    return [dict(row) | {"system": name} for row in table]
 
 
 def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgement:
@@ -199,25 +201,25 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
     Parameters
     ----------
     table : sequence of mapping of str to str
-        Rows of the grid.
+        Measured rows.
     system : Path
-        File of the machine they ran on.
+        System file of the machine.
     calibrated : Path, optional
-        Where the calibrated machine is written.
+        Path to write the calibrated system file to.
 
     Returns
     -------
     Judgement
-        Without calibration where scipy is missing.
+        Without calibration if scipy is missing.
 
     Raises
     ------
     InputError
-        If the machine's file cannot be read.
+        If the system file cannot be read.
     """
     before = validate(of_system(table, system))
-    shapes = list(dict.fromkeys(source_of(one["id"], False) for one in table))
-    halves = [_of_shapes(table, shapes[half::HALVES]) for half in range(HALVES)]
+    shapes = list(dict.fromkeys(source_of(row["id"], False) for row in table))
+    halves = [_rows_of_shapes(table, shapes[half::HALF_COUNT]) for half in range(HALF_COUNT)]
     if not all(halves):
         return Judgement(tuple(table), before)
     if find_spec("scipy") is None:
@@ -231,7 +233,7 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
     return Judgement(tuple(table), before, calibration, fitted, left_out)
 
 
-def _of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
-    """Rows of some shapes."""
+def _rows_of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
+    """Return the rows of the given shapes."""
     wanted = set(shapes)
-    return [one for one in table if source_of(one["id"], False) in wanted]
+    return [row for row in table if source_of(row["id"], False) in wanted]

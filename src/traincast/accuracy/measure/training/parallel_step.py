@@ -1,4 +1,4 @@
-"""Training steps of the GPT under data, tensor and pipeline parallelism, timed on every rank."""
+"""Training step of the GPT under data, tensor and pipeline parallelism."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -8,123 +8,123 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from traincast.accuracy.measure.training.gpt import Cut, Stage, flattened
+from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.times.pipeline.pass_order import one_forward_one_backward
 
-RATE: Final = 1e-4  # learning rate
-DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision of a plan, of everything but the loss
+LEARNING_RATE: Final = 1e-4
+DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # precision of a plan -> type of everything but the loss
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank stands: its groups, and where it is in them.
+class MeshPosition:
+    """Position of a rank in the device mesh.
 
-    A plan of fewer ranks than there are is trained several times, side by side, so that all of the machine is busy.
+    A plan of fewer ranks than the job has is trained several times, side by side, so that the machine is fully busy.
 
     Parameters
     ----------
-    tp, dp, pp : Cut
-        Its tensor, data and pipeline group.
+    tp, dp, pp : GroupRank
+        Rank in its tensor, data and pipeline group.
     pipeline : tuple of int
         Global ranks of the pipeline, stage by stage.
     device : str or torch.device
-        Where it trains.
+        Device to train on.
     """
 
-    tp: Cut = field(default_factory=Cut)
-    dp: Cut = field(default_factory=Cut)
-    pp: Cut = field(default_factory=Cut)
+    tp: GroupRank = field(default_factory=GroupRank)
+    dp: GroupRank = field(default_factory=GroupRank)
+    pp: GroupRank = field(default_factory=GroupRank)
     pipeline: tuple[int, ...] = (0,)
     device: Any = "cpu"
 
     @classmethod
-    def of(cls, plan: Plan, device: Any = "cpu") -> "Place":
-        """The rank's place in a plan, tensor ranks numbered first, then data, then pipeline; every rank has to ask."""
+    def of(cls, plan: Plan, device: Any = "cpu") -> "MeshPosition":
+        """Return the rank's position in a plan (order tp, dp, pp); collective: every rank must call it."""
         if not dist.is_initialized():
             return cls(device=device)
         world = dist.get_world_size()
         shape = (world // plan.gpus, plan.pp, plan.dp, plan.tp)
         mesh = DeviceMesh(torch.device(device).type, torch.arange(world).view(shape), mesh_dim_names=("copy", "pp", "dp", "tp"))
 
-        def cut(name: str) -> Cut:
+        def group_rank(name: str) -> GroupRank:
             group = mesh.get_group(name)
             size = dist.get_world_size(group)
-            return Cut(group if size > 1 else None, dist.get_rank(group), size)
+            return GroupRank(group if size > 1 else None, dist.get_rank(group), size)
 
         pipeline = tuple(dist.get_process_group_ranks(mesh.get_group("pp")))
-        return cls(cut("tp"), cut("dp"), cut("pp"), pipeline, device)
+        return cls(group_rank("tp"), group_rank("dp"), group_rank("pp"), pipeline, device)
 
 
 class Trainer:
-    """One rank's share of training a GPT on random tokens: 1F1B, gradients added up over micro-batches and replicas, AdamW.
+    """Training of a GPT on random tokens, as one rank does it: 1F1B, gradient accumulation, data parallelism, AdamW.
 
     Parameters
     ----------
     model : Model
         The GPT.
     plan : Plan
-        How it is trained: tp, pp, dp, mbs, ZeRO stage 0 or 1, in fp32 or bf16-pure.
+        Parallel plan: tp, pp, dp, mbs, ZeRO stage 0 or 1, in fp32 or bf16-pure.
     gbs : int
-        Sequences of a step.
-    place : Place
-        Where the rank stands.
+        Global batch [sequence].
+    place : MeshPosition
+        Position of the rank.
     seed : int
-        Of weights and tokens.
+        Seed of weights and tokens.
     """
 
-    def __init__(self, model: Model, plan: Plan, gbs: int, place: Place, seed: int = 0):
+    def __init__(self, model: Model, plan: Plan, gbs: int, place: MeshPosition, seed: int = 0):
         self.model, self.plan, self.gbs, self.place, self.seed = model, plan, gbs, place, seed
         self.microbatches = gbs // plan.dp // plan.mbs
         self.scale = 1.0 / (gbs * model.seq)  # the loss is the mean over all tokens of the step
-        each = model.layers // plan.pp
-        layers = range(place.pp.rank * each, (place.pp.rank + 1) * each)
+        layers_per_stage = model.layers // plan.pp
+        layers = range(place.pp.rank * layers_per_stage, (place.pp.rank + 1) * layers_per_stage)
         self.where = {"device": place.device, "dtype": DTYPES[plan.precision]}
         self.stage = Stage(model, layers, place.tp, seed, **self.where)
         shards = plan.dp if plan.zero else 1
-        self.weights, self.gradients = flattened(self.stage.parameters(), shards)
-        own = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
-        self.own = torch.nn.Parameter(own)  # what this rank updates
-        self.own.grad = self.gradients.chunk(shards)[place.dp.rank if plan.zero else 0]
-        self.optimizer = torch.optim.AdamW([self.own], lr=RATE, fused=True)
+        self.weights, self.gradients = flatten_parameters(self.stage.parameters(), shards)
+        shard = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
+        self.shard = torch.nn.Parameter(shard)  # the rank's shard of the optimizer with ZeRO, else all weights
+        self.shard.grad = self.gradients.chunk(shards)[place.dp.rank if plan.zero else 0]
+        self.optimizer = torch.optim.AdamW([self.shard], lr=LEARNING_RATE, fused=True)
         self.steps = 0
 
     def step(self) -> Tensor:
-        """One optimizer step.
+        """Run one optimizer step.
 
         Returns
         -------
         Tensor
-            The rank's share of the loss: of its replica's micro-batches, on the last stage; else 0.
+            The rank's part of the loss: that of its replica's micro-batches on the last stage, 0 elsewhere.
         """
-        loss = self.passes()
+        loss = self.forward_backward()
         self.reduce()
         self.optimizer.step()
         if self.plan.zero and self.place.dp.group is not None:
-            _gather(self.weights, self.own.data, self.place.dp.group)
+            _all_gather(self.weights, self.shard.data, self.place.dp.group)
         self.steps += 1
         return loss
 
-    def passes(self) -> Tensor:
-        """Forward and backward passes of all micro-batches, in the order of 1F1B; the gradients of this rank are there then."""
+    def forward_backward(self) -> Tensor:
+        """Run forward and backward of all micro-batches in 1F1B order, accumulating gradients; return the loss."""
         self.gradients.zero_()
         tokens = self._tokens()
         loss = torch.zeros((), device=self.place.device)
-        held: dict[int, tuple[Tensor, Tensor]] = {}
-        links = _Links(self.place, self._shape, self.where)
+        in_flight: dict[int, tuple[Tensor, Tensor]] = {}
+        links = _StageLinks(self.place, self._shape, self.where)
         for ((kind, _, microbatch),) in one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1):
             if kind == "F":
-                own = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
-                x = own[:, :-1].flatten() if self.stage.first else links.receive(-1).requires_grad_()
-                y = self.stage(x, own[:, 1:].flatten(), self.scale)
-                held[microbatch] = x, y
+                batch = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
+                x = batch[:, :-1].flatten() if self.stage.first else links.receive(-1).requires_grad_()
+                y = self.stage(x, batch[:, 1:].flatten(), self.scale)
+                in_flight[microbatch] = x, y
                 if self.stage.last:
                     loss += y.detach()
                 else:
                     links.send(y.detach(), 1)
             else:
-                x, y = held.pop(microbatch)
+                x, y = in_flight.pop(microbatch)
                 y.backward(None if self.stage.last else links.receive(1))
                 if not self.stage.first:
                     links.send(x.grad, -1)
@@ -132,59 +132,59 @@ class Trainer:
         return loss
 
     def reduce(self) -> None:
-        """Sum gradients over the replicas: of all weights, or with ZeRO of the rank's share."""
+        """Sum gradients over the replicas: all-reduce, or reduce-scatter with ZeRO."""
         if self.place.dp.group is None:
             return
         if self.plan.zero:
-            _scatter(self.own.grad, self.gradients, self.place.dp.group)
+            _reduce_scatter(self.shard.grad, self.gradients, self.place.dp.group)
         else:
             dist.all_reduce(self.gradients, group=self.place.dp.group)
 
     @property
     def _shape(self) -> tuple[int, int]:
-        """Of what stages pass on."""
+        """Shape of the activations between stages."""
         return self.plan.mbs * self.model.seq, self.model.hidden
 
     def _tokens(self) -> Tensor:
-        """Random tokens of the replica's sequences of the step, and of each the one that follows; shape (sequences, seq + 1)."""
-        source = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + self.steps)
-        whole = torch.randint(self.model.vocab or 1, (self.gbs, self.model.seq + 1), generator=source)
-        return whole.chunk(self.plan.dp)[self.place.dp.rank].to(self.place.device)
+        """Return random tokens of the replica's sequences of this step, shape (sequences, seq + 1)."""
+        generator = torch.Generator().manual_seed(1_000_003 * (self.seed + 1) + self.steps)
+        tokens = torch.randint(self.model.vocab or 1, (self.gbs, self.model.seq + 1), generator=generator)
+        return tokens.chunk(self.plan.dp)[self.place.dp.rank].to(self.place.device)
 
 
-class _Links:
-    """Messages to the stages before and behind: sends go on in the background, receives wait."""
+class _StageLinks:
+    """Messages to the previous and next stage: sends are asynchronous, receives block."""
 
-    def __init__(self, place: Place, shape: tuple[int, int], where: dict[str, Any]):
+    def __init__(self, place: MeshPosition, shape: tuple[int, int], where: dict[str, Any]):
         self.place, self.shape, self.where = place, shape, where
         self.sent: list[tuple[Any, Tensor]] = []
 
-    def receive(self, step: int) -> Tensor:
-        """What the stage so many behind sends."""
+    def receive(self, offset: int) -> Tensor:
+        """Receive from the stage at an offset."""
         x = torch.empty(self.shape, **self.where)
-        dist.recv(x, self.place.pipeline[self.place.pp.rank + step], group=self.place.pp.group)
+        dist.recv(x, self.place.pipeline[self.place.pp.rank + offset], group=self.place.pp.group)
         return x
 
-    def send(self, x: Tensor, step: int) -> None:
-        """Send to the stage so many behind."""
-        self.sent = [(one, tensor) for one, tensor in self.sent if not one.is_completed()]
-        self.sent.append((dist.isend(x, self.place.pipeline[self.place.pp.rank + step], group=self.place.pp.group), x))
+    def send(self, x: Tensor, offset: int) -> None:
+        """Send to the stage at an offset."""
+        self.sent = [(request, tensor) for request, tensor in self.sent if not request.is_completed()]
+        self.sent.append((dist.isend(x, self.place.pipeline[self.place.pp.rank + offset], group=self.place.pp.group), x))
 
     def wait(self) -> None:
-        """Until all has been sent."""
-        for one, _ in self.sent:
-            one.wait()
+        """Wait until all messages are sent."""
+        for request, _ in self.sent:
+            request.wait()
 
 
-def _scatter(own: Tensor, whole: Tensor, group: Any) -> None:
-    """Sum a row over a group, of which each rank keeps its part (in place: the part may be of the row itself)."""
-    part = torch.empty_like(own)
-    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # the name since PyTorch 2.13
-    scatter(part, whole, group=group)
-    own.copy_(part)
+def _reduce_scatter(shard: Tensor, buffer: Tensor, group: Any) -> None:
+    """Reduce-scatter a buffer over a group; the shard may be a view of the buffer."""
+    result = torch.empty_like(shard)
+    reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # the name since PyTorch 2.13
+    reduce_scatter(result, buffer, group=group)
+    shard.copy_(result)
 
 
-def _gather(whole: Tensor, own: Tensor, group: Any) -> None:
-    """All parts of a row, each rank having its own."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    gather(whole, own.clone(), group=group)
+def _all_gather(buffer: Tensor, shard: Tensor, group: Any) -> None:
+    """All-gather the shards of a group into a buffer."""
+    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    all_gather(buffer, shard.clone(), group=group)

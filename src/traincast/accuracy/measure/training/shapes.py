@@ -1,4 +1,4 @@
-"""What is trained to judge predictions: small GPTs of different shapes, and for each the plans that its ranks can run."""
+"""Grid of training cases: small GPTs of different shapes, and the plans that the ranks can run for each."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 
-PADDED: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
+VOCAB_MULTIPLE: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 
 
 class Shape(NamedTuple):
@@ -23,12 +23,12 @@ class Shape(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As rows are called."""
+        """Name of the shape in ids of rows."""
         return f"{self.hidden}x{self.layers}s{self.seq}"
 
 
-# A step takes two ranks of 100 GFLOP/s 0.1 to 0.6 s; what differs most from those before comes next.
-ON_CPU: Final = (
+# A step takes 0.1 to 0.6 s on two ranks of 100 GFLOP/s; each differs most from those before it.
+CPU_SHAPES: Final = (
     Shape(512, 4, 8, 64, 8192, 8),
     Shape(256, 8, 4, 128, 1024, 8),
     Shape(768, 2, 12, 64, 8192, 8),
@@ -40,7 +40,7 @@ ON_CPU: Final = (
     Shape(640, 4, 10, 96, 4096, 4),
     Shape(256, 4, 4, 512, 4096, 4),
 )
-ON_GPU: Final = (  # some 0.02 to 0.5 s on an accelerator of 400 TFLOP/s
+GPU_SHAPES: Final = (  # steps of 0.02 to 0.5 s at 400 TFLOP/s
     Shape(2048, 8, 16, 2048, 32768, 8),
     Shape(1024, 12, 16, 1024, 32768, 16),
     Shape(4096, 4, 32, 2048, 32768, 8),
@@ -48,8 +48,8 @@ ON_GPU: Final = (  # some 0.02 to 0.5 s on an accelerator of 400 TFLOP/s
     Shape(2048, 4, 32, 4096, 8192, 4),
     Shape(768, 12, 12, 512, 50176, 32),
 )
-SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": ON_CPU, "cuda": ON_GPU}
-PRECISION: Final[Mapping[str, dict[str, Any]]] = {  # of a plan: what the loop trains in
+DEFAULT_SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}
+PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: precision of the training loop
     "cpu": {"precision": "fp32"},
     "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
 }
@@ -57,14 +57,14 @@ PRECISION: Final[Mapping[str, dict[str, Any]]] = {  # of a plan: what the loop t
 
 @dataclass(frozen=True)
 class TrainingCase:
-    """One configuration that is trained for a few steps.
+    """Configuration that is trained for a few steps.
 
     Parameters
     ----------
     shape : Shape
-        What is trained.
+        The GPT and its batch.
     plan : Plan
-        How.
+        The parallel plan.
     """
 
     shape: Shape
@@ -72,107 +72,122 @@ class TrainingCase:
 
     @property
     def id(self) -> str:
-        """Its name: that of the shape, then what the plan cuts."""
+        """Name of the shape, then the degrees of the plan."""
         plan = self.plan
-        cut = "".join(f"{name}{getattr(plan, name)}" for name in ("dp", "tp", "pp") if getattr(plan, name) > 1)
-        return f"{self.shape.name}-{cut or 'one'}{'z' if plan.zero else ''}m{plan.mbs}"
+        degrees = "".join(f"{name}{getattr(plan, name)}" for name in ("dp", "tp", "pp") if getattr(plan, name) > 1)
+        return f"{self.shape.name}-{degrees or 'one'}{'z' if plan.zero else ''}m{plan.mbs}"
 
     @property
     def model(self) -> Model:
-        """The GPT, as the estimator sees it."""
-        one = self.shape
+        """The GPT as a `Model`."""
+        shape = self.shape
         return Model(
-            name=one.name, layers=one.layers, hidden=one.hidden, heads=one.heads, kv_heads=one.heads, ffn=4 * one.hidden,
-            seq=one.seq, vocab=one.vocab, biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            name=shape.name, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.heads,
+            ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
+            biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
             inner_dropout=False,
         )  # fmt: skip
 
 
-def cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
-    """All that is trained, in the order in which it tells most.
+def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
+    """Return all cases, the most informative first.
 
     Parameters
     ----------
     device : {"cpu", "cuda"}
-        Where.
+        Type of device.
     ranks : int
         Ranks of the job.
     shapes : iterable of Shape
-        What is trained in place of the usual shapes.
+        Shapes to train in place of the default ones.
     """
-    return tuple(TrainingCase(shape, plan) for shape in tuple(shapes) or SHAPES[device] for plan in plans(shape, ranks, device))
+    return tuple(
+        TrainingCase(shape, plan)
+        for shape in tuple(shapes) or DEFAULT_SHAPES[device]
+        for plan in plans_of_shape(shape, ranks, device)
+    )
 
 
 def shapes_of(text: str) -> tuple[Shape, ...]:
-    """Shapes as people write them.
+    """Parse shapes.
 
     Parameters
     ----------
     text : str
-        Shapes with commas, each hidden x layers x heads x sequence x vocabulary x sequences of a step.
+        Comma-separated shapes, each hidden x layers x heads x seq x vocab x gbs.
 
     Raises
     ------
     InputError
-        If a shape cannot be read or trained: all that is wrong at once.
+        If a shape cannot be read or trained; all mistakes at once.
 
     Examples
     --------
     >>> shapes_of("256x4x4x128x4096x8")
     (Shape(hidden=256, layers=4, heads=4, seq=128, vocab=4096, gbs=8),)
     """
-    found, wrong = [], []
+    shapes, problems = [], []
     for word in text.split(","):
         numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]
         if len(numbers) != len(Shape._fields) or not all(numbers):
-            told = " x ".join(f"{name}" for name in Shape._fields)
-            wrong.append(f"{word.strip()!r}: write {told}, such as 256x4x4x128x4096x8")
+            format_text = " x ".join(f"{name}" for name in Shape._fields)
+            problems.append(f"{word.strip()!r}: write {format_text}, such as 256x4x4x128x4096x8")
             continue
         shape = Shape(*numbers)
-        found.append(shape)
+        shapes.append(shape)
         if shape.hidden % shape.heads:
-            wrong.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
-        if shape.vocab % PADDED:
-            wrong.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {PADDED}")
-    if wrong:
-        raise InputError("--shapes", wrong)
-    return tuple(found)
+            problems.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
+        if shape.vocab % VOCAB_MULTIPLE:
+            problems.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}")
+    if problems:
+        raise InputError("--shapes", problems)
+    return tuple(shapes)
 
 
-def plans(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
-    """Plans of a shape: those of all ranks, which compete, and that of one rank.
+def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
+    """Yield the plans of a shape: competing ones on all ranks, and one on a single rank.
 
     Parameters
     ----------
     shape : Shape
-        What is trained.
+        The GPT and its batch.
     ranks : int
         Ranks of the job.
     device : {"cpu", "cuda"}
-        Where.
+        Type of device.
 
     Yields
     ------
     Plan
         Data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism, pipelines with few and with many
-        micro-batches, and pairs of them where there are ranks for two; each only where the shape can be cut so.
+        micro-batches, and pairs of them with four ranks and more; only those whose degrees divide the shape.
     """
-    ways: list[dict[str, Any]] = [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
-    ways += [{one: 2, two: ranks // 2} for one, two in (("tp", "dp"), ("pp", "dp"), ("pp", "tp")) if ranks >= 4 and ranks % 2 == 0]
-    seen: list[Plan] = []
-    for way in ways if ranks > 1 else ():
-        share = shape.gbs // way.get("dp", 1)
-        pp = way.get("pp", 1)
-        parts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
-        choices: list[dict[str, Any]] = [{"mbs": share // nm, "zero": 0} for nm in parts if share % nm == 0]
-        if set(way) == {"dp"} and choices:
+    degree_sets: list[dict[str, Any]] = [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
+    degree_sets += [
+        {first: 2, second: ranks // 2}
+        for first, second in (("tp", "dp"), ("pp", "dp"), ("pp", "tp"))
+        if ranks >= 4 and ranks % 2 == 0
+    ]
+    candidates: list[Plan] = []
+    for degrees in degree_sets if ranks > 1 else ():
+        replica_batch = shape.gbs // degrees.get("dp", 1)
+        pp = degrees.get("pp", 1)
+        microbatch_counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
+        choices: list[dict[str, Any]] = [
+            {"mbs": replica_batch // count, "zero": 0} for count in microbatch_counts if replica_batch % count == 0
+        ]
+        if set(degrees) == {"dp"} and choices:
             choices.append(choices[0] | {"zero": 1})
-        seen += [Plan(sp="tp" not in way, **way, **choice, **PRECISION[device]) for choice in choices if _cuts(shape, way)]
-    yield from dict.fromkeys(seen)
-    yield Plan(mbs=shape.gbs, zero=0, **PRECISION[device])
+        candidates += [
+            Plan(sp="tp" not in degrees, **degrees, **choice, **PRECISION_KNOBS[device])
+            for choice in choices
+            if _divides(shape, degrees)
+        ]
+    yield from dict.fromkeys(candidates)
+    yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
 
 
-def _cuts(shape: Shape, way: Mapping[str, int]) -> bool:
-    """Whether a shape can be cut so."""
-    dp, tp, pp = (way.get(name, 1) for name in ("dp", "tp", "pp"))
-    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (PADDED * tp) or shape.layers % pp)
+def _divides(shape: Shape, degrees: Mapping[str, int]) -> bool:
+    """Return whether the degrees divide the shape."""
+    dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
+    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp)

@@ -1,4 +1,4 @@
-"""A few steps of every case of the grid on all ranks, and the table of what they took."""
+"""Timed training steps of every case of the grid on all ranks, as rows of a table of runs."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,117 +7,120 @@ from statistics import median, quantiles
 from typing import Any, Final
 
 from traincast.accuracy.measure import device_info
-from traincast.accuracy.measure.launcher import Rank, detected
-from traincast.accuracy.measure.process_group import Crew, load_torch
-from traincast.accuracy.measure.system_yaml import own_name
-from traincast.accuracy.measure.training.shapes import Shape, TrainingCase, cases
+from traincast.accuracy.measure.launcher import Rank, launched_rank
+from traincast.accuracy.measure.process_group import RankGroup, load_torch
+from traincast.accuracy.measure.system_yaml import accelerator_label
+from traincast.accuracy.measure.training.shapes import Shape, TrainingCase, training_cases
 from traincast.core.units import GIB
 
-Told = Callable[[dict[str, Any]], Any]
-STACK: Final = "pytorch"  # the software stack that the loop is
-WARM_UP, STEPS, LEAST = 1, 5, 3  # steps before the clock counts, those that are timed, and where there is no time for more
-MOST_VISITS: Final = 3  # of a case: what else the machine does slows one of them, and rarely all
-MOST_SHARE: Final = 0.05  # of the budget that one case may take
+Send = Callable[[dict[str, Any]], Any]
+STACK: Final = "pytorch"  # software stack of the training loop
+WARM_UP_STEPS, TIMED_STEPS, MIN_TIMED_STEPS = 1, 5, 3  # the last where the time is short
+MAX_VISITS: Final = 3  # of a case: other load slows one visit, rarely all
+MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
 
 
-def train_here(request: Mapping[str, Any], told: Told) -> None:
+def train_as_rank(request: Mapping[str, Any], send: Send) -> None:
     """Train as one rank of a job.
 
     Parameters
     ----------
     request : mapping
-        ``seconds``, how long; ``threads`` of a rank, 0 for what PyTorch takes; ``kept``, rows that are measured already, if on
-        this machine; ``shapes``, what is trained in place of the usual shapes.
-    told : callable
+        ``seconds``, the time budget; ``threads`` of a rank, 0 for PyTorch's default; ``kept``, rows measured before, used
+        if they are from this machine; ``shapes``, to train in place of the default ones.
+    send : callable
         Called by rank 0 with a message for the machine, and one for the row of each case.
     """
-    begin = time.perf_counter()
-    crew = Crew(load_torch("measure --step"), detected() or Rank(0, 1, 0, 1), int(request["threads"]))
+    start = time.perf_counter()
+    group = RankGroup(load_torch("measure --step"), launched_rank() or Rank(0, 1, 0, 1), int(request["threads"]))
     try:
-        about = crew.agreed(lambda: device_info.described(crew.torch, crew.rank, crew.device, crew.hosts, crew.backend))
-        first, device = crew.rank.rank == 0, crew.device.type
-        if first:
-            told({"machine": about})
+        about = group.from_rank_zero(
+            lambda: device_info.describe_machine(group.torch, group.rank, group.device, group.hosts, group.backend)
+        )
+        is_first, device = group.rank.rank == 0, group.device.type
+        if is_first:
+            send({"machine": about})
         seconds = float(request["seconds"])
-        wanted = cases(device, crew.rank.size, (Shape(*one) for one in request.get("shapes") or ()))
-        visits = {one["id"]: int(one["visits"]) for one in request["kept"]} if alike(request["kept"], about) else {}
-        end = begin + seconds * (1 - MOST_SHARE)
-        while (chosen := crew.agreed(lambda: _next(wanted, visits, end))) is not None:
-            case = wanted[chosen]
-            found = _trained(case, crew, seconds * MOST_SHARE)
+        cases = training_cases(device, group.rank.size, (Shape(*item) for item in request.get("shapes") or ()))
+        visits = {item["id"]: int(item["visits"]) for item in request["kept"]} if same_machine(request["kept"], about) else {}
+        end = start + seconds * (1 - MAX_CASE_SHARE)
+        while (index := group.from_rank_zero(lambda: _next_case(cases, visits, end))) is not None:
+            case = cases[index]
+            result = _train_case(case, group, seconds * MAX_CASE_SHARE)
             visits[case.id] = visits.get(case.id, 0) + 1
-            if first:
-                left = sum(MOST_VISITS - visits.get(one.id, 0) for one in wanted)
-                told({"row": row(case, about, **found), "left": left, "visits": MOST_VISITS * len(wanted)})
+            if is_first:
+                visits_left = sum(MAX_VISITS - visits.get(item.id, 0) for item in cases)
+                send({"row": run_row(case, about, **result), "left": visits_left, "visits": MAX_VISITS * len(cases)})
     finally:
-        crew.leave()
+        group.close()
 
 
-def _next(wanted: Sequence[TrainingCase], visits: Mapping[str, int], end: float) -> int | None:
-    """Which case is visited next: the first of those that were visited least; None when the time is over, but for the first."""
+def _next_case(cases: Sequence[TrainingCase], visits: Mapping[str, int], end: float) -> int | None:
+    """Return the index of the first case with the fewest visits; None when the time is over and something was measured."""
     if visits and time.perf_counter() > end:
         return None
-    fewest = min(range(len(wanted)), key=lambda index: visits.get(wanted[index].id, 0), default=None)
-    return fewest if fewest is not None and visits.get(wanted[fewest].id, 0) < MOST_VISITS else None
+    index = min(range(len(cases)), key=lambda index: visits.get(cases[index].id, 0), default=None)
+    return index if index is not None and visits.get(cases[index].id, 0) < MAX_VISITS else None
 
 
-def _trained(case: TrainingCase, crew: Crew, seconds: float) -> dict[str, Any]:
-    """Times of the steps of a case, and the memory of the fullest rank."""
-    from traincast.accuracy.measure.training.parallel_step import Place, Trainer
+def _train_case(case: TrainingCase, group: RankGroup, seconds: float) -> dict[str, Any]:
+    """Train a case; return its step times [s] and the peak memory over ranks [byte]."""
+    from traincast.accuracy.measure.training.parallel_step import MeshPosition, Trainer
 
-    gpu = crew.device.type == "cuda"
+    gpu = group.device.type == "cuda"
     if gpu:
-        crew.torch.cuda.reset_peak_memory_stats()
-    trainer = Trainer(case.model, case.plan, case.shape.gbs, Place.of(case.plan, crew.device))
+        group.torch.cuda.reset_peak_memory_stats()
+    trainer = Trainer(case.model, case.plan, case.shape.gbs, MeshPosition.of(case.plan, group.device))
     taken: list[float] = []
-    begun = time.perf_counter()
-    for index in range(WARM_UP + STEPS):
-        own = _one(trainer, crew)
-        if index >= WARM_UP:
-            taken.append(_slowest(crew.gathered(own), case.plan.gpus))
-        if crew.agreed(lambda: len(taken) >= LEAST and time.perf_counter() - begun > seconds):
+    start = time.perf_counter()
+    for index in range(WARM_UP_STEPS + TIMED_STEPS):
+        seconds_here = _step_seconds(trainer, group)
+        if index >= WARM_UP_STEPS:
+            taken.append(_slowest_rank_seconds(group.all_gather(seconds_here), case.plan.gpus))
+        if group.from_rank_zero(lambda: len(taken) >= MIN_TIMED_STEPS and time.perf_counter() - start > seconds):
             break
-    memory = max(crew.gathered(crew.torch.cuda.max_memory_allocated())) if gpu else None
+    memory = max(group.all_gather(group.torch.cuda.max_memory_allocated())) if gpu else None
     return {"taken": taken, "memory": memory}
 
 
-def _one(trainer: Any, crew: Crew) -> float:
-    """Time of one step on this rank, which all ranks begin together [s]."""
-    wait = crew.torch.cuda.synchronize if crew.device.type == "cuda" else lambda: None
-    wait()
-    crew.gathered(None)
-    begin = time.perf_counter()
+def _step_seconds(trainer: Any, group: RankGroup) -> float:
+    """Return the time of one step on this rank, after a barrier [s]."""
+    synchronise = group.torch.cuda.synchronize if group.device.type == "cuda" else lambda: None
+    synchronise()
+    group.all_gather(None)
+    start = time.perf_counter()
     trainer.step()
-    wait()
-    return time.perf_counter() - begin
+    synchronise()
+    return time.perf_counter() - start
 
 
-def _slowest(every: list[float], gpus: int) -> float:
-    """Time of the slowest rank of a plan; the mean over copies of the plan that trained side by side [s]."""
-    copies = [every[at : at + gpus] for at in range(0, len(every), gpus)]
+def _slowest_rank_seconds(seconds_of_ranks: list[float], gpus: int) -> float:
+    """Return the time of the slowest rank, averaged over copies of the plan trained side by side [s]."""
+    copies = [seconds_of_ranks[first : first + gpus] for first in range(0, len(seconds_of_ranks), gpus)]
     return sum(map(max, copies)) / len(copies)
 
 
-def row(case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
-    """A row of a table of runs.
+def run_row(case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
+    """Return the row of a case in a table of runs.
 
     Parameters
     ----------
     case : TrainingCase
-        What was trained.
+        The trained case.
     about : mapping
-        The machine it was trained on.
+        Description of the machine.
     taken : list of float
-        Times of its steps [s].
+        Step times [s].
     memory : float or None
-        What the fullest rank had allocated at its peak [byte]; None where that was not measured.
+        Peak allocated memory over ranks [byte]; None if not measured.
     """
     shape, plan, middle = case.shape, case.plan, median(taken)
     quarters = quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else [middle] * 3
     cells: dict[str, Any] = {
-        "id": case.id, "source": source(about), "stack": STACK, "model": shape.name, "layers": shape.layers, "hidden": shape.hidden,
+        "id": case.id, "source": source_text(about),
+        "stack": STACK, "model": shape.name, "layers": shape.layers, "hidden": shape.hidden,
         "ffn": 4 * shape.hidden, "heads": shape.heads, "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu",
-        "gpu": own_name(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
+        "gpu": accelerator_label(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
         "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp, "zero": plan.zero,
         "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True, "step_seconds": f"{middle:.6g}",
         "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken), "visits": 1,
@@ -127,19 +130,19 @@ def row(case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory
     return {name: str(value) for name, value in cells.items()}
 
 
-def faster(one: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Of two visits the one whose median is lower: what else a machine does only ever slows it."""
-    best = min(one, other, key=lambda cells: float(cells["step_seconds"]))
-    return best | {"visits": str(int(one["visits"]) + int(other["visits"]))}
+def faster_visit(first: dict[str, str], second: dict[str, str]) -> dict[str, str]:
+    """Return the visit with the lower median, since other load only adds time; visits add up."""
+    best = min(first, second, key=lambda cells: float(cells["step_seconds"]))
+    return best | {"visits": str(int(first["visits"]) + int(second["visits"]))}
 
 
-def source(about: Mapping[str, Any]) -> str:
-    """Where rows are from: what has to be the same for them to stand in one table, and the day."""
-    where = f"{about['ranks']} x {own_name(about)}, torch {about['torch']}"
-    return f"traincast measure --step on {where}, {date.today().isoformat()}"
+def source_text(about: Mapping[str, Any]) -> str:
+    """Return the source of rows: everything that rows of one table have in common, and the date."""
+    machine = f"{about['ranks']} x {accelerator_label(about)}, torch {about['torch']}"
+    return f"traincast measure --step on {machine}, {date.today().isoformat()}"
 
 
-def alike(rows: Iterable[Mapping[str, str]], about: Mapping[str, Any]) -> bool:
-    """Whether rows that were kept are from the same machine, whatever the day."""
-    own = source(about).rsplit(", ", 1)[0]
-    return all(one["source"].rsplit(", ", 1)[0] == own for one in rows)
+def same_machine(rows: Iterable[Mapping[str, str]], about: Mapping[str, Any]) -> bool:
+    """Return whether all rows are from the described machine, whatever the date."""
+    expected = source_text(about).rsplit(", ", 1)[0]
+    return all(row["source"].rsplit(", ", 1)[0] == expected for row in rows)
