@@ -150,11 +150,11 @@ def measure(
 def check_arguments(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Raise InputError with everything that is wrong with the arguments."""
     mistakes = ErrorCollector("measure")
-    mistakes.of(check_output, path, force, (".yaml", ".yml"))
+    mistakes.catch(check_output, path, force, (".yaml", ".yml"))
     for table in table_paths(path).values():
-        mistakes.of(check_output, table, force, (".csv",))
+        mistakes.catch(check_output, table, force, (".csv",))
     collect_job_errors(budget, ranks, threads, mistakes)
-    mistakes.tell()
+    mistakes.raise_any()
 
 
 def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
@@ -171,8 +171,8 @@ def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mi
         problems.append(f"ranks = {ranks}: {rank.launcher} has started {rank.size} already; leave it out")
     if problems:
         mistakes.errors.append(InputError("measure", problems))
-    mistakes.of(require_torch)
-    mistakes.of(least_squares, "measure")
+    mistakes.catch(require_torch)
+    mistakes.catch(least_squares, "measure")
 
 
 def fit_and_write(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
