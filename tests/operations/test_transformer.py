@@ -191,8 +191,8 @@ def test_the_last_product_is_not_made_again(name, recompute, left_out):
     """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays the same."""
     model, plan = tc.load_model(name), Plans(recompute=recompute)
     before, after = (layer(model, plan, replace(EXACT, remakes_last=remade)) for remade in (True, False))
-    assert not any(op.unread for op in before)
-    assert {op.name for op in after if op.unread} == left_out
+    assert not any(op.output_unused for op in before)
+    assert {op.name for op in after if op.output_unused} == left_out
     assert [(op.recompute, op.saved_bytes, op.recomputed_bytes) for op in before] == [
         (op.recompute, op.saved_bytes, op.recomputed_bytes) for op in after
     ]

@@ -168,7 +168,7 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
         again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
     return TimedOperation(
-        op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.unread else None
+        op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.output_unused else None
     )
 
 
