@@ -88,7 +88,7 @@ def collective_curve(
 ) -> Curve:
     """Return the time of a collective over its volume; arguments as for `collective`.
 
-    All data-parallel groups of a domain communicate at once.
+    With `data_parallel` all groups of a domain communicate at once.
     """
     curve = _unscaled_curve(kind, members, system, assumed, data_parallel)
     factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(kind, 1.0)

@@ -15,7 +15,7 @@ from traincast.core.errors import InputError, is_whole, unknown
 from traincast.core.quantities import Floats
 from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.pipeline.zb_2p import AUTOMATIC, automatic
+from traincast.times.pipeline.zb_2p import AUTOMATIC, simulate_zb_2p
 
 Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: identifies the output of a pass
 
@@ -144,7 +144,9 @@ def simulate(
     full_backward = [b + w for b, w in zip(backward, weight, strict=True)]
     durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": full_backward}
     if schedule == AUTOMATIC:
-        return Timeline(schedule, pp, v, tuple(SimulatedPass(*run) for run in automatic(durations, pp, microbatches, transfer)))
+        return Timeline(
+            schedule, pp, v, tuple(SimulatedPass(*run) for run in simulate_zb_2p(durations, pp, microbatches, transfer))
+        )
     orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
 
     def arrival(key: Key, device: int, end: float) -> float:

@@ -65,7 +65,7 @@ def _at(ends: Sequence[float], k: int) -> float:
     return ends[k] if k < len(ends) else inf
 
 
-def automatic(
+def simulate_zb_2p(
     durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
 ) -> Iterator[tuple[int, int, int, Kind, float, float]]:
     """Yield the passes of a step, by device, each device's in its order.
