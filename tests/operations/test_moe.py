@@ -35,12 +35,12 @@ def exchanged(ep_overlap, **assumed):
 
 def test_an_overlapped_exchange_pays_a_share():
     """8 micro-batches: the first forward and the last backward pass of a rank have none beside them."""
-    whole, now = exchanged(False)[1]["ep_comm"], exchanged(True, ep_overlapped=0.3)[1]
-    assert now["ep_comm"] == pytest.approx(0.3 * whole, rel=1e-12), "the rest is shorter than the work"
-    assert now["bubble"] == pytest.approx(0.7 * whole / 8, rel=1e-12)
+    exposed, now = exchanged(False)[1]["ep_comm"], exchanged(True, ep_overlapped=0.3)[1]
+    assert now["ep_comm"] == pytest.approx(0.3 * exposed, rel=1e-12), "the rest is shorter than the work"
+    assert now["bubble"] == pytest.approx(0.7 * exposed / 8, rel=1e-12)
     assert exchanged(True, ep_overlapped=1.0) == exchanged(False)
     assert exchanged(False, ep_overlapped=0.0) == exchanged(False), "nothing is overlapped"
-    assert exchanged(False, ep_exposed=0.5)[1]["ep_comm"] == pytest.approx(0.5 * whole, rel=1e-12)
+    assert exchanged(False, ep_exposed=0.5)[1]["ep_comm"] == pytest.approx(0.5 * exposed, rel=1e-12)
 
 
 seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
@@ -54,9 +54,9 @@ def test_what_an_exchange_waits_for(passes, share):
     )
     sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
     after = overlapped(timed, replace(CALIBRATED, ep_overlapped=share))
-    waited = sum(one.forward.exchange + one.backward.exchange for one in after)
+    waited = sum(op.forward.exchange + op.backward.exchange for op in after)
     assert waited == pytest.approx(max(sent - busy, share * sent), abs=1e-9)
-    assert [one.forward.compute for one in after] == [one.forward.compute for one in timed]
+    assert [op.forward.compute for op in after] == [op.forward.compute for op in timed]
 
 
 def test_biases_of_experts_move_their_traffic():

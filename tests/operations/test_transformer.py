@@ -16,18 +16,18 @@ MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not 
 BIG = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "gemma-2-9b")
 
 
-def held(model, plan, experts):
+def parameters_on_rank(model, plan, experts):
     """Parameters of the one rank of a pipeline of one stage: those of experts, or the others."""
     (device,) = devices(model, 1, 1)
-    whole = parts(model, plan, EXACT)
-    return sum(n * sum(op.weights for op in whole[part] if op.experts == experts) for part, n in device.stored_parts.items())
+    operations = parts(model, plan, EXACT)
+    return sum(n * sum(op.weights for op in operations[part] if op.experts == experts) for part, n in device.held.items())
 
 
 def products(model, plan, assumed=EXACT, way="forward", only=""):
     """FLOPs of matrix products of one rank and micro-batch."""
     (device,) = devices(model, 1, 1)
-    whole = parts(model, plan, assumed)
-    passes = [(n, getattr(op, way)) for part, n in device.executed_parts.items() for op in whole[part] if only in op.name]
+    operations = parts(model, plan, assumed)
+    passes = [(n, getattr(op, way)) for part, n in device.work.items() for op in operations[part] if only in op.name]
     return sum(n * (work.flops("matrix") + work.flops("low")) for n, work in passes)
 
 
@@ -39,7 +39,10 @@ def moe_layers(model):
 @pytest.mark.parametrize("name", tc.model_names())
 def test_operations_hold_the_parameters_of_the_model(name):
     model = tc.load_model(name)
-    assert held(model, Plans(), False) + held(model, Plans(), True) == model.parameters + model.mtp_parameters
+    assert (
+        parameters_on_rank(model, Plans(), False) + parameters_on_rank(model, Plans(), True)
+        == model.parameters + model.mtp_parameters
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +58,7 @@ def test_operations_hold_the_parameters_of_the_model(name):
 )
 def test_published_counts_of_parameters(name, published):
     model = tc.load_model(name)
-    assert held(model, Plans(), False) + held(model, Plans(), True) == published
+    assert parameters_on_rank(model, Plans(), False) + parameters_on_rank(model, Plans(), True) == published
 
 
 def replicated(model, tp):
@@ -66,25 +69,27 @@ def replicated(model, tp):
     """
     e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
     layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
-    own = vectors * e * (1 + 3 * model.mtp)  # final norm; mtp norms the state, the embedding and the result
-    own += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
+    on_all_ranks = vectors * e * (1 + 3 * model.mtp)  # final norm; mtp norms the state, the embedding and the result
+    on_all_ranks += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
     for kind in layers:
-        own += model.norms * vectors * e + (e if "proj" in model.biases else 0)
+        on_all_ranks += model.norms * vectors * e + (e if "proj" in model.biases else 0)
         if model.latent is not None:
-            one = model.latent
-            own += e * (one.kv_rank + one.rope_dim) + one.kv_rank + ((e + 1) * one.q_rank if one.q_rank else 0)
-        own += 2 * model.head_width if model.qk_norm == "head" else 0
+            config = model.latent
+            on_all_ranks += (
+                e * (config.kv_rank + config.rope_dim) + config.kv_rank + ((e + 1) * config.q_rank if config.q_rank else 0)
+            )
+        on_all_ranks += 2 * model.head_width if model.qk_norm == "head" else 0
         if kind.moe:
-            one = model.experts
-            own += one.experts * (e + one.router_bias) + e * one.shared_gate
-            own += e if one.shared_ffn and "mlp" in model.biases else 0
+            config = model.experts
+            on_all_ranks += config.experts * (e + config.router_bias) + e * config.shared_gate
+            on_all_ranks += e if config.shared_ffn and "mlp" in model.biases else 0
         elif "mlp" in model.biases:
-            own += e
+            on_all_ranks += e
     heads = 0
     if model.latent is None and tp > model.groups:  # every rank has one whole head of keys, and one of values
         width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (model.head_width if model.qk_norm == "full" else 0)
         heads = (tp - model.groups) * width * len(layers)
-    return own, heads
+    return on_all_ranks, heads
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8, 16])
@@ -94,10 +99,10 @@ def test_tensor_ranks_together_hold_the_model(name, tp):
     widths = [model.heads, model.ffn, model.experts.shared_ffn if model.experts else 0]
     if any(width % tp for width in widths):
         pytest.skip("does not divide")
-    own, heads = replicated(model, tp)
+    on_all_ranks, heads = replicated(model, tp)
     padding = (-model.vocab % tp) * model.hidden * (1 if model.tied else 2)
-    whole = held(model, Plans(), False)
-    assert held(model, Plans(tp=float(tp)), False) * tp == whole + (tp - 1) * own + heads + padding
+    parameters = parameters_on_rank(model, Plans(), False)
+    assert parameters_on_rank(model, Plans(tp=float(tp)), False) * tp == parameters + (tp - 1) * on_all_ranks + heads + padding
 
 
 @pytest.mark.parametrize("ep", [1, 4, 8])
@@ -105,9 +110,11 @@ def test_tensor_ranks_together_hold_the_model(name, tp):
 @pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "llama-4-scout"])
 def test_expert_ranks_together_hold_the_experts(name, ep, etp):
     model = tc.load_model(name)
-    rank = held(model, Plans(tp=4.0, dp=8.0, ep=float(ep), etp=float(etp)), True)
-    again = moe_layers(model) * model.experts.experts * model.hidden if "mlp" in model.biases else 0  # biases of row-parallel fc2
-    assert rank * ep * etp == pytest.approx(held(model, Plans(), True) + (etp - 1) * again, rel=1e-12)
+    rank = parameters_on_rank(model, Plans(tp=4.0, dp=8.0, ep=float(ep), etp=float(etp)), True)
+    replicated_biases = (
+        moe_layers(model) * model.experts.experts * model.hidden if "mlp" in model.biases else 0
+    )  # biases of row-parallel fc2
+    assert rank * ep * etp == pytest.approx(parameters_on_rank(model, Plans(), True) + (etp - 1) * replicated_biases, rel=1e-12)
 
 
 def test_fewer_heads_of_keys_than_tensor_ranks():
@@ -123,8 +130,8 @@ def test_products_are_twice_the_active_weights_and_attention(name, convention, s
     model = tc.load_model(name)
     router = 2 * model.hidden * model.experts.experts * moe_layers(model) if model.experts else 0  # Megatron-LM leaves it out
     expected = sum(forward_flops(model, convention)) + router
-    found = products(model, Plans(), replace(EXACT, causal_skipping=skipping)) / model.seq
-    assert found == pytest.approx(expected, rel=1e-3)  # a sum of k products has k - 1 additions
+    flops_per_token = products(model, Plans(), replace(EXACT, causal_skipping=skipping)) / model.seq
+    assert flops_per_token == pytest.approx(expected, rel=1e-3)  # a sum of k products has k - 1 additions
 
 
 def test_products_of_llama_3_by_hand():
@@ -159,9 +166,9 @@ def test_ranks_share_the_work(name, cut):
 def test_expert_parallelism_moves_work_without_changing_it(ep, etp):
     """Balanced, a rank works on n K rows of its experts whatever ep is; etp ranks share the width of etp times as many rows."""
     model = tc.load_model("mixtral-8x7b")
-    found = products(model, Plans(tp=4.0, dp=2.0, ep=float(ep), etp=float(etp)), only="experts.fc")
+    flops = products(model, Plans(tp=4.0, dp=2.0, ep=float(ep), etp=float(etp)), only="experts.fc")
     rows = model.seq / 4 * 2
-    assert found == pytest.approx(32 * 2 * rows * 3 * 4096 * 14336, rel=1e-3)
+    assert flops == pytest.approx(32 * 2 * rows * 3 * 4096 * 14336, rel=1e-3)
 
 
 def test_a_window_and_a_causal_mask():
@@ -191,8 +198,8 @@ def test_the_last_product_is_not_made_again(name, recompute, left_out):
     """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays the same."""
     model, plan = tc.load_model(name), Plans(recompute=recompute)
     before, after = (layer(model, plan, replace(EXACT, remakes_last=remade)) for remade in (True, False))
-    assert not any(op.unread for op in before)
-    assert {op.name for op in after if op.unread} == left_out
+    assert not any(op.output_unused for op in before)
+    assert {op.name for op in after if op.output_unused} == left_out
     assert [(op.recompute, op.saved_bytes, op.recomputed_bytes) for op in before] == [
         (op.recompute, op.saved_bytes, op.recomputed_bytes) for op in after
     ]
@@ -202,8 +209,8 @@ def test_the_last_product_is_not_made_again(name, recompute, left_out):
 def test_multi_token_prediction_and_ties(name, layers):
     """DeepSeek-V3: the module adds a layer, 2 e² and three norms, no head and no embedding (arXiv 2412.19437, section 2.2)."""
     model = tc.load_model(name)
-    whole = parts(model, Plans(), EXACT)
-    assert ("mtp" in whole) == bool(layers)
+    operations = parts(model, Plans(), EXACT)
+    assert ("mtp" in operations) == bool(layers)
     if layers:
         inner = sum(op.weights for op in layer(model, Plans(), EXACT, model.pattern[-1]))
-        assert sum(op.weights for op in whole["mtp"]) == inner + 2 * 7168**2 + 3 * 7168
+        assert sum(op.weights for op in operations["mtp"]) == inner + 2 * 7168**2 + 3 * 7168

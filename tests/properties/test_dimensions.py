@@ -14,7 +14,7 @@ from traincast.step.layer_cost import cost_part
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import stages, with_load
 from traincast.step.step_time import step
-from traincast.times.nccl import LAUNCH, LL_BANDWIDTH, SIMPLE_HOPS, SIMPLE_RATIO
+from traincast.times.nccl import LAUNCH_SECONDS, LL_BANDWIDTH, MAX_SIMPLE_TO_LL_HOP, SIMPLE_HOP_SECONDS
 from traincast.times.operation_time import time_part
 
 UNIT = pint.UnitRegistry()
@@ -70,8 +70,12 @@ PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / 
 def told(system):
     """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
     fast, slow = system.tiers
-    inside = {"launch": LAUNCH[0], "simple_latency": SIMPLE_HOPS[0], "ll_bandwidth": fast.bandwidth * fast.efficiency / 2}
-    beyond = {"launch": LAUNCH[1], "simple_latency": SIMPLE_RATIO[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
+    inside = {
+        "launch": LAUNCH_SECONDS[0],
+        "simple_latency": SIMPLE_HOP_SECONDS[0],
+        "ll_bandwidth": fast.bandwidth * fast.efficiency / 2,
+    }
+    beyond = {"launch": LAUNCH_SECONDS[1], "simple_latency": MAX_SIMPLE_TO_LL_HOP[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
     return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 
 

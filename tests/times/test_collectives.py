@@ -49,12 +49,12 @@ def checked():
 
 
 def errors(checked, source, **of):
-    held = [one for one in checked.timings if source in one.source and one.skipped is None]
-    return np.array([one.error for one in held if all(getattr(one, name) == value for name, value in of.items())])
+    timings = [timing for timing in checked.timings if source in timing.source and timing.skipped is None]
+    return np.array([timing.error for timing in timings if all(getattr(timing, name) == value for name, value in of.items())])
 
 
-def mape(found):
-    return float(np.mean(np.abs(found)))
+def mape(relative_errors):
+    return float(np.mean(np.abs(relative_errors)))
 
 
 def test_perlmutter_within_the_studys_error(checked):
@@ -90,18 +90,18 @@ def test_perlmutter_by_nodes(checked, nodes, most):
     ],
 )
 def test_all_reduces_on_other_machines(checked, source, system, most):
-    found = errors(checked, source, system=system, kind="all-reduce")
-    assert len(found) >= 20
-    assert mape(found) < most
+    relative_errors = errors(checked, source, system=system, kind="all-reduce")
+    assert len(relative_errors) >= 20
+    assert mape(relative_errors) < most
 
 
 def test_rows_that_are_left_out_say_why(checked):
     assert len(checked.timings) == len(rows()) == 1160
-    reasons = {one.skipped for one in checked.timings if one.skipped}
-    assert all(one.predicted for one in checked.timings if not one.skipped)
+    reasons = {timing.skipped for timing in checked.timings if timing.skipped}
+    assert all(timing.predicted for timing in checked.timings if not timing.skipped)
     assert any("TCP" in reason for reason in reasons)
     assert any("faster than the links" in reason for reason in reasons)  # 117 us for gigabytes
-    assert sum(summary.n for summary in checked.summaries) == sum(one.skipped is None for one in checked.timings)
+    assert sum(summary.n for summary in checked.summaries) == sum(timing.skipped is None for timing in checked.timings)
     assert len(checked.to_dict()["rows"]) == 1160
 
 
@@ -115,11 +115,11 @@ def test_a_table_that_cannot_be_read(tmp_path):
 
 def test_inside_one_domain_by_hand():
     """8 members, 7 hops: LL has half the bandwidth; Simple fills its pipeline in 1 + 7/6 hops of 10 us."""
-    found = protocols("all-gather", Group(8.0, (8.0,)), (FAST, SLOW))
+    curve = protocols("all-gather", Group(8.0, (8.0,)), (FAST, SLOW))
     small = 10e-6 + 7e-6 + 7 / 8 * 1e3 / 100e9
-    assert found.seconds(1e3) == pytest.approx(small, rel=1e-12)
+    assert curve.seconds(1e3) == pytest.approx(small, rel=1e-12)
     fill, stream = 10e-6 * (1 + 7 / 6), 7 / 8 * 1e9 / 200e9
-    assert found.seconds(1e9) == pytest.approx(10e-6 + fill + stream + sqrt(fill * stream) / 2, rel=1e-12)
+    assert curve.seconds(1e9) == pytest.approx(10e-6 + fill + stream + sqrt(fill * stream) / 2, rel=1e-12)
 
 
 def test_between_domains_by_hand():
@@ -165,8 +165,8 @@ def test_a_mesh_leaves_links_unused_by_small_groups():
 
 @pytest.mark.parametrize("assumed", [BENCHMARK, PAPER], ids=["protocols", "paper"])
 def test_what_the_paper_assumes_is_a_line(assumed):
-    found = collective_curve("all-reduce", Group(64.0, (8.0, 64.0)), SYSTEMS["dgx-h100"], assumed)
-    assert isinstance(found, AlphaBeta) == (assumed is PAPER)
+    curve = collective_curve("all-reduce", Group(64.0, (8.0, 64.0)), SYSTEMS["dgx-h100"], assumed)
+    assert isinstance(curve, AlphaBeta) == (assumed is PAPER)
 
 
 def test_groups_side_by_side_share_the_nics_of_a_node():
@@ -205,22 +205,22 @@ def groups(draw):
     """A machine and a group in powers of two that fits on it."""
     system = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))]
     n = 2 ** draw(st.integers(0, 10))
-    near, held = [], 1
+    near, in_domain = [], 1
     for tier in system.tiers[:-1]:
         most = max(int(log2(min(int(tier.size or 1), n))), 0)
-        held = max(held, 2 ** draw(st.integers(0, most)))
-        near.append(float(held))
+        in_domain = max(in_domain, 2 ** draw(st.integers(0, most)))
+        near.append(float(in_domain))
     return system, Group(float(n), tuple(near))
 
 
 @given(groups(), st.sampled_from(KINDS), st.floats(1.0, 1e10), st.floats(1.0, 100.0))
 def test_more_takes_longer_and_a_group_of_one_nothing(case, kind, V, factor):
     system, members = case
-    one, more = (float(collective(kind, size, members, system, CALIBRATED)) for size in (V, V * factor))
+    seconds, seconds_of_more = (float(collective(kind, size, members, system, CALIBRATED)) for size in (V, V * factor))
     if members.members == 1:
-        assert one == more == 0
+        assert seconds == seconds_of_more == 0
     else:
-        assert 0 < one <= more * (1 + 1e-12)
+        assert 0 < seconds <= seconds_of_more * (1 + 1e-12)
     assert float(collective(kind, 0.0, members, system, CALIBRATED)) == 0
 
 
@@ -240,10 +240,11 @@ def test_a_row_of_a_batch_is_what_it_is_alone(cases, kind, V):
     system = cases[0][0]
     same = [members for other, members in cases if other is system]
     batch = Group(
-        np.array([one.members for one in same]), tuple(np.array(near) for near in zip(*(one.near for one in same), strict=True))
+        np.array([group.members for group in same]),
+        tuple(np.array(near) for near in zip(*(group.near for group in same), strict=True)),
     )
-    found = np.broadcast_to(collective(kind, np.full(len(same), V), batch, system, CALIBRATED), len(same))
-    assert found.tolist() == [float(collective(kind, V, one, system, CALIBRATED)) for one in same]
+    seconds = np.broadcast_to(collective(kind, np.full(len(same), V), batch, system, CALIBRATED), len(same))
+    assert seconds.tolist() == [float(collective(kind, V, group, system, CALIBRATED)) for group in same]
 
 
 @given(groups(), st.sampled_from(KINDS), st.floats(1e3, 1e10))
@@ -253,8 +254,8 @@ def test_figures_of_a_network_may_be_columns(case, kind, V):
     many = collective(
         kind, np.array([V]), members, system.with_figures({f"network.{len(system.tiers) - 1}.bandwidth": column}), CALIBRATED
     )
-    one = collective(kind, V, members, system, CALIBRATED)
-    assert np.broadcast_to(many, (2, 1))[0, 0] == float(one)
+    seconds = collective(kind, V, members, system, CALIBRATED)
+    assert np.broadcast_to(many, (2, 1))[0, 0] == float(seconds)
 
 
 @pytest.mark.parametrize(("members", "axes"), [(2, 1), (8, 1), (16, 4 / 3), (64, 2), (256, 8 / 3), (512, 3), (4096, 3)])
@@ -285,10 +286,10 @@ def test_what_streams_is_no_more_than_all_of_it():
 
 def test_a_step_pays_a_share_of_the_start_up():
     at, system = Group(8.0, (8.0, 8.0)), SYSTEMS["dgx-h100"]
-    whole, none = (
+    with_launch, without_launch = (
         float(collective("all-reduce", 1e3, at, system, replace(CALIBRATED, collective_launch=share))) for share in (1.0, 0.0)
     )
-    assert whole - none == pytest.approx(9.2e-6, rel=1e-9)  # what a tier is taken for that says nothing
+    assert with_launch - without_launch == pytest.approx(9.2e-6, rel=1e-9)  # what a tier is taken for that says nothing
 
 
 @pytest.mark.parametrize("assumed", [BENCHMARK, PAPER])
@@ -305,9 +306,9 @@ def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
     """A factor of 1.7 is 1.7 times the data of one operation, and of no other."""
     group, V = Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))), np.array([1e3, 1e6, 1e9])
     system, slower = SYSTEMS["dgx-h100"], replace(assumed, **{factor: 1.7})
-    for one in (*KINDS, "all-to-all", "send"):
-        expected = collective(one, V * (1.7 if one == kind else 1.0), group, system, assumed)
-        assert collective(one, V, group, system, slower) == pytest.approx(expected, rel=1e-12)
+    for other_kind in (*KINDS, "all-to-all", "send"):
+        expected = collective(other_kind, V * (1.7 if other_kind == kind else 1.0), group, system, assumed)
+        assert collective(other_kind, V, group, system, slower) == pytest.approx(expected, rel=1e-12)
 
 
 def test_gathering_and_scattering_may_differ_where_states_are_sharded():

@@ -53,17 +53,21 @@ def product(m, k, n, batch=1.0, layout="one", written=2.0):
 
 def test_the_table_has_the_rows_the_study_counts():
     benchmarks, why = read()
-    ordinary = [one for one in benchmarks if one.kind == "product" and one.accelerator != "mi300x-192"]
+    ordinary = [benchmark for benchmark in benchmarks if benchmark.kind == "product" and benchmark.accelerator != "mi300x-192"]
     assert len(ordinary) == 1009  # forward or single kernel, dense
-    assert sum(one.kind.startswith("attention") for one in benchmarks) == 237
-    assert sum(one.kind == "grouped" for one in benchmarks) == 63
+    assert sum(benchmark.kind.startswith("attention") for benchmark in benchmarks) == 237
+    assert sum(benchmark.kind == "grouped" for benchmark in benchmarks) == 63
     assert len(benchmarks) + len(why) == 1855
 
 
 def test_products_are_predicted_within_the_target(predictions):
-    ordinary = [one for one in predictions if one.benchmark.kind == "product" and one.benchmark.accelerator != "mi300x-192"]
+    ordinary = [
+        prediction
+        for prediction in predictions
+        if prediction.benchmark.kind == "product" and prediction.benchmark.accelerator != "mi300x-192"
+    ]
     assert mape(ordinary) < 0.065  # 5.9 % with constants fitted to these alone
-    assert abs(np.mean([one.error for one in ordinary])) < 0.01
+    assert abs(np.mean([prediction.error for prediction in ordinary])) < 0.01
 
 
 @pytest.mark.parametrize(
@@ -72,31 +76,41 @@ def test_products_are_predicted_within_the_target(predictions):
      ("b200-180", 0.095), ("gb200-186", 0.11)],
 )  # fmt: skip
 def test_products_of_each_accelerator(predictions, accelerator, most):
-    rows = [one for one in predictions if one.benchmark.kind == "product" and one.benchmark.accelerator == accelerator]
+    rows = [
+        prediction
+        for prediction in predictions
+        if prediction.benchmark.kind == "product" and prediction.benchmark.accelerator == accelerator
+    ]
     assert mape(rows) < most
 
 
 def test_attention_is_predicted_within_the_target(predictions):
-    rows = [one for one in predictions if one.benchmark.kind.startswith("attention")]
+    rows = [prediction for prediction in predictions if prediction.benchmark.kind.startswith("attention")]
     assert mape(rows) < 0.08  # 5.4 % with constants fitted to these alone
 
 
 def test_grouped_products(predictions):
-    rows = [one for one in predictions if one.benchmark.kind == "grouped"]
-    assert mape([one for one in rows if one.benchmark.accelerator == "b200-180"]) < 0.13  # the dense formula: 21 %
+    rows = [prediction for prediction in predictions if prediction.benchmark.kind == "grouped"]
+    assert (
+        mape([prediction for prediction in rows if prediction.benchmark.accelerator == "b200-180"]) < 0.13
+    )  # the dense formula: 21 %
     assert mape(rows) < 0.14
 
 
 def test_memory_bandwidth(predictions):
-    rows = [one for one in predictions if one.benchmark.kind == "memory" and "dot" not in one.benchmark.family]
+    rows = [
+        prediction
+        for prediction in predictions
+        if prediction.benchmark.kind == "memory" and "dot" not in prediction.benchmark.family
+    ]
     assert len(rows) == 9
     assert mape(rows) < 0.03
 
 
 def test_half_a_wave_more_costs_half_of_what_waits(a100):
     """108 multiprocessors: 108 tiles are one wave; 162 take two, of which half waits, and half of that is lost."""
-    one, half = (Gemm(128.0 * tiles, 4096.0, 128.0) for tiles in (108, 162))
-    assert tiled(one, a100, CALIBRATED) == 1
+    one_wave, half = (Gemm(128.0 * tiles, 4096.0, 128.0) for tiles in (108, 162))
+    assert tiled(one_wave, a100, CALIBRATED) == 1
     assert tiled(half, a100, CALIBRATED) == pytest.approx(1 + 0.5 * (2 / 1.5 - 1), rel=1e-12)
 
 
@@ -148,9 +162,9 @@ def test_output_traffic_is_exposed(a100):
 
 def test_products_of_experts_do_not_hide_their_traffic(a100):
     """0.9 of it stands beside the arithmetic, instead of 0.6 of operands and 0.55 of results."""
-    one, many = (timed(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16) for layout in ("one", "grouped"))
+    single, many = (timed(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16) for layout in ("one", "grouped"))
     operands, results = 2 * 8 * (1024 * 4096 + 4096**2), 2 * 8 * 1024 * 4096
-    assert many - one == pytest.approx((0.3 * operands + 0.35 * results) / (0.85 * 2039e9), rel=1e-9)
+    assert many - single == pytest.approx((0.3 * operands + 0.35 * results) / (0.85 * 2039e9), rel=1e-9)
 
 
 def test_heads_of_odd_width_do_without_matrix_units(a100):
@@ -185,7 +199,7 @@ def test_kernels_of_attention_fall_back_to_what_there_is(accelerator, kernel, kn
 
 
 def test_attention_without_a_known_rate(a100):
-    bare = replace(a100, **{f"attention_{one}": None for one in ("fa1", "fa2", "fa3", "cudnn")})
+    bare = replace(a100, **{f"attention_{kernel}": None for kernel in ("fa1", "fa2", "fa3", "cudnn")})
     assert bare.fused_attention("fa2", 0.1) == 0.1
 
 
@@ -228,9 +242,9 @@ def test_tokens_cast_before_they_are_gathered():
     for gathers in (False, True):
         operations = layer(model, plan, replace(ROUND, gathers_operands=gathers))
         cast[gathers] = {op.name: (op.forward.cast, op.backward.cast) for op in operations if op.weight is not None}
-    whole, own = cast[False]["mlp.fc1"], cast[True]["mlp.fc1"]
-    assert whole[0] == 4 * 8192 * 4096
-    assert (own[0], own[1]) == (whole[0] / 4, whole[1])
+    all_tokens, own_tokens = cast[False]["mlp.fc1"], cast[True]["mlp.fc1"]
+    assert all_tokens[0] == 4 * 8192 * 4096
+    assert (own_tokens[0], own_tokens[1]) == (all_tokens[0] / 4, all_tokens[1])
     assert cast[True]["mlp.fc2"] == (cast[False]["mlp.fc2"][0], cast[False]["mlp.fc2"][1] / 4)
 
 

@@ -51,7 +51,7 @@ def first_group(degrees, finer, order):
     each = degrees["cp"] * degrees["dp"] // finer["replicas"]
     etp, ep, u = finer["etp"], finer["ep"], finer["ulysses"]
     holder = stage // (etp * ep)  # number among those that hold the same experts
-    own = max(degrees["tp"] * degrees["cp"] * degrees["dp"] // (etp * ep) // finer["replicas"], 1)
+    copy_shards = max(degrees["tp"] * degrees["cp"] * degrees["dp"] // (etp * ep) // finer["replicas"], 1)
     same = {
         "tp": (alike, at["pp"]),
         "cp": (at["tp"], at["dp"], at["pp"], at["cp"] % u),
@@ -64,8 +64,8 @@ def first_group(degrees, finer, order):
         "etp": (at["pp"], stage // etp),
         "ep": (at["pp"], stage % etp, holder),
         "experts": (at["pp"], stage % (etp * ep)),
-        "expert shards": (at["pp"], stage % (etp * ep), holder // own),
-        "expert replicas": (at["pp"], stage % (etp * ep), holder % own),
+        "expert shards": (at["pp"], stage % (etp * ep), holder // copy_shards),
+        "expert replicas": (at["pp"], stage % (etp * ep), holder % copy_shards),
     }
     return {axis: ranks[np.all([key == key[0] for key in keys], axis=0)] for axis, keys in same.items()}
 
@@ -81,9 +81,9 @@ def test_members_of_groups_in_domains(case):
     if sizes[0] == 72:
         domain = [64, 512]  # 8 racks of 64 in use
     for axis, members in first_group(degrees, finer, plan.order).items():
-        found = group(plan, axis, system.tiers)
-        assert found.members == len(members), axis
-        assert [float(near) for near in found.near] == [int(np.sum(members // size == 0)) for size in domain], axis
+        placed = group(plan, axis, system.tiers)
+        assert placed.members == len(members), axis
+        assert [float(near) for near in placed.near] == [int(np.sum(members // size == 0)) for size in domain], axis
 
 
 def test_a_job_that_fits_a_domain_does_not_leave_it():
@@ -154,7 +154,7 @@ def test_a_token_crosses_once_to_each_node(nodes, topk):
     """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
     at, quick = Group(float(n), (8.0, float(n))), replace(RINGS, node_copies=False)
-    every, once = (collective("all-to-all", V, at, system, one, copies=topk) for one in (quick, RINGS))
+    every, once = (collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (quick, RINGS))
     rate = system.tiers[1].bandwidth * system.tiers[1].efficiency
     met = sum([1 - ((nodes - 1) / nodes) ** topk] * nodes)  # nodes that get a copy, each with its probability
     spared = V * (1 - 1 / nodes) * (1 - met / topk) / rate
@@ -190,8 +190,8 @@ def test_an_all_to_all_streams_through_all_tiers_at_once(once, inside):
 def test_a_ring_of_blocks_waits_for_its_slowest_link():
     system, V = SYSTEMS["dgx-h100"], 1e8
     for members, tier in (((4.0, (4.0, 4.0)), 0), ((8.0, (4.0, 8.0)), 1), ((8.0, (1.0, 4.0)), 2)):
-        one: Tier = system.tiers[tier]
-        expected = one.latency + V / (one.bandwidth * one.efficiency)
+        crossed: Tier = system.tiers[tier]
+        expected = crossed.latency + V / (crossed.bandwidth * crossed.efficiency)
         assert float(collective("send", V, Group(*members), system, RINGS)) == pytest.approx(expected, rel=1e-12)
     assert float(collective("send", V, Group(1.0, (1.0, 1.0)), system, RINGS)) == 0
 
@@ -200,6 +200,6 @@ def test_links_between_stages():
     """16 stages, 2 in a node and 8 in a pod: of 15 links 8 are in nodes, 6 between nodes of a pod, 1 between pods."""
     system, V = SYSTEMS["llama3-h100"], 1e8
     hop = [tier.latency + V / (tier.bandwidth * tier.efficiency) for tier in system.tiers]
-    found = transfer(V, Group(16.0, (2.0, 8.0)), system, RINGS)
-    assert found == pytest.approx((8 * hop[0] + 6 * hop[1] + 1 * hop[2]) / 15, rel=1e-12)
+    seconds = transfer(V, Group(16.0, (2.0, 8.0)), system, RINGS)
+    assert seconds == pytest.approx((8 * hop[0] + 6 * hop[1] + 1 * hop[2]) / 15, rel=1e-12)
     assert transfer(V, Group(1.0, (1.0, 1.0)), system, RINGS) == 0

@@ -1,8 +1,8 @@
-"""Core attention: what stands between the qkv and the output projection, on shapes local to the rank.
+"""Core attention, between the qkv and the output projection, on local shapes.
 
 A query meets every key: the scores are A = Q K' (logits). Softmax makes each row of A sum to 1. Dropout sets some scores to 0. The
-scores then mix the values: O = A V (attend). Of masked scores a fused kernel skips what `Heads.share` leaves out; unfused ones skip
-none. Every formula is from arXiv 2410.00273, operations of a layer, which counts no mask.
+scores then weight the values: O = A V (attend). A fused kernel works on the share of the scores in `Heads.share` and skips the
+masked rest; unfused kernels skip none. Every formula is from arXiv 2410.00273, operations of a layer, which counts no mask.
 
 Symbols are numbers or columns over plans: b sequences, h local heads of width q, lq local queries, l keys, E bytes per element.
 From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the scores (r rows of l).
@@ -17,14 +17,14 @@ from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm,
 
 
 def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
-    """Communication of keys or values split over `over`: gathered forward; gathered and their gradients scattered backward."""
+    """Return the communication of keys or values cut over `over`: all-gather; in backward also the gradient's reduce-scatter."""
     gather = Collective("all-gather", nbytes, over)
     return (gather,), (gather, Collective("reduce-scatter", nbytes, over))
 
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Core attention on one rank; numbers or columns over plans.
+    """Shapes of core attention on one rank; numbers or columns over plans.
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class Heads:
     h, kv : Column
         Local heads of queries, and of keys and values.
     lq, l : Column
-        Local queries, and all keys of a sequence.
+        Local queries, and all keys, of a sequence.
     q, v : Column
         Width of a head's query and key, and of its value.
     share : Column
-        Share of the pairs of query and key that kernels work on: below 1 for masks that are skipped.
+        Share of the scores that fused kernels compute: below 1 where they skip what is masked.
     """
 
     b: Column
@@ -51,27 +51,27 @@ class Heads:
 
     @property
     def rows(self) -> tuple[Column, Column]:
-        """Rows of queries, and of keys or values, one for each head."""
+        """Return the rows of queries, and of keys or values, of all heads."""
         return self.b * self.h * self.lq, self.b * self.kv * self.l
 
     @property
-    def own(self) -> Column:
-        """Elements of the rank's queries, and of keys and values of its own tokens."""
+    def input_elements(self) -> Column:
+        """Return the elements of queries, keys and values of the rank's own tokens."""
         r, rk = self.rows
         return r * self.q + (rk * self.q + rk * self.v) / self.l * self.lq
 
     def fused(self, backward: bool = False) -> Fused:
-        """What decides the rate of one kernel for all of it.
+        """Return the shapes of one kernel for all of core attention.
 
-        A sequence that is cut comes in pieces: those of the other ranks, and two of each rank, which balances the mask.
+        Keys of a sequence that is cut come in pieces, two from each rank, which balances the causal mask.
         """
         ways = self.l / self.lq
-        twice = 1 - (1 - ways) // ways  # 1 where it is not cut, else 2
-        return Fused(self.rows[0], self.l, self.share, ways * twice, (self.q + self.v) / 2, backward)
+        pieces_of_rank = 1 - (1 - ways) // ways  # 1 if the sequence is not cut, else 2
+        return Fused(self.rows[0], self.l, self.share, ways * pieces_of_rank, (self.q + self.v) / 2, backward)
 
     @property
     def kv_elements(self) -> Column:
-        """Elements of all keys and values."""
+        """Return the elements of all keys and values."""
         return self.rows[1] * (self.q + self.v)
 
 
@@ -81,10 +81,10 @@ def flash(
     comms: tuple[Comms, Comms],
     rounds: Column | None = None,
     kept: Column = 1,
-    again: bool = False,
+    recompute: bool = False,
     dropped: bool = True,
 ) -> Operation:
-    """Fused attention: scores never leave the chip, and backward makes them again (arXiv 2410.00273, operations of a layer).
+    """Return fused attention: scores stay on the chip and are recomputed in backward (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -93,23 +93,23 @@ def flash(
     at : Heads
         Shapes.
     comms : pair of tuple of Collective
-        Communication of the two directions.
+        Communication of the two passes.
     rounds : Column, optional
         Rounds of ring attention.
     kept : Column
-        Copies of the result that it keeps itself.
-    again : bool
-        Whether it is made again before backward as a whole.
+        Copies of the result that it saves.
+    recompute : bool
+        Whether all of it is recomputed before backward.
     dropped : bool
         Whether there is dropout.
 
     Returns
     -------
     Operation
-        One operation for the whole of core attention.
+        One operation for all of core attention.
     """
     r, rk = at.rows
-    l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are worked on
+    l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
     keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
     uq, uo, uk, scores = r * at.q, r * at.v, rk * at.q, r * l  # elements
     uv = rk * at.v
@@ -119,8 +119,8 @@ def flash(
     logits, attend = Gemm(r, at.q, l), Gemm(r, l, at.v)  # A = Q K', O = A V
     dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
     da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
-    own = E * at.own
-    saved = own + E * (kept * uo + 2 * r)  # the result, and two numbers per row (arXiv 2410.00273)
+    inputs = E * at.input_elements
+    saved = inputs + E * (kept * uo + 2 * r)  # with the result, and two numbers per row (arXiv 2410.00273)
     moved = E * (uq + uo + uk + uv)
     return Operation(
         "attention.flash",
@@ -132,13 +132,14 @@ def flash(
             rounds=rounds,
             fused=at.fused(backward=True),
         ),
-        saved_bytes=own if again else saved,
-        recompute=again,
+        saved_bytes=inputs if recompute else saved,
+        recompute=recompute,
+        role="core attention",
     )
 
 
-def of_heads(m: Column, k: Column, n: Column) -> Gemm:
-    """A product for every head, the heads' rows counted together."""
+def batched_gemm(m: Column, k: Column, n: Column) -> Gemm:
+    """Return one product per head; m counts the rows of all heads."""
     return Gemm(m, k, n, layout="batched")
 
 
@@ -152,25 +153,25 @@ def unfused(
     passes: tuple[Column, Column] = (1, 1),
     launches: Column = 0,
 ) -> Iterator[Operation]:
-    """Attention as separate kernels (arXiv 2410.00273, operations of a layer).
+    """Yield attention as separate kernels (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
     E, mask : Column
         Size of an element and of an element of the dropout mask [byte].
     at : Heads
-        Shapes; every pair is worked on, masked or not.
+        Shapes; all scores are computed, masked or not.
     over : Axis
-        Group that the sequence is cut over; keys and values are gathered from it.
+        Group that the sequence is cut over, which keys and values are gathered from.
     recompute : bool
-        Whether backward makes the scores again, up to dropout, instead of reading what softmax and dropout saved.
+        Whether scores, softmax and dropout are recomputed before backward instead of saved.
     dropped : bool
         Whether there is dropout.
     passes : pair of Column
-        Traffic of softmax and dropout relative to what they must move, where the matrices of scores are a multiple of 4 and the
-        fused kernel works (Megatron-LM), and where they are not.
+        Memory traffic of softmax and dropout relative to the least possible: where the number of score matrices is a multiple of 4,
+        so that Megatron-LM's fused softmax works, and where it is not.
     launches : Column
-        Operations more of softmax in each direction where they are not.
+        Additional kernels of each pass of softmax where it is not.
 
     Yields
     ------
@@ -178,36 +179,36 @@ def unfused(
         Logits, softmax, dropout and attend.
     """
     (r, rk), lq, l = at.rows, at.lq, at.l
-    moves, beside = passes
+    traffic, unfused_traffic = passes
     softmax = _softmax(E, r, l, recompute)
-    if moves != beside:
+    if traffic != unfused_traffic:
         matrices = at.b * at.h
-        rest = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where 4 leaves a rest, else 0
-        moves = moves + (beside - moves) * rest
-        issued = 1 + launches * rest
+        is_unfused = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where the number is no multiple of 4, else 0
+        traffic = traffic + (unfused_traffic - traffic) * is_unfused
+        kernels = 1 + launches * is_unfused
         softmax = replace(
-            softmax, forward=replace(softmax.forward, launches=issued), backward=replace(softmax.backward, launches=issued)
+            softmax, forward=replace(softmax.forward, launches=kernels), backward=replace(softmax.backward, launches=kernels)
         )
     n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # elements of scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
-        PassCount((of_heads(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
+        PassCount((batched_gemm(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
         PassCount(  # dQ = dA K, dK = dA' Q
-            (of_heads(r, l, at.q), of_heads(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k, written=E * 2 * uq
+            (batched_gemm(r, l, at.q), batched_gemm(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k, written=E * 2 * uq
         ),
         saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
         recompute=recompute,
     )
-    yield with_traffic(softmax, moves)
+    yield with_traffic(softmax, traffic)
     if dropped:
-        yield with_traffic(dropout("attention.dropout", E, mask, n, recompute), moves)
+        yield with_traffic(_dropout(E, mask, n, recompute), traffic)
     yield Operation(
         "attention.attend",
-        PassCount((of_heads(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
+        PassCount((batched_gemm(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
         PassCount(  # dA = dO V', dV = A' dO
-            (of_heads(r, at.v, l), of_heads(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v, written=E * (n + uo)
+            (batched_gemm(r, at.v, l), batched_gemm(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v, written=E * (n + uo)
         ),
         saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
     )
@@ -216,7 +217,7 @@ def unfused(
 def summa(
     E: Column, mask: Column, b: Column, h: Column, l: Column, q: Column, m1: Column, m2: Column, nb: Column
 ) -> Iterator[Operation]:
-    """Attention as 2-D SUMMA products in nb panels (arXiv 2410.00273, operations of a layer).
+    """Yield attention as 2-D SUMMA products in nb panels (arXiv 2410.00273, operations of a layer).
 
     All heads are on every rank. The head width is cut over m1, the queries over m2, the keys of a score over m1.
 
@@ -252,7 +253,7 @@ def summa(
         saved_bytes=2 * E * u,
     )
     yield _softmax(E, r, lc, False, (Collective("all-reduce", E * r, "tp"),))
-    yield dropout("attention.dropout", E, mask, n)
+    yield _dropout(E, mask, n)
     yield Operation(
         "attention.attend",
         PassCount((Gemm(r, l, qs, accumulate=True),), forward_bytes, panel, panels=nb),
@@ -262,7 +263,7 @@ def summa(
 
 
 def _softmax(E: Column, r: Column, l: Column, recompute: bool, comms: Comms = ()) -> Operation:
-    """Softmax of r rows of l scores (arXiv 2410.00273: 2 FLOP per score forward, 3 backward, and a sum of l scores per row)."""
+    """Return softmax of r rows of l scores (arXiv 2410.00273: 2 FLOP per score forward, 3 backward, a sum of l scores per row)."""
     n = r * l
     return Operation(
         "attention.softmax",
@@ -270,4 +271,10 @@ def _softmax(E: Column, r: Column, l: Column, recompute: bool, comms: Comms = ()
         PassCount((Vector(3 * n + r * (l - 1)),), 3 * E * n, comms),
         saved_bytes=0 * E if recompute else E * n,
         recompute=recompute,
+        has_framework_traffic=True,
     )
+
+
+def _dropout(E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
+    """Return dropout of n scores."""
+    return replace(dropout("attention.dropout", E, mask, n, recompute), has_framework_traffic=True)

@@ -1,4 +1,4 @@
-"""Elementwise operations, norms and dropout on shapes that are already local to the rank (arXiv 2410.00273)."""
+"""Elementwise operations, norms and dropout on local shapes (arXiv 2410.00273)."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 
 def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
-    """Bias of width o added to T tokens (arXiv 2410.00273, operations of a layer).
+    """Return the addition of a bias of width o to T tokens (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -21,14 +21,14 @@ def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
     Returns
     -------
     Operation
-        Both directions are the same; nothing is saved.
+        Both passes are the same; nothing is saved.
     """
-    once = PassCount((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
-    return Operation(name, once, once, weights=o)
+    addition = PassCount((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
+    return Operation(name, addition, addition, weights=o, fused_with_neighbour=True)
 
 
 def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation:
-    """Activation of n elements (arXiv 2410.00273, operations of a layer).
+    """Return the activation of n elements (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
     n : Column
         Elements of the result.
     inputs : Column
-        Inputs of an element: 2 where one gates the other.
+        Inputs of an element: 2 if one gates the other.
 
     Returns
     -------
@@ -53,11 +53,12 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
         saved_bytes=inputs * E * n,
         module="activation",
         recomputed_with="mlp",
+        role="activation",
     )
 
 
 def moved(name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0) -> Operation:
-    """Elementwise work that memory traffic alone decides: residual additions, rotary positions, permutations.
+    """Return elementwise work bound by memory traffic: residual additions, rotary positions, permutations.
 
     Parameters
     ----------
@@ -66,9 +67,9 @@ def moved(name: str, E: Column, forward: Column, backward: Column, module: str =
     E : Column
         Size of an element [byte].
     forward, backward : Column
-        Elements moved in each direction.
+        Elements moved in each pass.
     module : str
-        What it belongs to where modules are recomputed.
+        Module that it is recomputed with.
     weights : Column
         Parameters on the rank.
 
@@ -87,16 +88,16 @@ def moved(name: str, E: Column, forward: Column, backward: Column, module: str =
 
 
 def with_traffic(op: Operation, passes: Column) -> Operation:
-    """The operation with its memory traffic so many times over, as kernels move it that are not fused; communication stays."""
+    """Return the operation with its memory traffic multiplied, as kernels that are not fused move it; communication stays."""
     if isinstance(passes, float | int) and passes == 1:
         return op
     forward = replace(op.forward, nbytes=passes * op.forward.nbytes)
-    same = op.backward is op.forward
-    return replace(op, forward=forward, backward=forward if same else replace(op.backward, nbytes=passes * op.backward.nbytes))
+    is_shared = op.backward is op.forward
+    return replace(op, forward=forward, backward=forward if is_shared else replace(op.backward, nbytes=passes * op.backward.nbytes))
 
 
-def held(name: str, E: Column, weights: Column) -> Operation:
-    """Weights that are held and cost no work worth counting.
+def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
+    """Return an operation for weights on the rank whose work is negligible.
 
     Parameters
     ----------
@@ -110,37 +111,38 @@ def held(name: str, E: Column, weights: Column) -> Operation:
     Returns
     -------
     Operation
-        One without work.
+        Without kernels and memory traffic.
     """
-    idle = PassCount((), 0 * E * weights)
-    return Operation(name, idle, idle, weights=weights)
+    no_work = PassCount((), 0 * E * weights)
+    return Operation(name, no_work, no_work, weights=weights)
 
 
 def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
-    """Dropout on n elements (arXiv 2410.00273, operations of a layer).
+    """Return dropout on n elements (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
     name : str
         Name of the operation.
     E, mask : Column
-        Size of an element and of its place in the mask [byte].
+        Size of an element, and of an element of the mask [byte].
     n : Column
         Elements.
     recompute : bool
-        Whether backward makes the mask again.
+        Whether the mask is recomputed before backward.
 
     Returns
     -------
     Operation
-        The mask is saved unless it is made again.
+        Its mask is saved unless it is recomputed.
     """
-    once = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
-    return Operation(name, once, once, saved_bytes=0 * mask if recompute else mask * n, recompute=recompute)
+    masking = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
+    saved = 0 * mask if recompute else mask * n
+    return Operation(name, masking, masking, saved_bytes=saved, recompute=recompute, fused_with_neighbour=True)
 
 
 def norm(name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2) -> Operation:
-    """Norm of r rows of width w (arXiv 2410.00273, operations of a layer).
+    """Return the norm of r rows of width w (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -151,7 +153,7 @@ def norm(name: str, E: Column, r: Column, w: Column, forward: Comms = (), backwa
     r, w : Column
         Rows and their width on the rank.
     forward, backward : tuple of Collective
-        Communication of each direction.
+        Communication of each pass.
     vectors : int
         Weight vectors of width w: scale and shift of a layer norm; 1 for an RMS norm.
 

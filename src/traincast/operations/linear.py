@@ -1,4 +1,4 @@
-"""Linear layers on shapes that are already local to the rank.
+"""Linear layers on local shapes.
 
 Every formula is from arXiv 2410.00273, operations of a layer. E is the size of an element [byte], T tokens, i and o the local
 input and output widths. All of them are numbers or columns over plans.
@@ -12,7 +12,7 @@ from traincast.operations.operation import Collective, Comms, Gemm, Layout, Oper
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of what a linear layer moves.
+    """Element sizes of a linear layer.
 
     Parameters
     ----------
@@ -21,13 +21,13 @@ class Sizes:
     operand : Column
         An operand of a product, relative to E.
     accumulated : Column
-        What is moved for an element of the weight gradient, relative to E.
+        Traffic of accumulating an element of the weight gradient, relative to E.
     casts, weight_casts : Column
-        How often an activation or a gradient, and a weight, is cast to lower precision for a product.
+        Casts to lower precision of an activation or a gradient, and of a weight, for a product.
     low : bool
         Whether products run at the rate of the precision recipe.
     kept : Column
-        An operand that is kept for backward, relative to E.
+        An operand that is saved for backward, relative to E.
     """
 
     E: Column
@@ -39,15 +39,15 @@ class Sizes:
     kept: Column = 1
 
     def read(self, elements: Column) -> Column:
-        """Traffic of operands of a product [byte]."""
+        """Return the traffic of reading operands of a product [byte]."""
         return self.operand * self.E * elements
 
     def cast(self, elements: Column) -> Column:
-        """Traffic of casting operands: each is read at 16 bits, and written by rows and by columns at half of that [byte]."""
+        """Return the traffic of casting operands, read at 16 bits and written by rows and by columns at half of that [byte]."""
         return self.casts * 2 * self.E * elements
 
     def cast_weights(self, elements: Column) -> Column:
-        """The same for weights, in every micro-batch [byte]."""
+        """Return the traffic of casting weights, in every micro-batch [byte]."""
         return self.weight_casts * 2 * self.E * elements
 
 
@@ -63,7 +63,7 @@ def linear(
     kept: Column | None = None,
     cast: tuple[Column, Column] = (1, 1),
 ) -> Operation:
-    """Linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
+    """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
 
     Parameters
     ----------
@@ -74,13 +74,13 @@ def linear(
     T, i, o : Column
         Tokens, local input width, local output width.
     forward, backward : tuple of Collective
-        Communication of each direction.
+        Communication of each pass.
     copies : Column, optional
-        Weight matrices that share the tokens evenly (experts); one matrix if left out.
+        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
     kept : Column, optional
-        Tokens whose input is kept for backward; all of them if left out.
+        Tokens whose input is saved for backward; all of them if left out.
     cast : pair of Column
-        Share of the tokens that the rank casts to lower precision, of x and of dy; the others come cast.
+        Share of the tokens of x and of dy that the rank casts to lower precision; the others arrive cast.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def linear(
     b: Column = 1 if copies is None else copies
     rows = T / b  # of each matrix
     x, y, w = T * i, T * o, b * i * o  # elements; each moves once per product
-    to, back, dw = E.E * y, E.E * x, E.accumulated * E.E * w  # results [byte]
+    y_bytes, dx_bytes, dw_bytes = E.E * y, E.E * x, E.accumulated * E.E * w  # results
     casts, casts_back = E.cast(cast[0] * x) + E.cast_weights(w), E.cast(cast[1] * y)
 
     def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
@@ -99,9 +99,11 @@ def linear(
 
     return Operation(
         name,
-        PassCount(product(rows, i, o), E.read(x + w) + to + casts, forward, written=to, cast=casts),
-        PassCount(product(rows, o, i), E.read(y + w) + back + casts_back, backward, written=back, cast=casts_back),  # dx = dy w'
-        PassCount(product(i, rows, o), E.read(x + y) + dw, written=dw),  # dw = x' dy
+        PassCount(product(rows, i, o), E.read(x + w) + y_bytes + casts, forward, written=y_bytes, cast=casts),
+        PassCount(
+            product(rows, o, i), E.read(y + w) + dx_bytes + casts_back, backward, written=dx_bytes, cast=casts_back
+        ),  # dx = dy w'
+        PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
         saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
     )
@@ -118,9 +120,9 @@ def summa_linear(
     nb: Column,
     copies: Column | None = None,
 ) -> Operation:
-    """Linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
+    """Return a linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
 
-    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1]. The rest comes by broadcast, panel by panel.
+    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1]. The rest is broadcast, panel by panel.
 
     Parameters
     ----------
@@ -137,7 +139,7 @@ def summa_linear(
     nb : Column
         Panels.
     copies : Column, optional
-        Weight matrices that share the tokens evenly (experts); one matrix if left out.
+        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
 
     Returns
     -------
@@ -149,8 +151,8 @@ def summa_linear(
     c: Column = 1 if copies is None else copies
     rows = T / c  # of each matrix
     x, w, y = T * inputs, c * inputs * o, T * o  # elements that pass through the rank
-    to, dw = E.E * y * nb, E.accumulated * E.E * w  # every panel adds to the result [byte]
-    moved, cast, cast_back = E.read(w) + to + E.read(x), E.cast(x) + E.cast_weights(w), E.cast(y)
+    y_bytes, dw_bytes = E.E * y * nb, E.accumulated * E.E * w  # every panel adds to the result
+    nbytes, cast, cast_back = E.read(w) + y_bytes + E.read(x), E.cast(x) + E.cast_weights(w), E.cast(y)
     x_down, w_down = Collective("broadcast", E.E * x / nb, "tp"), Collective("broadcast", E.E * w / nb, "tp2")
     x_up, w_up = Collective("reduce", E.E * x / nb, "tp"), Collective("reduce", E.E * w / nb, "tp2")
 
@@ -159,9 +161,9 @@ def summa_linear(
 
     return Operation(
         name,
-        PassCount(product(rows, inputs, o, True), moved + cast, (x_down, w_down), nb, written=to, cast=cast),
-        PassCount(product(rows, o, inputs), moved + cast_back, (w_down, x_up), nb, written=to, cast=cast_back),
-        PassCount(product(inputs, rows, o), E.read(x) + to + dw, (x_down, w_up), nb, written=dw),
+        PassCount(product(rows, inputs, o, True), nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast),
+        PassCount(product(rows, o, inputs), nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back),
+        PassCount(product(inputs, rows, o), E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
         weights=c * (inputs // m2) * o,
         saved_bytes=E.kept * E.E * T * (inputs // m1),
     )

@@ -9,19 +9,21 @@ from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 
 
-def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Operation]:
-    """MLP of one layer: widen from e to f, activation, back to e.
+def mlp(model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) -> Iterator[Operation]:
+    """Yield the MLP of one layer: up projection from e to f, activation, down projection to e.
 
     Parameters
     ----------
     model : Model
         The transformer.
-    rank : Sharding
-        What one rank holds.
+    sharding : Sharding
+        How the plan cuts the layer.
     f : int
         Inner width.
     name : str
         First part of the operations' names.
+    ends_layer : bool
+        Whether its result is the layer's; that of shared experts is added to the other experts' first.
 
     Yields
     ------
@@ -29,14 +31,16 @@ def mlp(model: Model, rank: Sharding, f: int, name: str = "mlp") -> Iterator[Ope
         In execution order.
     """
     e, wide = model.hidden, model.up_projections * f
-    inner = rank.tokens * rank.cut(f)
-    yield replace(rank.linear_in(f"{name}.fc1", e, wide), module="mlp", recomputed_with="norms")
+    inner = sharding.tokens * sharding.local(f)
+    up = sharding.column_parallel(f"{name}.fc1", e, wide)
+    yield replace(up, module="mlp", recomputed_with="norms", role="up projection")
     if "mlp" in model.biases:
-        yield rank.bias(f"{name}.fc1", wide)
-    acted = activation(f"{name}.{model.mlp}", rank.E, inner, model.up_projections)
-    yield replace(acted, saved_bytes=acted.saved_bytes + rank.gate_bytes(inner))
+        yield sharding.column_parallel_bias(f"{name}.fc1_bias", wide)
+    activated = activation(f"{name}.{model.mlp}", sharding.E, inner, model.up_projections)
+    yield replace(activated, saved_bytes=activated.saved_bytes + sharding.gate_bytes(inner))
     if model.dropout and model.inner_dropout:
-        yield replace(rank.dropout(f"{name}.inner_dropout", inner), module="activation")
-    yield replace(rank.linear_out(f"{name}.fc2", f, e), recomputed_with="activation")
+        yield replace(sharding.dropout(f"{name}.inner_dropout", inner), module="activation")
+    down = sharding.row_parallel(f"{name}.fc2", f, e)
+    yield replace(down, recomputed_with="activation", role="down projection", only_makes_output=ends_layer)
     if "mlp" in model.biases:
-        yield rank.bias(f"{name}.fc2")
+        yield replace(sharding.row_parallel_bias(f"{name}.fc2_bias", ends_layer), only_makes_output=ends_layer)

@@ -1,6 +1,6 @@
-"""The vocabulary of counting: kernels, collectives, and operations that go forward and backward.
+"""The classes operations are counted with: kernels, collectives, and operations with a forward and a backward pass.
 
-Every field is a number or a column over plans; nothing here knows of time.
+Every field is a number or a column over plans. Times are the business of `traincast.times`.
 """
 
 from collections.abc import Iterable
@@ -27,6 +27,9 @@ Axis = Literal[
     "expert replicas",
 ]
 Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
+Role = Literal[
+    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation", "down projection"
+]  # what selective recomputation of single operations (torchtitan's) distinguishes
 CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
 
 
@@ -41,9 +44,9 @@ class Gemm:
     batch : Column
         Number of products; a column over plans.
     accumulate : bool
-        Whether the product is added to what is there, which costs one addition per element more.
+        Whether the product is added to a matrix that is there, which takes one addition more per element.
     low : bool
-        Whether it runs at the rate of the precision recipe; at 16 bits (or above) otherwise.
+        Whether it runs at the rate of the precision recipe instead of at 16 bits (or above).
     layout : {"one", "grouped", "batched"}
         One product with the weights of a layer, one for each expert's, or one for each head of attention.
     """
@@ -58,7 +61,7 @@ class Gemm:
 
     @property
     def unit(self) -> Unit:
-        """Unit that does the work, and at which rate."""
+        """Return the unit that does the work, and its rate."""
         return "low" if self.low else "matrix"
 
     @property
@@ -86,22 +89,22 @@ Kernel = Gemm | Vector
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """What decides the rate of a kernel that does all of core attention at once.
+    """Shapes that decide the rate of a kernel that runs all of core attention (FlashAttention).
 
     Parameters
     ----------
     queries : Column
-        Queries of all heads, whose tiles are shared out to the multiprocessors; a column over plans.
+        Queries of all heads, in tiles that the multiprocessors share; a column over plans.
     keys : Column
-        All keys of a query; a column over plans.
+        Keys of a query, masked ones included; a column over plans.
     share : Column
-        Share of them that is worked on.
+        Share of the keys that the mask leaves.
     starts : Column
-        How often work on the keys of a query starts, where they come in pieces; a column over plans.
+        Number of pieces that the keys of a query come in, each with a start of its own; a column over plans.
     width : Column
         Mean width of a head's keys and values.
     backward : bool
-        Whether it makes the gradients.
+        Whether it is the backward pass.
     """
 
     queries: Column
@@ -119,13 +122,13 @@ class Collective:
     Parameters
     ----------
     kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"}
-        What it does; ``"send"`` passes a block to the neighbour in a ring.
+        Collective; ``"send"`` passes a block to the neighbour in a ring.
     nbytes : Column
-        The full tensor, not the shard (all-to-all: what a rank has; send: the block); a column over plans [byte].
+        Size of the full tensor, not of the shard (all-to-all: of a rank's tensor; send: of the block); a column over plans [byte].
     over : Axis
-        Group that takes part.
+        Communication group.
     copies : Column
-        All-to-all: how many members each part goes to.
+        All-to-all: number of members that each part goes to.
     """
 
     kind: CollectiveKind
@@ -136,7 +139,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class PassCount:
-    """One direction of an operation: arithmetic, memory traffic and communication.
+    """Arithmetic, memory traffic and communication of one pass of an operation.
 
     Parameters
     ----------
@@ -145,19 +148,19 @@ class PassCount:
     nbytes : Column
         Memory traffic; a column over plans [byte].
     collectives : tuple of Collective
-        Communication; of one panel where there are panels.
+        Communication; that of one panel where there are panels.
     panels : Column, optional
         Panels of a SUMMA product, whose communication overlaps with the arithmetic; a column over plans.
     rounds : Column, optional
-        Rounds of ring attention: so many times the collectives are repeated behind the arithmetic; a column over plans.
+        Rounds of ring attention: how often the collectives are repeated, overlapped with the arithmetic; a column over plans.
     written : Column
-        The part of the traffic that is results of products, and what they are added to; a column over plans [byte].
+        Part of the traffic that writes results of products, accumulation included; a column over plans [byte].
     cast : Column
-        The part of the traffic that is casts to lower precision; a column over plans [byte].
+        Part of the traffic that casts to lower precision; a column over plans [byte].
     fused : Fused, optional
-        What it takes to time all kernels as one, where they are one.
+        Shapes of the one kernel that runs all of `kernels`, if there is one.
     launches : Column
-        Operations the host issues for the kernels; a column over plans.
+        Kernels that the host launches; a column over plans.
     """
 
     kernels: tuple[Kernel, ...]
@@ -171,7 +174,7 @@ class PassCount:
     launches: Column = 1.0
 
     def __add__(self, other: "PassCount") -> "PassCount":
-        """Both as one piece of work."""
+        """Return the work of both passes."""
         return PassCount(
             self.kernels + other.kernels,
             self.nbytes + other.nbytes,
@@ -185,12 +188,12 @@ class PassCount:
         )
 
     def flops(self, unit: Unit) -> Column:
-        """Arithmetic on one unit.
+        """Count the arithmetic on one unit.
 
         Parameters
         ----------
         unit : {"matrix", "low", "vector"}
-            The unit; ``"low"`` are products on the matrix unit in the low precision of the recipe, which ``"matrix"`` leaves out.
+            Unit; ``"low"`` counts products in the low precision of the recipe, which ``"matrix"`` leaves out.
 
         Returns
         -------
@@ -202,38 +205,46 @@ class PassCount:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of the layer, as one rank sees it for one micro-batch.
+    """An operation of a layer on one rank, for one micro-batch.
 
     Parameters
     ----------
     name : str
-        Block and operation, such as ``"mlp.fc1"``.
+        Block and operation, such as ``"mlp.fc1"``; for people to read, no behaviour depends on it.
     forward, backward : PassCount
-        The two directions; backward of a linear layer is the gradient of its input.
+        The two passes; backward of a linear layer is the gradient of its input.
     weight : PassCount or None
-        The gradient of the weights, where it is work of its own.
+        Gradient of the weights, where it is work of its own.
     weights : Column
         Parameters on the rank; a column over plans.
     experts : bool
-        Whether they belong to experts.
+        Whether the weights belong to experts.
     saved_bytes : Column
-        Activations kept for backward; a column over plans [byte].
+        Activations saved for backward; a column over plans [byte].
     recompute : float
-        Share of the forward pass that backward makes again first.
-    unread : bool
-        Whether backward has no use for its result, so that it is left out where the layer is made again.
+        Share of the forward pass that is recomputed before backward.
+    output_unused : bool
+        Whether recomputation of the layer leaves it out, because backward does not read its result.
     passed_on : bool
-        Whether what it saves is also what pipeline stages pass on.
+        Whether it saves the layer's input, which a pipeline stage sends to the next.
     module : str
-        What it belongs to where modules are recomputed.
+        Module that it is recomputed with.
     recomputed_with : str
-        Module whose recomputation also makes what it saves.
+        Module whose recomputation also restores the activations it saves.
     recomputed_bytes : Column
-        Activations that are made again instead of being kept; a column over plans [byte].
+        Activations that are recomputed instead of saved; a column over plans [byte].
     peak_bytes : Column
-        Temporary memory while it works; a column over plans [byte].
+        Temporary memory while it runs; a column over plans [byte].
     synchronises : bool
-        Whether the host has to see its result before it can issue what follows.
+        Whether the host waits for its result before it launches the next operation.
+    role : Role
+        Role in the layer, for selective recomputation of single operations.
+    only_makes_output : bool
+        Whether its result is used for the layer's output only: backward reads its operands, not its result.
+    fused_with_neighbour : bool
+        Whether frameworks that fuse additions run it inside the kernel before or after it.
+    has_framework_traffic : bool
+        Whether its memory traffic is already that of a framework's kernels; `Assumptions.elementwise_passes` leaves it alone.
     """
 
     name: str
@@ -244,22 +255,26 @@ class Operation:
     experts: bool = False
     saved_bytes: Column = 0.0
     recompute: float = 0.0
-    unread: bool = False
+    output_unused: bool = False
     passed_on: bool = False
     module: str = ""
     recomputed_with: str = ""
     recomputed_bytes: Column = 0.0
     peak_bytes: Column = 0.0
     synchronises: bool = False
+    role: Role = ""
+    only_makes_output: bool = False
+    fused_with_neighbour: bool = False
+    has_framework_traffic: bool = False
 
     @property
     def whole_backward(self) -> PassCount:
-        """Gradients of input and weights together."""
+        """Return the gradients of input and weights as one pass."""
         return self.backward if self.weight is None else self.backward + self.weight
 
 
 def total(terms: Iterable[Column]) -> Column:
-    """Sum that does not start from an integer zero, so that it keeps units.
+    """Sum terms without starting from an integer zero, which keeps units.
 
     Parameters
     ----------

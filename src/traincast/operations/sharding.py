@@ -1,4 +1,4 @@
-"""What one rank holds of each operation of a layer, and what it says to its groups, whichever way the layer is cut.
+"""Local shapes and communication of the operations of a layer on one rank, for any way to cut the layer.
 
 The classes of `tensor_parallel` differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1
 and m2 the two degrees. Shapes are divided first (floor), then multiplied by b, as the reference model does (arXiv 2410.00273,
@@ -23,7 +23,7 @@ from traincast.operations.operation import Axis, Collective, Comms, Operation, P
 
 @dataclass(frozen=True)
 class Sharding(ABC):
-    """How one rank sees a layer; the concrete classes stand in `tensor_parallel`.
+    """Local shard of a layer; the concrete classes stand in `tensor_parallel`.
 
     Parameters
     ----------
@@ -34,32 +34,32 @@ class Sharding(ABC):
     assumptions : Assumptions
         Sizes of elements.
     sequence_axis : {"cp", "tp2"}
-        Group that the sequence is cut over.
+        Group that the sequence is cut over, besides tensor parallelism.
     """
 
     model: Model
     plan: Plans
     assumptions: Assumptions
 
-    sequence_axis: Axis = "cp"  # the group that the sequence is cut over before tensor parallelism
+    sequence_axis: Axis = "cp"
 
     @cached_property
     def E(self) -> Column:
-        """Size of an element [byte]."""
+        """Return the size of an element [byte]."""
         return self.plan.recipe.width * self.assumptions.element_bytes
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Sizes of what linear layers move."""
+        """Return the element sizes of linear layers at the rate of the precision recipe."""
         return self._sizes(low=True)
 
     @cached_property
     def plain_sizes(self) -> Sizes:
-        """The same for layers that stay at 16 bits or above: embedding, router, head."""
+        """Return the element sizes of linear layers that stay at 16 bits or above: embedding, router, head."""
         return self._sizes(low=False)
 
     def _sizes(self, low: bool) -> Sizes:
-        """Sizes of what a linear layer moves, at the rate of the precision recipe or at 16 bits."""
+        """Return the element sizes of a linear layer at the rate of the precision recipe (`low`) or at 16 bits."""
         recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
         accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
         if not (low and recipe.rate in ("fp8", "int8", "fp4")):
@@ -70,19 +70,19 @@ class Sharding(ABC):
 
     @cached_property
     def tokens(self) -> Column:
-        """Tokens of one micro-batch on the rank, T = b (l/m2)."""
+        """Return the tokens of one micro-batch on the rank, T = b (l/m2)."""
         return self.plan.mbs * (self.model.seq // self.plan.context)
 
     @cached_property
     @abstractmethod
-    def boundary(self) -> tuple[Column, Column]:
-        """Rows and width of the activation between blocks, on the rank."""
+    def residual_shape(self) -> tuple[Column, Column]:
+        """Return rows and width of the rank's part of the residual stream, the activation between blocks."""
 
     @abstractmethod
-    def linear_in(
+    def column_parallel(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
-        """Linear layer that enters a block; its output is cut over tensor ranks.
+        """Return a linear layer whose output is cut over tensor ranks; the first of a block.
 
         Parameters
         ----------
@@ -91,21 +91,21 @@ class Sharding(ABC):
         inputs, outputs : Column
             Full widths.
         rows : Column, optional
-            Tokens on the rank, where they are not all of its own (experts).
+            Tokens that the rank computes; its own if left out (experts compute those of other ranks).
         copies : Column, optional
-            Weight matrices that share the tokens evenly (experts); one matrix if left out.
+            Weight matrices that divide the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
         Operation
-            The layer on the rank's shapes, with its communication.
+            The layer on local shapes, with its communication.
         """
 
     @abstractmethod
-    def linear_out(
+    def row_parallel(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
-        """Linear layer that leaves a block; its input is cut over tensor ranks.
+        """Return a linear layer whose input is cut over tensor ranks; the last of a block.
 
         Parameters
         ----------
@@ -114,92 +114,95 @@ class Sharding(ABC):
         inputs, outputs : Column
             Full widths.
         rows : Column, optional
-            Tokens on the rank, where they are not all of its own (experts).
+            Tokens that the rank computes; its own if left out (experts compute those of other ranks).
         copies : Column, optional
-            Weight matrices that share the tokens evenly (experts); one matrix if left out.
+            Weight matrices that divide the tokens evenly (experts); one matrix if left out.
 
         Returns
         -------
         Operation
-            The layer on the rank's shapes, with its communication.
+            The layer on local shapes, with its communication.
         """
 
     @abstractmethod
-    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """Linear layer onto a narrow width that no rank cuts: every rank has its own tokens and all of the weights."""
+    def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Return a linear layer to a narrow width: every rank has all of the weights and works on its own tokens."""
 
     @abstractmethod
     def projection(self, name: str, local: Column) -> Operation:
-        """Linear layer onto the vocabulary, `local` rows of it on the rank, at 16 bits or above."""
+        """Return the linear layer onto the vocabulary, `local` rows of it on the rank, at 16 bits or above."""
 
     @abstractmethod
-    def summed(self, width: Column) -> tuple[Comms, Comms]:
-        """Communication that sums parts of the embedded tokens over the ranks that cut the vocabulary, forward and backward."""
+    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the communication that sums embeddings over the ranks of a vocabulary-parallel table, forward and backward."""
 
     @abstractmethod
-    def handed_on(self, width: Column) -> Comms:
-        """Communication that hands a narrow result of the rank's own tokens to the next linear layer."""
+    def gather_narrow(self, width: Column) -> Comms:
+        """Return the communication that gathers the narrow result of `replicated_linear` for the next linear layer."""
 
     @abstractmethod
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Norm of the activation between blocks, with the communication that hands it to the next linear layer (if `gather`).
+        """Return a norm of the residual stream, with the communication that gathers it for the next linear layer (if `gather`).
 
-        Backward stands for the gradient handed to the last linear layer of the block that follows (if `returned`).
+        Its backward pass gathers the gradient for the last linear layer of the block that follows (if `returned`).
         """
 
     @abstractmethod
-    def outer_bias(self, name: str) -> tuple[Column, Column]:
-        """Tokens and width that the bias of a linear layer that leaves a block is added to."""
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return tokens and width that the bias of a row-parallel layer is added to; a layer ends with the MLP's (`ends_layer`)."""
 
-    def bias(self, name: str, width: Column | None = None) -> Operation:
-        """Bias of the linear layer `name`: of its full width if that is cut over tensor ranks, else that leaving a block."""
-        shape = self.outer_bias(name) if width is None else (self.tokens, self.cut(width))
-        return elementwise.bias(f"{name}_bias", self.E, *shape)
+    def row_parallel_bias(self, name: str, ends_layer: bool = False) -> Operation:
+        """Return the bias of a row-parallel layer."""
+        return elementwise.bias(name, self.E, *self.row_parallel_bias_shape(ends_layer))
 
-    def cut(self, width: Column) -> Column:
-        """The part of a width that is on the rank."""
+    def column_parallel_bias(self, name: str, width: Column) -> Operation:
+        """Return the bias of a column-parallel layer of full width `width`."""
+        return elementwise.bias(name, self.E, self.tokens, self.local(width))
+
+    def local(self, width: Column) -> Column:
+        """Return the part of a width that is on the rank."""
         return width // self.plan.tp
 
     def dropout(self, name: str, elements: Column | None = None) -> Operation:
-        """Dropout on the rank.
+        """Return dropout on the rank.
 
         Parameters
         ----------
         name : str
             Name of the operation.
         elements : Column, optional
-            Elements it works on; those of the activation between blocks if left out.
+            Elements; those of the residual stream if left out.
 
         Returns
         -------
         Operation
             The dropout.
         """
-        rows, width = self.boundary
+        rows, width = self.residual_shape
         return elementwise.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
 
     def gate_bytes(self, elements: Column) -> Column:
-        """Memory of the activated gate of a gated MLP, where it is kept beside gate and product [byte]."""
+        """Return the memory of the activated gate of a gated MLP, if it is saved beside gate and product [byte]."""
         return self.E * elements * float(self.assumptions.keeps_elementwise and self.model.up_projections > 1)
 
     def heads(self, local: bool = False) -> Heads:
-        """Core attention of the local heads, queries cut over the sequence."""
+        """Return the shapes of core attention on the local heads, queries cut over the sequence."""
         model, plan = self.model, self.plan
-        cut = plan.tp * plan.ulysses
+        head_ways = plan.tp * plan.ulysses
         full = model.seq * model.seq
         skipped: Any = self.assumptions.causal_skipping
         share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
-        kv = -(-model.groups // cut)  # heads of keys and values that do not divide are on several ranks
+        kv = -(-model.groups // head_ways)  # keys and values with fewer heads than ranks are replicated
         q, v = model.head_width, model.value_width
-        return Heads(plan.mbs, model.heads // cut, kv, model.seq // plan.context * plan.ulysses, model.seq, q, v, share)
+        return Heads(plan.mbs, model.heads // head_ways, kv, model.seq // plan.context * plan.ulysses, model.seq, q, v, share)
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
-        """Core attention.
+        """Yield core attention.
 
         Parameters
         ----------
         local : bool
-            Whether the layer attends to a window or a chunk only.
+            Whether the layer attends only to a window or a chunk.
 
         Yields
         ------
@@ -207,39 +210,46 @@ class Sharding(ABC):
             One for flash attention, three or four for unfused.
         """
         at, plan, assumed = self.heads(local), self.plan, self.assumptions
-        again = "attention" in plan.recomputed
+        recompute = "attention" in plan.recomputed
         if plan.attention == "flash":
-            # The output projection keeps its operand in low precision, beside what attention needs.
+            # The output projection saves its operand in low precision, and attention its result at 16 bits.
             kept = 1 if self.sizes.kept != 1 else assumed.keeps_attention_output
-            dropped = self.model.dropout
-            yield attention.flash(self.E, at, self._exchange(at), self._rounds(), kept, again, dropped)
+            comms, rounds = self._context_comms(at), self._ring_rounds()
+            yield attention.flash(self.E, at, comms, rounds, kept, recompute, self.model.dropout)
         else:
-            passes = assumed.softmax_passes, assumed.unfused_softmax_passes
-            launches, dropped = assumed.unfused_softmax_launches, self.model.dropout
-            yield from attention.unfused(self.E, assumed.mask_bytes, at, self.sequence_axis, again, dropped, passes, launches)
+            yield from attention.unfused(
+                self.E,
+                assumed.mask_bytes,
+                at,
+                self.sequence_axis,
+                recompute,
+                self.model.dropout,
+                passes=(assumed.softmax_passes, assumed.unfused_softmax_passes),
+                launches=assumed.unfused_softmax_launches,
+            )
 
-    def _rounds(self) -> Column | None:
-        """Rounds of ring attention beyond the first, if it is a ring."""
+    def _ring_rounds(self) -> Column | None:
+        """Return the rounds of ring attention beyond the first; None without a ring."""
         return self.plan.cp / self.plan.ulysses - 1 if self.plan.cp_kind in ("ring", "hybrid") else None
 
-    def _exchange(self, at: Heads) -> tuple[Comms, Comms]:
-        """What context parallelism sends either way: keys and values gathered or passed round a ring, heads exchanged."""
-        plan, moved = self.plan, self.E * at.kv_elements
+    def _context_comms(self, at: Heads) -> tuple[Comms, Comms]:
+        """Return the communication of context parallelism: keys and values gathered or sent round a ring, or heads exchanged."""
+        plan, kv_bytes = self.plan, self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
-            own = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses  # queries, result, keys, values
-            heads = (Collective("all-to-all", self.E * own * plan.ulysses, "ulysses"),)
-            return heads, heads
+            elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses  # queries, result, keys, values
+            exchange = (Collective("all-to-all", self.E * elements * plan.ulysses, "ulysses"),)
+            return exchange, exchange
         if plan.cp_kind in ("ring", "hybrid"):
-            block = moved * plan.ulysses / plan.cp  # keys and values; backward passes their gradients as well
+            block = kv_bytes * plan.ulysses / plan.cp  # keys and values; backward sends their gradients as well
             return (Collective("send", block, "cp"),), (Collective("send", 2 * block, "cp"),)
-        return gathered(moved, self.sequence_axis)
+        return gathered(kv_bytes, self.sequence_axis)
 
     def exchange_heads(self) -> Operation | None:
-        """All-to-all of queries, keys, values and results where it is no part of fused attention, as a hybrid's with a ring."""
+        """Return the all-to-all of heads before and after attention (Ulysses); None if it belongs to fused attention."""
         kind = self.plan.cp_kind
         if kind != "hybrid" and (kind != "ulysses" or self.plan.attention == "flash"):
             return None
         at = self.heads()
-        own = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)
-        heads = (Collective("all-to-all", self.E * own, "ulysses"),)
-        return Operation("attention.exchange", PassCount((), 0 * self.E, heads), PassCount((), 0 * self.E, heads))
+        elements = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)  # queries, result, keys, values
+        exchange = (Collective("all-to-all", self.E * elements, "ulysses"),)
+        return Operation("attention.exchange", PassCount((), 0 * self.E, exchange), PassCount((), 0 * self.E, exchange))

@@ -17,96 +17,98 @@ from traincast.operations.sharding import Sharding
 
 
 class OneD(Sharding):
-    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan leaves it out.
+    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan turns it off.
 
     Inside a block, widths are cut over m1. Between blocks, tokens are.
     """
 
     @property
-    def _between(self) -> Column:
-        """Ways the tokens are cut between blocks."""
+    def _token_ways(self) -> Column:
+        """Return how many tensor ranks the tokens between blocks are cut over."""
         return self.plan.tp if self.plan.sp else 1.0
 
     @cached_property
-    def boundary(self) -> tuple[Column, Column]:
-        """b (l/m2/m1) rows of full width."""
-        return self.plan.mbs * (self.model.seq // self.plan.context // self._between), self.model.hidden
+    def residual_shape(self) -> tuple[Column, Column]:
+        """Return b (l/m2/m1) rows of full width."""
+        return self.plan.mbs * (self.model.seq // self.plan.context // self._token_ways), self.model.hidden
 
     def _scatter(self, width: Column) -> Comms:
-        """Sum over tensor ranks of this rank's tokens at full width: each rank keeps its tokens, or all of them without `sp`."""
+        """Return the sum over tensor ranks of tokens at full width: a reduce-scatter, or an all-reduce without `sp`."""
         return (Collective("reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"),)
 
     def _gather(self, width: Column, operand: bool = False) -> Comms:
-        """All tokens of the group at full width; nothing to do without `sp`. What a product reads may be cast before it is sent."""
+        """Return the all-gather of tokens at full width, none without `sp`; an operand of a product may be cast before."""
         size = self.sizes.operand if operand and self.assumptions.gathers_operands else 1
         return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
     @property
-    def _own_casts(self) -> Column:
-        """Share of gathered tokens that a rank casts: its own, where they are cast before they are gathered."""
+    def _cast_share(self) -> Column:
+        """Return the share of gathered tokens that a rank casts: its own part if they are cast before they are gathered."""
         return 1 / self.plan.tp if self.plan.sp and self.assumptions.gathers_operands else 1
 
-    def linear_in(
+    def column_parallel(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
-        """Column-parallel: w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
+        """Return w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
         if rows is not None:
             return linear.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
         keeps = self.assumptions.keeps_gathered or not self.plan.sp
         kept = self.tokens if keeps else self.tokens // self.plan.tp
-        again = () if keeps else self._gather(inputs, operand=True)
-        backward = (*again, *self._scatter(inputs))
-        cast = self._own_casts, 1
+        second_gather = () if keeps else self._gather(inputs, operand=True)
+        backward = (*second_gather, *self._scatter(inputs))
+        cast = self._cast_share, 1
         return linear.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast)
 
-    def linear_out(
+    def row_parallel(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
-        """Row-parallel: w[inputs/m1, outputs]; the output is reduce-scattered."""
+        """Return w[inputs/m1, outputs]; the output is reduce-scattered."""
         if rows is not None:
             return linear.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
-        own = inputs // self.plan.tp
-        return linear.linear(name, self.sizes, self.tokens, own, outputs, self._scatter(outputs), cast=(1, self._own_casts))
+        local = inputs // self.plan.tp
+        return linear.linear(name, self.sizes, self.tokens, local, outputs, self._scatter(outputs), cast=(1, self._cast_share))
 
-    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """The rank's own tokens; the narrow result is gathered by the layer that follows."""
-        return linear.linear(name, self.sizes, self.boundary[0], inputs, outputs)
+    def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Return the layer on the rank's own tokens; the norm that follows gathers the narrow result."""
+        return linear.linear(name, self.sizes, self.residual_shape[0], inputs, outputs)
 
-    def handed_on(self, width: Column) -> Comms:
-        """Gathered over tensor ranks."""
+    def gather_narrow(self, width: Column) -> Comms:
+        """Return an all-gather over tensor ranks."""
         return self._gather(width)
 
     def projection(self, name: str, local: Column) -> Operation:
-        """Column-parallel, on gathered tokens."""
+        """Return a column-parallel layer on gathered tokens."""
         e = self.model.hidden
-        kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.boundary[0]
+        kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.residual_shape[0]
         return linear.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
 
-    def summed(self, width: Column) -> tuple[Comms, Comms]:
-        """As a row-parallel layer's result, and its gradient gathered."""
+    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the reduce-scatter of the embeddings and the all-gather of their gradient."""
         return self._scatter(width), self._gather(width)
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Norm of the rank's own rows; the result is gathered for the next block."""
+        """Return the norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden, operand=True) if gather else ()
         backward: Comms = ()
         if returned and self.plan.sp:  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
             backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
-        return elementwise.norm(name, self.E, *self.boundary, forward=forward, backward=backward, vectors=self.model.norm_vectors)
+        return elementwise.norm(
+            name, self.E, *self.residual_shape, forward=forward, backward=backward, vectors=self.model.norm_vectors
+        )
 
-    def outer_bias(self, name: str) -> tuple[Column, Column]:
-        """Added to every token."""
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return all tokens and the full width."""
         return self.tokens, self.model.hidden
 
 
 class Context(OneD):
     """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values exchanged."""
 
-    def outer_bias(self, name: str) -> tuple[Column, Column]:
-        """As the reference model adds them: fc2's after the reduce-scatter, the projection's cut over its width."""
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return the shapes of the reference model: the MLP's bias after the reduce-scatter, attention's cut over its width."""
         e = self.model.hidden
-        return (self.boundary[0], e) if name == "mlp.fc2" else (self.tokens, e // self.plan.tp)
+        return (self.residual_shape[0], e) if ends_layer else (self.tokens, e // self.plan.tp)
 
 
 @dataclass(frozen=True)
@@ -116,50 +118,50 @@ class Summa(Sharding):
     sequence_axis: Axis = "tp2"
 
     @cached_property
-    def boundary(self) -> tuple[Column, Column]:
-        """b (l/m2) rows of width e/m1."""
+    def residual_shape(self) -> tuple[Column, Column]:
+        """Return b (l/m2) rows of width e/m1."""
         return self.tokens, self.model.hidden // self.plan.tp
 
-    def linear_in(
+    def column_parallel(
         self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
     ) -> Operation:
-        """SUMMA product; both linear layers of a block are the same."""
+        """Return a SUMMA product; column- and row-parallel layers are the same."""
         plan, tokens = self.plan, self.tokens if rows is None else rows
         return linear.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
 
-    linear_out = linear_in
+    row_parallel = column_parallel
 
-    def narrow(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """A product as any other."""
-        return self.linear_in(name, inputs, outputs)
+    def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Return a SUMMA product, as for any other layer."""
+        return self.column_parallel(name, inputs, outputs)
 
-    def handed_on(self, width: Column) -> Comms:
-        """Nothing: the next product fetches what it needs."""
+    def gather_narrow(self, width: Column) -> Comms:
+        """Return nothing: the next product broadcasts its operands."""
         return ()
 
     def projection(self, name: str, local: Column) -> Operation:
-        """A product as any other."""
-        return self.linear_in(name, self.model.hidden, local * self.plan.tp)
+        """Return a SUMMA product, as for any other layer."""
+        return self.column_parallel(name, self.model.hidden, local * self.plan.tp)
 
-    def summed(self, width: Column) -> tuple[Comms, Comms]:
-        """Reduced over the columns of the grid."""
+    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the reduce-scatter over the columns of the grid, and the all-gather of the gradient."""
         comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
         return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Norm of rows cut over m1: moments forward, their gradients and the weights' backward, are all-reduced."""
-        r, w = self.boundary
-        cut = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
+        """Return the norm of rows cut over m1: moments (forward), their gradients and the weights' (backward) are all-reduced."""
+        r, w = self.residual_shape
+        width = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
         backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
-        return elementwise.norm(name, self.E, r, cut, forward, backward, self.model.norm_vectors)
+        return elementwise.norm(name, self.E, r, width, forward, backward, self.model.norm_vectors)
 
-    def outer_bias(self, name: str) -> tuple[Column, Column]:
-        """Cut over its width."""
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return all tokens and the local width."""
         return self.tokens, self.model.hidden // self.plan.tp
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
-        """Core attention as SUMMA products where asked for, else as for context parallelism."""
+        """Yield core attention as SUMMA products if the plan asks for them, else as with context parallelism."""
         if self.plan.attention != "summa":
             yield from super().attention(local)
             return
@@ -167,8 +169,8 @@ class Summa(Sharding):
         yield from attention.summa(self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels)
 
 
-def sharding(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
-    """The sharding a batch of plans asks for.
+def sharding_of(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
+    """Return the sharding that plans ask for.
 
     Parameters
     ----------

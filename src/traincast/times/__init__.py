@@ -1,1 +1,1 @@
-"""Counts into seconds: roofline, collectives, overlap and the pipeline schedule (arXiv 2410.00273, times)."""
+"""Times of counted operations: roofline, collectives, overlap and the pipeline schedule (arXiv 2410.00273, times)."""

@@ -2,7 +2,7 @@
 
 A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
 is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one. With
-`Assumptions.protocols` times are those of `traincast.times.nccl`: of what a communication library chooses among.
+`Assumptions.protocols` times are those of `traincast.times.nccl`, the fastest of a library's algorithms and protocols.
 """
 
 from functools import reduce
@@ -24,32 +24,32 @@ __all__ = ["AlphaBeta", "Curve", "achieved_bandwidth", "collective", "collective
 def collective(
     kind: CollectiveKind, V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
 ) -> Column:
-    """Time of one collective (arXiv 2410.00273, collectives; a tier of network more is one more term of each sum and maximum).
+    """Return the time of one collective (arXiv 2410.00273, collectives; each further tier is a term of every sum and maximum).
 
     Parameters
     ----------
     kind : CollectiveKind
         Broadcast and reduce move V over every link, the others (n - 1)/n V; an all-reduce passes twice.
     V : Column
-        The full tensor, not the shard; of an all-to-all what a rank has, of a send the block; a column over plans [byte].
+        Size of the full tensor, not of the shard (all-to-all: of a rank's tensor; send: of the block); a column over plans [byte].
     members : Group
-        Members of the group and where they are; columns over plans.
+        Members of the group and their placement; columns over plans.
     system : System
         Supplies the tiers.
     assumed : Assumptions
-        How often an all-reduce passes inside one domain.
+        Supplies factors of the volume, and how often an all-reduce passes inside one domain.
     copies : Column
-        All-to-all: how many members each part goes to.
+        All-to-all: number of members that each part goes to.
 
     Returns
     -------
     Column
-        Data over the slowest tier, and one latency per hop; 0 for a group of one [s].
+        Transfer over the slowest tier, plus one latency per hop; 0 for a group of one [s].
     """
     if kind == "all-to-all":
         return all_to_all(V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V, members, system, assumed, copies)
     if kind == "send":
-        return _neighbour(V, members, system, assumed)
+        return _send_to_neighbour(V, members, system, assumed)
     return collective_curve(kind, members, system, assumed).seconds(V)
 
 
@@ -68,15 +68,15 @@ class AlphaBeta(NamedTuple):
     per_byte: Column
 
     def seconds(self, V: Column) -> Column:
-        """Time for a volume V [byte]; nothing to send costs nothing [s]."""
+        """Return the time for a volume V [byte]; 0 for an empty one [s]."""
         return V * self.per_byte + self.hops * np.sign(V)
 
     def streaming(self, V: Column) -> Column:
-        """Time in which a volume V streams over the slowest link, without latency [s]."""
+        """Return the time in which a volume V streams over the slowest link, without latency [s]."""
         return V * self.per_byte
 
-    def moving(self, factor: Column) -> "AlphaBeta":
-        """The same with so many times the data."""
+    def scaled(self, factor: Column) -> "AlphaBeta":
+        """Return the time with `factor` times the data."""
         return AlphaBeta(self.hops, factor * self.per_byte)
 
 
@@ -86,17 +86,17 @@ Curve = AlphaBeta | Protocols
 def collective_curve(
     kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool = False
 ) -> Curve:
-    """Time of a collective over its volume; arguments as for `collective`.
+    """Return the time of a collective over its volume; arguments as for `collective`.
 
-    Traffic that is `data_parallel` has all groups of a domain at work at once.
+    With `data_parallel` all groups of a domain communicate at once.
     """
-    curve = _line(kind, members, system, assumed, data_parallel)
+    curve = _unscaled_curve(kind, members, system, assumed, data_parallel)
     factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(kind, 1.0)
-    return curve if factor == 1 else curve.moving(factor)
+    return curve if factor == 1 else curve.scaled(factor)
 
 
-def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
-    """The same as the formulas of rings have it."""
+def _unscaled_curve(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
+    """Return the time of a collective before the factors of the volume in the assumptions."""
     if assumed.protocols:
         return nccl.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
     n, near = members
@@ -118,30 +118,30 @@ def _line(kind: CollectiveKind, members: Group, system: System, assumed: Assumpt
 
 
 def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
-    """Time of an all-to-all: what leaves a domain crosses the network, then everything finds its rank inside the domain.
+    """Return the time of an all-to-all: across the network to the target domain, then inside it to the target rank.
 
     Parameters
     ----------
     V : Column
-        What a rank sends, its own part included; a column over plans [byte].
+        Size of a rank's tensor, its own part included; a column over plans [byte].
     members : Group
-        Members of the group and where they are; columns over plans.
+        Members of the group and their placement; columns over plans.
     system : System
         Supplies the tiers.
     assumed : Assumptions
-        Whether copies for one domain cross the network to it once.
+        Whether copies for one domain cross the network once.
     copies : Column
-        How many members each part goes to.
+        Number of members that each part goes to.
 
     Returns
     -------
     Column
-        Tier after tier, with a latency for each partner; 0 for a group of one [s].
+        Sum over the tiers, with a latency for each partner; 0 for a group of one [s].
     """
     n, near = members
     if assumed.protocols:
-        once = copies if assumed.node_copies else None
-        return nccl.all_to_all(V, members, system.tiers, assumed.collective_launch, once)
+        distinct_copies = copies if assumed.node_copies else None
+        return nccl.all_to_all(V, members, system.tiers, assumed.collective_launch, distinct_copies)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
@@ -154,8 +154,8 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
     return total(seconds)
 
 
-def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) -> Column:
-    """Time to pass a block to the neighbour in a ring: over the outermost tier that the ring crosses."""
+def _send_to_neighbour(V: Column, members: Group, system: System, assumed: Assumptions) -> Column:
+    """Return the time to send a block to the neighbour in a ring, over the outermost tier that the ring crosses."""
     n, near = members
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
     return reduce(
@@ -168,16 +168,16 @@ def _neighbour(V: Column, members: Group, system: System, assumed: Assumptions) 
 
 
 def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = False) -> Column:
-    """Time of one message over one port (arXiv 2410.00273, point to point).
+    """Return the time of one message over one port (arXiv 2410.00273, point to point).
 
     Parameters
     ----------
     V : Column
-        The message; a column over plans [byte].
+        Size of the message; a column over plans [byte].
     tier : Tier
         The network it crosses.
     assumed : Assumptions
-        Whether the library's protocols are modelled.
+        Supplies the factor of the volume, and whether protocols are modelled.
     inner : bool
         Whether the network is the innermost.
 
@@ -186,7 +186,7 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     Column
         Latency and V over the effective bandwidth [s].
     """
-    moved = V if assumed.message_factor == 1 else assumed.message_factor * V
+    volume = V if assumed.message_factor == 1 else assumed.message_factor * V
     if assumed.protocols:
-        return nccl.message(moved, tier, inner, assumed.collective_launch)
-    return tier.latency + moved / achieved_bandwidth(tier)
+        return nccl.message(volume, tier, inner, assumed.collective_launch)
+    return tier.latency + volume / achieved_bandwidth(tier)

@@ -1,4 +1,4 @@
-"""What one operation costs a rank: arithmetic, memory traffic and communication of its passes (arXiv 2410.00273, times)."""
+"""Time of an operation on a rank: arithmetic, memory traffic and communication of its passes (arXiv 2410.00273, times)."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -15,12 +15,12 @@ from traincast.times.overlap import excess, panelled
 from traincast.times.process_groups import group
 from traincast.times.roofline import arithmetic, exposed_memory
 
-TO_EXPERTS: Final = ("ep", "etp")
+EXPERT_AXES: Final = ("ep", "etp")
 
 
 @dataclass(frozen=True, slots=True)
 class PassSeconds:
-    """Time by what it is spent on; columns over plans.
+    """Time of a pass by what it is spent on; columns over plans.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ class PassSeconds:
     exchange : Column
         Communication with experts not hidden [s].
     dispatch : Column
-        Time of the host to issue it all, while the accelerator works; no part of the total [s].
+        Time of the host to launch it all, overlapped with the accelerator's work; no part of the total [s].
     hidden : Column
-        Communication with experts beside another micro-batch's work; no part of the total [s].
+        Communication with experts overlapped with another micro-batch's work; no part of the total [s].
     """
 
     compute: Column
@@ -47,16 +47,16 @@ class PassSeconds:
 
     @property
     def total(self) -> Column:
-        """All of it on the accelerator [s]."""
+        """Return the time on the accelerator [s]."""
         return self.compute + self.memory + self.comm + self.exchange
 
     def times(self, n: Column) -> "PassSeconds":
-        """So many of it."""
-        return PassSeconds(*(n * getattr(self, one.name) for one in fields(self)))
+        """Return the time of n such passes."""
+        return PassSeconds(*(n * getattr(self, part.name) for part in fields(self)))
 
     def __add__(self, other: "PassSeconds") -> "PassSeconds":
-        """Both, one after the other."""
-        return PassSeconds(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        """Return the time of both passes, one after the other."""
+        return PassSeconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class TimedOperation:
     Parameters
     ----------
     operation : Operation
-        What is timed.
+        The operation.
     forward, backward : PassSeconds
-        Time of each pass; backward with the gradient of the weights.
+        Time of each pass; backward includes the gradient of the weights.
     weight : Column
-        The part of backward that makes the gradient of the weights [s].
+        The part of backward that computes the gradient of the weights [s].
     again : PassSeconds or None
-        The forward pass made again before backward, if it is.
+        Recomputation of the forward pass before backward, if any.
     """
 
     operation: Operation
@@ -86,18 +86,18 @@ Timed = tuple[TimedOperation, ...]
 
 
 def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> PassSeconds:
-    """Time of one pass of an operation: max(t_c, t_m), and the communication it cannot hide (arXiv 2410.00273, times).
+    """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times).
 
     Parameters
     ----------
     work : PassCount
-        One direction of an operation.
+        One pass of an operation.
     plan : Plans
-        Supplies the groups and their placement; in the same rows as `work`.
+        Supplies the groups and their placement; its columns have the rows of `work`.
     system : System
         The machine.
     assumed : Assumptions
-        What is assumed.
+        Supplies efficiencies, overlap and launch overheads.
 
     Returns
     -------
@@ -107,48 +107,47 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * assumed.launch_seconds
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
-    def told(one: Collective) -> Column:
-        seconds = _collective(one, plan, system, assumed)
-        return (
-            seconds + assumed.collective_seconds * np.log2(plan.tp) if one.over == "tp" and assumed.collective_seconds else seconds
-        )
+    def seconds_of(call: Collective) -> Column:
+        seconds = _collective_seconds(call, plan, system, assumed)
+        if call.over == "tp" and assumed.collective_seconds:
+            return seconds + assumed.collective_seconds * np.log2(plan.tp)
+        return seconds
 
-    comm = total(told(one) for one in work.collectives if one.over not in TO_EXPERTS)
+    comm = total(seconds_of(call) for call in work.collectives if call.over not in EXPERT_AXES)
     if work.panels is not None:
         comm = panelled(comm, work.panels, compute + memory)
-    elif work.rounds is not None:  # a ring: each block is fetched while the one before is worked on
+    elif work.rounds is not None:  # a ring: each block is fetched while attention works on the previous one
         comm = excess(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
     else:
         comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
-    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * total(
-        told(one) for one in work.collectives if one.over in TO_EXPERTS
-    )
+    exchange = total(seconds_of(call) for call in work.collectives if call.over in EXPERT_AXES)
+    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * exchange
     return PassSeconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
 
 
-def _collective(one: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of one collective; what does not depend on its volume is worked out once for all operations [s]."""
-    if one.kind in ("all-to-all", "send"):
-        return collective(one.kind, one.nbytes, group(plan, one.over, system.tiers), system, assumed, one.copies)
-    key = one.kind, one.over
-    *of, curve = plan.placed_on.get(key, (None, None, None))
-    if of[0] is not system or of[1] is not assumed:
-        curve = collective_curve(one.kind, group(plan, one.over, system.tiers), system, assumed)
+def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Return the time of one collective; its curve over the volume is computed once for all operations of the plans [s]."""
+    if call.kind in ("all-to-all", "send"):
+        return collective(call.kind, call.nbytes, group(plan, call.over, system.tiers), system, assumed, call.copies)
+    key = call.kind, call.over
+    cached_system, cached_assumptions, curve = plan.placed_on.get(key, (None, None, None))
+    if cached_system is not system or cached_assumptions is not assumed:
+        curve = collective_curve(call.kind, group(plan, call.over, system.tiers), system, assumed)
         plan.placed_on[key] = system, assumed, curve
-    seconds: Column = curve.seconds(one.nbytes)
+    seconds: Column = curve.seconds(call.nbytes)
     return seconds
 
 
 def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Time of the host to issue a pass: its kernels' launches, one for each collective of a group of several [s]."""
+    """Return the time of the host to launch a pass: its kernels, and a collective of each group with several members [s]."""
     if not assumed.dispatch_seconds:
         return 0.0
-    told = total(is_group(group(plan, one.over, system.tiers).members) for one in work.collectives)
-    return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + told)
+    collectives = total(is_group(group(plan, call.over, system.tiers).members) for call in work.collectives)
+    return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
 
 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
-    """Time of an operation; arguments and units as for `time_pass`."""
+    """Return the time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
     if op.synchronises and assumed.sync_seconds:
         forward = replace(forward, compute=forward.compute + assumed.sync_seconds)
@@ -159,59 +158,63 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
         backward = time_pass(op.backward, plan, system, assumed)
     elif assumed.joint_backward:
         backward = time_pass(op.whole_backward, plan, system, assumed)
-        both = op.whole_backward
-        weight = backward.total * _products(op.weight) / _products(both)
+        weight = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
     else:
-        apart = time_pass(op.weight, plan, system, assumed)
-        backward, weight = time_pass(op.backward, plan, system, assumed) + apart, apart.total
-    again = forward
+        weight_pass = time_pass(op.weight, plan, system, assumed)
+        backward, weight = time_pass(op.backward, plan, system, assumed) + weight_pass, weight_pass.total
+    recompute = forward
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
-        again = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-    return TimedOperation(
-        op, forward, backward, weight, again.times(float(op.recompute)) if op.recompute and not op.unread else None
-    )
+        recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
+    is_recomputed = op.recompute and not op.output_unused
+    return TimedOperation(op, forward, backward, weight, recompute.times(float(op.recompute)) if is_recomputed else None)
 
 
-def _products(work: PassCount) -> Column:
-    """Arithmetic of products in any precision [FLOP]."""
+def _matrix_flops(work: PassCount) -> Column:
+    """Count the arithmetic of products in any precision [FLOP]."""
     return work.flops("matrix") + work.flops("low")
 
 
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
-    """Time of every operation of a part of the model; arguments and units as for `time_pass`."""
+    """Return the times of all operations of a part of the model; arguments and units as for `time_pass`."""
     timed = tuple(time_operation(op, plan, system, assumed) for op in part)
-    exchanges = plan.ep_overlap and any(one.over in TO_EXPERTS for op in part for one in op.forward.collectives)
-    return overlapped(timed, assumed) if exchanges else timed
+    is_overlapped = plan.ep_overlap and any(call.over in EXPERT_AXES for op in part for call in op.forward.collectives)
+    return overlapped(timed, assumed) if is_overlapped else timed
 
 
 def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
-    """A part whose exchange with experts runs beside the work of another micro-batch: a share is paid, and what is longer than it.
+    """Return a part whose exchange with experts is overlapped with another micro-batch's work.
 
     Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv 2412.19437, section
-    3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other work w of both directions together
-    max(x - w, ep_overlapped x) is waited for.
+    3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other work w of both passes together
+    max(x - w, ep_overlapped x) is exposed.
 
     Parameters
     ----------
     timed : tuple of TimedOperation
-        The part with its times, the exchange in full.
+        The part with its times, all of the exchange exposed.
     assumed : Assumptions
-        The share that is paid.
+        Supplies the share that is exposed in any case.
 
     Returns
     -------
     tuple of TimedOperation
-        The same with the exchange that is waited for and the rest apart, spread evenly.
+        The same with the exchange divided into exposed and hidden time, in the same ratio everywhere.
     """
-    passes = [seconds for one in timed for seconds in (one.forward, one.backward, one.again) if seconds is not None]
-    sent = total(one.exchange for one in passes)
-    waited = np.maximum(sent - total(one.compute + one.memory + one.comm for one in passes), assumed.ep_overlapped * sent)
-    share = np.where(sent > 0, waited / np.where(sent > 0, sent, 1.0), 1.0)
+    passes = [seconds for op in timed for seconds in (op.forward, op.backward, op.again) if seconds is not None]
+    sent = total(seconds.exchange for seconds in passes)
+    work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
+    exposed = np.maximum(sent - work, assumed.ep_overlapped * sent)
+    share = np.where(sent > 0, exposed / np.where(sent > 0, sent, 1.0), 1.0)
 
-    def late(one: PassSeconds) -> PassSeconds:
-        return replace(one, exchange=share * one.exchange, hidden=(1 - share) * one.exchange)
+    def divided(seconds: PassSeconds) -> PassSeconds:
+        return replace(seconds, exchange=share * seconds.exchange, hidden=(1 - share) * seconds.exchange)
 
     return tuple(
-        replace(one, forward=late(one.forward), backward=late(one.backward), again=None if one.again is None else late(one.again))
-        for one in timed
+        replace(
+            op,
+            forward=divided(op.forward),
+            backward=divided(op.backward),
+            again=None if op.again is None else divided(op.again),
+        )
+        for op in timed
     )

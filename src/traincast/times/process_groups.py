@@ -1,8 +1,8 @@
-"""Where the members of a communication group are: how many share a domain of each tier of the network.
+"""Placement of communication groups: how many members share a domain of each tier of the network.
 
 A plan says how many members of its tp, tp2, cp, pp and dp groups share a *fast* domain, the innermost tier. Beyond it ranks are
-numbered axis by axis, in the plan's order, and fill the larger domains one after the other: whatever part of an axis lies outside a
-fast domain takes its place in that order.
+numbered axis by axis, in the plan's order, and fill the larger domains one after the other; the part of an axis outside a fast
+domain has its place in that order.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ class Group(NamedTuple):
     Parameters
     ----------
     members : Column
-        Its members, n.
+        Number of members, n.
     near : tuple of Column
-        Those in one domain, for each tier but the outermost, innermost first.
+        Members in one domain, for each tier but the outermost, innermost first.
     """
 
     members: Column
@@ -37,7 +37,7 @@ class Group(NamedTuple):
 
 
 def domains(members: Column, within: Column) -> Column:
-    """How many domains with so many members each a group fills; on columns a quotient is far faster than ``//``.
+    """Count the domains that a group fills; on columns a quotient is far faster than ``//``.
 
     Parameters
     ----------
@@ -49,21 +49,21 @@ def domains(members: Column, within: Column) -> Column:
     Column
         A whole number.
     """
-    found: Column = np.floor(members / within)
-    return found
+    count: Column = np.floor(members / within)
+    return count
 
 
 def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
-    """A group of a plan and its placement.
+    """Return a group of a plan and its placement.
 
     Parameters
     ----------
     plan : Plans
         The plans.
     axis : Axis
-        Which group: an axis of the plan; ``"cp"`` is what ``"ulysses"`` leaves of it; ``"weights"`` holds the same weights,
-        ``"shards"`` shares one copy of them and ``"replicas"`` holds the same share; ``"ep"``, ``"etp"``, ``"experts"`` are those
-        of the experts, the last holding the same ones, with ``"expert shards"`` and ``"expert replicas"`` of it.
+        An axis of the plan; ``"cp"`` without the ranks of ``"ulysses"``; ``"weights"``: ranks with the same weights, ``"shards"``:
+        those that shard one copy of them, ``"replicas"``: those with the same shard; ``"ep"`` and ``"etp"`` of the experts;
+        ``"experts"``: ranks with the same experts, with ``"expert shards"`` and ``"expert replicas"`` likewise.
     tiers : sequence of Tier
         The network, innermost first.
 
@@ -74,12 +74,12 @@ def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
     """
     n, sizes = _members(plan, axis), tuple(tier.size for tier in tiers)
     if sizes not in plan.placed_on:
-        plan.placed_on[sizes] = _held(plan, tiers)
-    return Group(n, tuple(_near(plan, axis, n, held) for held in plan.placed_on[sizes]))
+        plan.placed_on[sizes] = _members_per_domain(plan, tiers)
+    return Group(n, tuple(_near(plan, axis, n, in_domain) for in_domain in plan.placed_on[sizes]))
 
 
 def _members(plan: Plans, axis: Axis) -> Column:
-    """Degree of a group."""
+    """Return the number of members of a group."""
     match axis:
         case "cp":
             return plan.cp / plan.ulysses
@@ -97,63 +97,65 @@ def _members(plan: Plans, axis: Axis) -> Column:
     return degree
 
 
-def _held(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
-    """Members of every axis in a domain of each tier but the outermost."""
+def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Column]]:
+    """Return, for each tier but the outermost, the members of every axis in one domain."""
     names = ORDERS[plan.order]
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in names}
-    held = [fast]
+    per_domain = [fast]
     fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage
     for tier in tiers[1:-1]:
-        whole = float(tier.size or 1) / float(tiers[0].size or 1)
-        room: Column = whole
-        here = {}
+        fast_domains = float(tier.size or 1) / float(tiers[0].size or 1)
+        room: Column = fast_domains
+        spread = {}  # fast domains that an axis extends over
         for axis in names:  # the axis takes what is left of the domain
-            here[axis] = _fitting(getattr(plan, axis) / fast[axis], room)
-            room = room / here[axis]
-        held.append({axis: here[axis] * fast[axis] for axis in names})
-        # Numbered before pp, ranks of a stage have all of the domain: neighbours of an expert need not know how many there are.
-        stage = here["tp"] * here["cp"] * here["dp"] * fast["stage"]
-        held[-1]["stage"] = _fitting(plan.ep * plan.etp, whole * fast["stage"]) if names[-1] == "pp" else stage
-    return held
+            spread[axis] = _largest_fitting_divisor(getattr(plan, axis) / fast[axis], room)
+            room = room / spread[axis]
+        in_domain = {axis: spread[axis] * fast[axis] for axis in names}
+        if names[-1] == "pp":  # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
+            in_domain["stage"] = _largest_fitting_divisor(plan.ep * plan.etp, fast_domains * fast["stage"])
+        else:
+            in_domain["stage"] = spread["tp"] * spread["cp"] * spread["dp"] * fast["stage"]
+        per_domain.append(in_domain)
+    return per_domain
 
 
-def _near(plan: Plans, axis: Axis, n: Column, held: dict[str, Column]) -> Column:
-    """Members of a group in a domain that holds so many of every axis."""
+def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> Column:
+    """Return the members of a group in one domain, given those of every axis."""
     match axis:
         case "cp" | "ulysses":
-            inner = _common(plan.ulysses, held["cp"])  # neighbours exchange heads
-            return inner if axis == "ulysses" else held["cp"] / inner
+            inner = _common_divisor(plan.ulysses, in_domain["cp"])  # neighbours exchange heads
+            return inner if axis == "ulysses" else in_domain["cp"] / inner
         case "weights":
-            return held["dp"] * held["cp"]
+            return in_domain["dp"] * in_domain["cp"]
         case "shards" | "replicas":
-            together = held["dp"] * held["cp"]
-            inner = _common(plan.shards, together)  # shards are neighbours, replicas far apart
-            return inner if axis == "shards" else together / inner
+            holders = in_domain["dp"] * in_domain["cp"]
+            inner = _common_divisor(plan.shards, holders)  # shards are neighbours, replicas far apart
+            return inner if axis == "shards" else holders / inner
         case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
-            pool = held["stage"] if axis in ("etp", "ep") else held["tp"] * held["cp"] * held["dp"]
-            etp = _common(plan.etp, pool)
+            pool = in_domain["stage"] if axis in ("etp", "ep") else in_domain["tp"] * in_domain["cp"] * in_domain["dp"]
+            etp = _common_divisor(plan.etp, pool)
             if axis == "etp":
                 return etp
-            ep = _common(plan.ep, pool / etp)
+            ep = _common_divisor(plan.ep, pool / etp)
             if axis == "ep":
                 return ep
-            alike = pool / etp / ep  # holders of the same experts, those that share a copy neighbours
-            shards = _common(plan.expert_shards, alike)
-            return {"experts": alike, "expert shards": shards}.get(axis, alike / shards)
-    return held[axis]
+            holders_of_expert = pool / etp / ep  # those that shard one copy are neighbours
+            shards = _common_divisor(plan.expert_shards, holders_of_expert)
+            return {"experts": holders_of_expert, "expert shards": shards}.get(axis, holders_of_expert / shards)
+    return in_domain[axis]
 
 
-def _fitting(degree: Column, room: Column) -> Column:
-    """Largest divisor of a degree that fits into a room: what is left of a domain stays empty (as `System.domain` leaves it)."""
+def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
+    """Return the largest divisor of a degree that fits into a room; the rest of the domain stays empty (as in `System.domain`)."""
     n = np.maximum(degree, 1)
     parts = np.ceil(n / np.maximum(np.floor(room), 1))
     while np.any(odd := n / parts != domains(n, parts)):
         parts = parts + odd
-    whole: Column = n / parts
-    return whole
+    divisor: Column = n / parts
+    return divisor
 
 
-def _common(degree: Column, room: Column) -> Column:
-    """Members that fit into a room and divide the degree: their greatest common divisor, 1 where there is no room."""
-    whole = np.maximum(np.floor(room), 1)
-    return np.gcd(np.asarray(degree, np.int64), np.asarray(whole, np.int64)) * 1.0
+def _common_divisor(degree: Column, room: Column) -> Column:
+    """Return the greatest common divisor of a degree and a room, 1 without room."""
+    places = np.maximum(np.floor(room), 1)
+    return np.gcd(np.asarray(degree, np.int64), np.asarray(places, np.int64)) * 1.0

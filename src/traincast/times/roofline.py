@@ -12,20 +12,20 @@ from traincast.times.overlap import excess
 
 
 def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
-    """Launch and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
+    """Return launch overhead and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
 
-    Matrix and vector units work one after the other. Fused attention is one kernel with a rate of its own where one is assumed.
+    Matrix and vector units work one after the other. Fused attention is one kernel, with its own rate if one is assumed.
 
     Parameters
     ----------
     work : PassCount
-        One direction of an operation.
+        One pass of an operation.
     gpu : Accelerator
         Supplies the peaks.
     assumed : Assumptions
-        Cost of a launch, and the share of the peaks that kernels sustain.
+        Supplies launch overhead, and the share of the peaks that kernels sustain.
     recipe : Precision
-        Rate of the products that run in low precision.
+        Supplies the rate of products in low precision.
 
     Returns
     -------
@@ -35,47 +35,51 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
     if work.fused is not None and assumed.attention_kernel != "paper":
         faster = assumed.attention_low if recipe.rate in ("fp8", "fp4") else 1.0
-        return _launch(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed)
-    matrix = work_done(work, "matrix", gpu, assumed) / (_share(high, gpu, assumed) * gpu.peak(high))
+        return _launch_overhead(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed)
+    matrix = work_done(work, "matrix", gpu, assumed) / (_sustained_share(high, gpu, assumed) * gpu.peak(high))
     if assumed.burst_seconds:
         matrix = burst(matrix, gpu, assumed)
     vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
     seconds = assumed.launch_seconds + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
-        low = _share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
+        low = _sustained_share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
         seconds = seconds + work_done(work, "low", gpu, assumed) / low
     return seconds
 
 
-def _launch(work: PassCount, assumed: Assumptions) -> Column:
-    """Fixed cost of the kernels of a pass, their start and end included [s]."""
-    one_kernel = work.fused is not None and assumed.attention_kernel != "paper"
-    return assumed.attention_launch_seconds if one_kernel else assumed.launch_seconds
+def _launch_overhead(work: PassCount, assumed: Assumptions) -> Column:
+    """Return the launch overhead of the kernels of a pass, their start and end included [s]."""
+    return assumed.attention_launch_seconds if _is_fused_attention(work, assumed) else assumed.launch_seconds
 
 
-def _share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Share of a peak that products sustain: the accelerator's own if it is asked for and known."""
-    usual = assumed.matrix_efficiency
-    return assumed.product_efficiency * (gpu.sustained(rate, usual) if assumed.sustained_rates else usual)
+def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
+    """Return whether a pass is fused attention with a rate of its own."""
+    return work.fused is not None and assumed.attention_kernel != "paper"
+
+
+def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Return the share of a peak that products sustain: the accelerator's measured one if it is asked for and known."""
+    default = assumed.matrix_efficiency
+    return assumed.product_efficiency * (gpu.sustained(rate, default) if assumed.sustained_rates else default)
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Memory bandwidth that kernels achieve: the accelerator's own share of its peak if it is asked for and known [byte/s]."""
-    known = gpu.hbm_sustained if assumed.sustained_bandwidth else None
-    return gpu.hbm_bandwidth * (assumed.memory_efficiency if known is None else known)
+    """Return the memory bandwidth that kernels achieve, by the accelerator's measured share if asked for and known [byte/s]."""
+    measured = gpu.hbm_sustained if assumed.sustained_bandwidth else None
+    return gpu.hbm_bandwidth * (assumed.memory_efficiency if measured is None else measured)
 
 
 def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Time of a kernel's memory traffic: what caches hold at their bandwidth, the rest at that of the memory.
+    """Return the time of a kernel's memory traffic: the part that fits the cache at its bandwidth, the rest at the memory's.
 
     Parameters
     ----------
     nbytes : Column
         The traffic; a column over plans [byte].
     gpu : Accelerator
-        Supplies the bandwidths; without those of caches everything comes from the memory.
+        Supplies the bandwidths; without a cache's all traffic is the memory's.
     assumed : Assumptions
-        Whether the accelerator's own figures are asked for.
+        Whether the accelerator's measured figures are asked for.
 
     Returns
     -------
@@ -85,26 +89,26 @@ def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     rate = memory_rate(gpu, assumed)
     if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.sustained_bandwidth:
         return nbytes / rate
-    near = np.minimum(nbytes, gpu.cache_bytes)
-    return near / gpu.cache_bandwidth + (nbytes - near) / rate
+    cached = np.minimum(nbytes, gpu.cache_bytes)
+    return cached / gpu.cache_bandwidth + (nbytes - cached) / rate
 
 
 def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Memory traffic not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
+    """Return the memory time not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
 
-    Of a product's traffic a share may be exposed whatever the arithmetic: κ of what it writes, after its main loop, and shares of
-    what it reads and of what is cast for it. A launch hides traffic or not.
+    Shares of a product's traffic may be exposed whatever the arithmetic: of its writes, which follow the main loop (κ), of its
+    reads and of its casts. Launch overhead hides traffic or not.
 
     Parameters
     ----------
     work : PassCount
-        One direction of an operation.
+        One pass of an operation.
     compute : Column
         Its t_c [s].
     gpu : Accelerator
         Supplies the bandwidth.
     assumed : Assumptions
-        The shares, and what launches hide.
+        Supplies the shares, and whether launch overhead hides traffic.
 
     Returns
     -------
@@ -112,16 +116,17 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
         Exposed time; a column over plans [s].
     """
     if work.kernels and not assumed.launch_hides_traffic:
-        compute = compute - _launch(work, assumed)
-    late = _always_exposed(work, assumed)
+        compute = compute - _launch_overhead(work, assumed)
+    always_exposed = _always_exposed_bytes(work, assumed)
     traffic = streamed(work.nbytes, gpu, assumed)
-    return excess(traffic - compute) if late is None else np.maximum(traffic - compute, streamed(late, gpu, assumed))
+    if always_exposed is None:
+        return excess(traffic - compute)
+    return np.maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
 
 
-def _always_exposed(work: PassCount, assumed: Assumptions) -> Column | None:
-    """Traffic of products that arithmetic never hides [byte]; None where there is none."""
-    fused = work.fused is not None and assumed.attention_kernel != "paper"
-    if fused or all(kernel.unit == "vector" for kernel in work.kernels):
+def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | None:
+    """Return the traffic of products that arithmetic never hides [byte]; None without such traffic."""
+    if _is_fused_attention(work, assumed) or all(kernel.unit == "vector" for kernel in work.kernels):
         return None
     inputs, outputs = assumed.inputs_exposed, assumed.outputs_exposed
     if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):

@@ -48,13 +48,15 @@ def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
 def test_scattered_transfers_move_a_part_of_each_rank():
     """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
     plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
-    whole = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
-    parts = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
+    direct = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
+    scattered = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
     half = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0.5))
-    assert whole / 8 < parts < whole
-    assert half == pytest.approx((whole + parts) / 2)
-    one = Plans(pp=2.0, sp=False)
-    assert stage_transfer(MESSAGE, one, DGX, PLAIN) == stage_transfer(MESSAGE, one, DGX, replace(PLAIN, transfers_scattered=0))
+    assert direct / 8 < scattered < direct
+    assert half == pytest.approx((direct + scattered) / 2)
+    single_rank = Plans(pp=2.0, sp=False)
+    assert stage_transfer(MESSAGE, single_rank, DGX, PLAIN) == stage_transfer(
+        MESSAGE, single_rank, DGX, replace(PLAIN, transfers_scattered=0)
+    )
     cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
     assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0))
 

@@ -1,1 +1,1 @@
-"""Pipeline schedules: closed forms, orders pass by pass, simulation, and messages between stages."""
+"""Pipeline schedules: closed forms, order of passes, simulation, and transfers between stages."""

@@ -1,4 +1,4 @@
-"""Traffic between pipeline stages (arXiv 2410.00273, one training step: pipeline); arguments may be columns over plans."""
+"""Transfers between pipeline stages (arXiv 2410.00273, one training step: pipeline); arguments may be columns over plans."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ from traincast.times.process_groups import Group, domains, group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
-    """Time of activations or gradients passed to the next stage (arXiv 2410.00273, one training step: pipeline).
+    """Return the time to send activations or gradients to the next stage (arXiv 2410.00273, one training step: pipeline).
 
-    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains, some of them larger domains as well; this is the average link.
+    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains, some of them larger domains as well; the mean link counts.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     system : System
         Supplies the tiers.
     assumed : Assumptions
-        Whether slow links of a pipeline with several stages per fast domain are paid, and the library's protocols modelled.
+        Whether slow links of a pipeline with several stages per fast domain count, and whether protocols are modelled.
 
     Returns
     -------
@@ -39,29 +39,29 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
 
 
 def slowest_stage_link(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
-    """Mean of the two links of the stage whose are the slowest; a pipeline keeps its pace. Arguments, result: as of `transfer`."""
+    """Return the mean of the slowest stage's two links, which paces the pipeline; arguments and result as of `transfer`."""
     (inner, within), *outer = _links(message, stages, system, assumed)
     slowest: Column = within * np.minimum(inner, 1)
     for count, seconds in outer:
         slowest = np.maximum(slowest, seconds * np.minimum(count, 1))
-    beside = is_group(stages.near[0])  # 1 where the stage on its other side is in the same domain, else 0
-    return ((1 + (1 - beside)) * slowest + beside * within) / 2 * is_group(stages.members)
+    has_near_neighbour = is_group(stages.near[0])  # 1 if the stage on its other side is in the same domain, else 0
+    return ((1 + (1 - has_near_neighbour)) * slowest + has_near_neighbour * within) / 2 * is_group(stages.members)
 
 
 def _links(message: Column, stages: Group, system: System, assumed: Assumptions) -> list[tuple[Column, Column]]:
-    """How many links cross each tier, the innermost first, and the time of each [s]."""
+    """Return the number of links across each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
-    priced = 1 - (1 - assumed.slow_pipeline_links) * is_group(near[0])  # erratum 2: the published model left some out
+    counted = 1 - (1 - assumed.slow_pipeline_links) * is_group(near[0])  # erratum 2: the published model left some out
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links.append((domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * priced))
+        links.append((domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * counted))
     return links
 
 
 def stage_transfer(
     message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer
 ) -> Column:
-    """Time of what a stage passes to the next, whole or in parts of the tensor ranks (arXiv 2104.04473, section 4.1).
+    """Return the time of a transfer to the next stage, by each tensor rank or scattered over them (arXiv 2104.04473, section 4.1).
 
     Parameters
     ----------
@@ -72,19 +72,19 @@ def stage_transfer(
     system : System
         The machine.
     assumed : Assumptions
-        Share of the transfers that are scattered over the tensor ranks where each of them has all of it.
+        Supplies the share of transfers that are scattered over the tensor ranks if each has all of the activation.
     of : callable
-        Which link: the average one (`transfer`) or those of the slowest stage (`slowest_stage_link`).
+        Time of a link: the mean one (`transfer`) or those of the slowest stage (`slowest_stage_link`).
 
     Returns
     -------
     Column
-        Time, of both directions the mean; 0 for one stage [s].
+        Time, the mean of both directions; 0 for one stage [s].
     """
     stages = group(plan, "pp", system.tiers)
-    whole = of(message, stages, system, assumed)
+    direct = of(message, stages, system, assumed)
     if not assumed.transfers_scattered or plan.sp or plan.strategy != "1d":
-        return whole
-    gathered = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
-    parts = of(message / plan.tp, stages, system, assumed) + gathered * is_group(plan.pp)
-    return whole + assumed.transfers_scattered * (np.minimum(parts, whole) - whole)
+        return direct
+    gather = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
+    scattered = of(message / plan.tp, stages, system, assumed) + gather * is_group(plan.pp)
+    return direct + assumed.transfers_scattered * (np.minimum(scattered, direct) - direct)

@@ -1,4 +1,4 @@
-"""The order in which each device of a pipeline works, by schedule: which pass of which chunk for which micro-batch comes next."""
+"""Order of the passes on each device of a pipeline, by schedule: kind, chunk and micro-batch of each."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -15,12 +15,12 @@ class Action(NamedTuple):
     microbatch: int
 
 
-Block: TypeAlias = tuple[Action, ...]  # what starts and ends together: one action, or DualPipe's F with a BW
+Block: TypeAlias = tuple[Action, ...]  # actions that start and end together: one, or DualPipe's F with a BW
 Order: TypeAlias = list[Block]
 
 
 def device_of(schedule: str, chunk: int, microbatch: int, pp: int, microbatches: int) -> int:
-    """Device that holds a chunk of the model, for a micro-batch.
+    """Return the device that holds a chunk of the model, for a micro-batch.
 
     In turn (1F1B, interleaved); down the devices and back up (zb-v); from the other end for the second half of the micro-batches
     (dualpipe).
@@ -33,13 +33,13 @@ def device_of(schedule: str, chunk: int, microbatch: int, pp: int, microbatches:
 
 
 def gpipe(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """All forward passes, then the backward passes, last first (arXiv 1811.06965, figure 2c)."""
+    """Return all forward passes, then the backward passes, last first (arXiv 1811.06965, figure 2c)."""
     forward: Order = [(Action("F", device, k),) for k in range(microbatches)]
     return forward + [(Action("BW", device, k),) for k in reversed(range(microbatches))]
 
 
 def one_forward_one_backward(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """1F1B, and with v > 1 interleaved: groups of pp micro-batches pass chunk after chunk (arXiv 2104.04473, figure 4)."""
+    """Return 1F1B, interleaved with v > 1: groups of pp micro-batches run chunk after chunk (arXiv 2104.04473, figure 4)."""
     passes = microbatches * v
     ahead = min(pp - device - 1 if v == 1 else 2 * (pp - device - 1) + (v - 1) * pp, passes)
 
@@ -57,8 +57,11 @@ def one_forward_one_backward(device: int, pp: int, microbatches: int, v: int) ->
     return order
 
 
-def _handcrafted(depth: int) -> Callable[[int, int, int, int], Order]:
-    """ZB-H1 (depth 1), ZB-H2 (2): depth · (pp - 1 - device) F ahead, W depth · device behind B (arXiv 2401.10241, section 2)."""
+def _zero_bubble_h(depth: int) -> Callable[[int, int, int, int], Order]:
+    """Return ZB-H1 (depth 1) or ZB-H2 (depth 2) (arXiv 2401.10241, section 2).
+
+    A device runs depth · (pp - 1 - device) F ahead of B, and W depth · device micro-batches behind B.
+    """
 
     def order(device: int, pp: int, microbatches: int, v: int) -> Order:
         ahead, behind = min(depth * (pp - 1 - device), microbatches), depth * device
@@ -75,15 +78,15 @@ def _handcrafted(depth: int) -> Callable[[int, int, int, int], Order]:
     return order
 
 
-class _Writer:
-    """Writes an order down; of each kind of pass and chunk the next micro-batch comes next, those beyond the last are left out."""
+class _OrderBuilder:
+    """Builder of an order: each pass added is the next micro-batch's of its kind and chunk; those beyond the last are left out."""
 
     def __init__(self, microbatches: int) -> None:
         self.order: Order = []
         self.done: Counter[tuple[str, int]] = Counter()
         self.microbatches = microbatches
 
-    def add(self, kinds: str, chunk: int) -> "_Writer":
+    def add(self, kinds: str, chunk: int) -> "_OrderBuilder":
         """Append a pass of each kind through a chunk, one after the other."""
         for kind in kinds:
             microbatch = self.done[kind, chunk]
@@ -94,100 +97,100 @@ class _Writer:
 
 
 def zb_v(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """ZB-V: down to fill, then both chunks in turn, F B W each; in the drain W fills what waits (arXiv 2405.15362, figure 1).
+    """Return ZB-V: down to fill, then both chunks in turn, F B W each; in the drain W fills the gaps (arXiv 2405.15362, figure 1).
 
-    Written as for at least 2 pp - 1 micro-batches: those are what it holds before the first backward pass of the first chunk.
+    Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of the first chunk.
     """
-    write = _Writer(microbatches)
+    builder = _OrderBuilder(microbatches)
     down, up = device, 2 * pp - 1 - device
     fill, ahead = max(microbatches, 2 * pp - 1), 2 * pp - 1 - device
-    write.add("F" * (2 * (pp - device) - 1), down)
+    builder.add("F" * (2 * (pp - device) - 1), down)
     for _ in range(device):
-        write.add("F", up).add("F", down)
-    write.add("FBW" * (pp - device), up)
-    for count in range(fill - write.done["F", up]):
+        builder.add("F", up).add("F", down)
+    builder.add("FBW" * (pp - device), up)
+    for count in range(fill - builder.done["F", up]):
         more = "F" if count < fill - ahead else ""
-        write.add(more + "BW", down).add("FBW", up)
+        builder.add(more + "BW", down).add("FBW", up)
     for _ in range(device):
-        write.add("B", down).add("B", up)
-    write.add("BW" * (pp - device), down)
-    write.add("W" * (fill - write.done["W", up]), up)
-    write.add("W" * (fill - write.done["W", down]), down)
-    return write.order
+        builder.add("B", down).add("B", up)
+    builder.add("BW" * (pp - device), down)
+    builder.add("W" * (fill - builder.done["W", up]), up)
+    builder.add("W" * (fill - builder.done["W", down]), down)
+    return builder.order
 
 
-class _TwoWays:
-    """Writes the order of a DualPipe device: of its two pipelines the near one reaches it first."""
+class _DualPipeBuilder:
+    """Builder of a DualPipe device's order; the near one of its two pipelines reaches it first."""
 
     def __init__(self, device: int, pp: int, microbatches: int) -> None:
         self.order: Order = []
-        self.later: deque[tuple[int, int]] = deque()  # chunk and micro-batch of every W put off
+        self.deferred: deque[tuple[int, int]] = deque()  # chunk and micro-batch of every deferred W
         self.done: Counter[tuple[str, bool]] = Counter()
         self.device, self.pp, self.half = device, pp, microbatches // 2
 
     def add(self, *kinds: Kind, far: bool = False) -> None:
-        """Append a block: F, BW, B (its W put off), F with the other pipeline's BW, or the W put off longest."""
+        """Append a block: F, BW, B (deferring its W), F with the other pipeline's BW, or the W deferred longest."""
         if kinds == ("W",):
-            self.order.append((Action("W", *self.later.popleft()),))
+            self.order.append((Action("W", *self.deferred.popleft()),))
         else:
             self.order.append(tuple(self._next(kind, far ^ bool(place)) for place, kind in enumerate(kinds)))
 
     def _next(self, kind: Kind, far: bool) -> Action:
-        """The pass of a pipeline's next micro-batch."""
+        """Return the pass of a pipeline's next micro-batch."""
         second = far ^ (self.device >= self.pp // 2)  # the pipeline that starts at the last device
         chunk = self.pp - 1 - self.device if second else self.device
         way = "F" if kind == "F" else "B"
         microbatch = self.done[way, far] + second * self.half
         self.done[way, far] += 1
         if kind == "B":
-            self.later.append((chunk, microbatch))
+            self.deferred.append((chunk, microbatch))
         return Action(kind, chunk, microbatch)
 
 
 def dualpipe(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """DualPipe: fill from both ends, F and BW in pairs, drain with W put off (arXiv 2412.19437, figure 5)."""
-    write = _TwoWays(device, pp, microbatches)
+    """Return DualPipe: fill from both ends, F and BW in pairs, drain with deferred W (arXiv 2412.19437, figure 5)."""
+    builder = _DualPipeBuilder(device, pp, microbatches)
     depth = min(device, pp - 1 - device)  # devices between it and the nearer end
     inner = pp // 2 - 1 - depth  # and between it and the middle
     for _ in range(2 * inner):
-        write.add("F")
+        builder.add("F")
     for _ in range(depth + 1):
-        write.add("F")
-        write.add("F", far=True)
+        builder.add("F")
+        builder.add("F", far=True)
     for _ in range(inner):
-        write.add("B", far=True)
-        write.add("W")
-        write.add("F", far=True)
+        builder.add("B", far=True)
+        builder.add("W")
+        builder.add("F", far=True)
     for turn in range(microbatches // 2 - pp + depth + 1):
         if turn == 0 and inner == 0:  # the two in the middle wait for each other's F before their first backward pass
-            write.add("F")
-            write.add("BW", far=True)
+            builder.add("F")
+            builder.add("BW", far=True)
         else:
-            write.add("F", "BW")
-        write.add("F", "BW", far=True)
+            builder.add("F", "BW")
+        builder.add("F", "BW", far=True)
     for _ in range(inner):
-        write.add("BW", far=True)
-        write.add("F", "BW", far=True)
-    _drain(write, depth, inner)
-    return write.order
+        builder.add("BW", far=True)
+        builder.add("F", "BW", far=True)
+    _drain(builder, depth, inner)
+    return builder.order
 
 
-def _drain(write: _TwoWays, depth: int, inner: int) -> None:
-    """The last backward passes of a DualPipe device: of 2 (depth + 1) in turn, the later half put W off."""
+def _drain(builder: _DualPipeBuilder, depth: int, inner: int) -> None:
+    """Append the last backward passes of a DualPipe device: of 2 (depth + 1), the later half defers W."""
     for count in range(2 * (depth + 1)):
-        write.add("B" if count > depth else "BW", far=count % 2 == 0)
+        builder.add("B" if count > depth else "BW", far=count % 2 == 0)
     for _ in range(inner):
-        write.add("W")
-        write.add("B")
-    while write.later:
-        write.add("W")
+        builder.add("W")
+        builder.add("B")
+    while builder.deferred:
+        builder.add("W")
 
 
 ORDERS: Final[dict[str, Callable[[int, int, int, int], Order]]] = {
     "gpipe": gpipe,
     "1f1b": one_forward_one_backward,
-    "zb-h1": _handcrafted(1),
-    "zb-h2": _handcrafted(2),
+    "zb-h1": _zero_bubble_h(1),
+    "zb-h2": _zero_bubble_h(2),
     "zb-v": zb_v,
     "dualpipe": dualpipe,
 }

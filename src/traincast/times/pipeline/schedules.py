@@ -1,11 +1,11 @@
-"""Pipeline schedules in closed form: what is lost to fill and drain, what is held, what is sent. All arguments may be columns.
+"""Closed forms of pipeline schedules: bubble, activations in flight, exposed transfers. All arguments may be columns.
 
 A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the weights (W). GPipe and
-1F1B run B and W as one backward pass; the zero-bubble schedules run W when there is nothing else to do; DualPipe does both. The
-papers of the zero-bubble schedules write the same B; that of DualPipe writes B for both gradients.
+1F1B run B and W as one backward pass; the zero-bubble schedules run W to fill bubbles; DualPipe does both. The papers of the
+zero-bubble schedules use the same letter B; that of DualPipe writes B for both gradients.
 
-Where a paper's formula holds for some ratios F : B : W only, the form here holds for all of them and is the paper's where that
-applies. `traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
+If a paper's formula holds only for some ratios F : B : W, the form here holds for all and equals the paper's for those.
+`traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
 """
 
 from abc import ABC, abstractmethod
@@ -21,12 +21,12 @@ from traincast.times.collectives import is_group
 
 @dataclass(frozen=True)
 class Requirement:
-    """What a schedule needs to run.
+    """A condition that a schedule needs to run.
 
     Parameters
     ----------
     broken : str
-        What a user reads where it is not met.
+        Message to the user if it is not met.
     holds : callable
         Whether it is met, a boolean column, from stages, micro-batches of a replica and virtual stages of a device.
     """
@@ -56,7 +56,7 @@ class Schedule(ABC):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """What it needs to run."""
+        """Return the conditions it needs to run."""
         return (_one_chunk(self.name),)
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
@@ -65,7 +65,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """Share of the other stages' time that a step waits for while the pipeline fills and drains.
+        """Return the bubble: the share of the other stages' time that a step waits for while the pipeline fills and drains.
 
         A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp - 1) T.
 
@@ -76,8 +76,8 @@ class Schedule(ABC):
         pp, v : Column
             Stages and virtual stages of a device.
         barrier : bool
-            Whether the optimizer waits for all stages. Without (arXiv 2401.10241, section 4: the step is validated afterwards), a
-            device that started late may end late, into the next step. Of no effect where the device that starts first ends last.
+            Whether the optimizer waits for all stages. Without it (arXiv 2401.10241, section 4: the step is validated afterwards)
+            a device that started late may end late, into the next step. No effect if the device that starts first ends last.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """Activations a device holds at the peak, each from the start of its forward pass to the end of W.
+        """Return the peak of activations in flight on a device, each from the start of F to the end of W.
 
         Parameters
         ----------
@@ -103,9 +103,9 @@ class Schedule(ABC):
         """
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
-        """How many of those in flight at the peak wait for W alone.
+        """Return how many of those in flight at the peak wait for W only.
 
-        They hold what the weights' gradients need, M_W, and no longer all that was saved, M_B (arXiv 2401.10241, section 2.3).
+        They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv 2401.10241, section 2.3).
 
         Returns
         -------
@@ -116,9 +116,9 @@ class Schedule(ABC):
 
     @abstractmethod
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Transfers between neighbours on the critical path of a step of equal stages, both directions counted.
+        """Return the transfers between neighbours on the critical path of a step of equal stages, in both directions.
 
-        Sends do not hold up the sender. Without `barrier`; docs/schedules.md says up to which transfer time the count holds.
+        Sends do not block the sender. Without `barrier`; docs/schedules.md says up to which transfer time the count holds.
 
         Returns
         -------
@@ -127,9 +127,9 @@ class Schedule(ABC):
         """
 
     def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """How many of them, in pairs, are waited for because the last stages have few micro-batches, not to fill and drain.
+        """Return how many pairs of exposed transfers come from the few micro-batches of the last stages, not from fill and drain.
 
-        A stage that is faster than the slowest one waits for it in any case, so what it has to spare hides them.
+        A stage that is faster than the slowest one waits for it in any case, which hides them.
 
         Returns
         -------
@@ -139,7 +139,7 @@ class Schedule(ABC):
         return 0.0 * pp
 
     def transfers(self, v: Column) -> Column:
-        """How often a micro-batch crosses each link between neighbours, per direction: forward and backward, each this often."""
+        """Return how often a micro-batch crosses each link between neighbours, in forward and again in backward."""
         return v
 
 
@@ -148,15 +148,15 @@ class GPipe(Schedule):
     """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """All of it."""
+        """Return 1: the time of all other stages."""
         return 1.0 + 0 * v
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """Every micro-batch."""
+        """Return all micro-batches."""
         return microbatches + 0 * pp
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Those of the first micro-batch forward and of the last backward, whatever a transfer takes."""
+        """Return those of the first micro-batch forward and of the last backward, for any transfer time."""
         return 2 * (pp - 1)
 
 
@@ -168,7 +168,7 @@ class OneForwardOneBackward(Schedule):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Micro-batches in groups of pp, if interleaved."""
+        """Return micro-batches in groups of pp, if interleaved."""
         rule = "interleaving needs micro-batches in multiples of pp"
         return (
             Requirement(rule, lambda pp, nm, v: (v == 1) | (np.mod(nm, pp) == 0)),
@@ -176,15 +176,15 @@ class OneForwardOneBackward(Schedule):
         )
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """1/v (arXiv 2104.04473, section 2.2.2)."""
+        """Return 1/v (arXiv 2104.04473, section 2.2.2)."""
         return 1 / v
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp - stage; interleaved, 1/v of 2 (pp - stage - 1) + (v - 1) pp + 1 parts (arXiv 2205.05198, section 4.2.3: stage 0)."""
+        """Return pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, section 4.2.3: stage 0)."""
         return np.minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Plain: fill and drain, and a round trip for every pp micro-batches. Interleaved, transfers up to F/(2v): fill and drain.
+        """Return fill and drain, plus round trips if not interleaved; if interleaved, for transfers up to F/(2v).
 
         A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip of 2k transfers. Of
         nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 - ceil((nm - 1)/pp)).
@@ -192,7 +192,7 @@ class OneForwardOneBackward(Schedule):
         return 2 * (pp * v - 1 + self.round_trips(pp, microbatches, v))
 
     def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Nearly one for every micro-batch, unless interleaved."""
+        """Return nearly one for every micro-batch, unless interleaved."""
         return (1 - is_group(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
 
 
@@ -204,26 +204,26 @@ class ZeroBubbleH1(Schedule):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Micro-batches to fill the pipeline with."""
+        """Return one chunk, and enough micro-batches to fill the pipeline."""
         return (*super().requirements, Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - W)/T where W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
+        """Return (F + B - W)/T if W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
         hidden = np.minimum(weight, forward)
         if barrier:
             hidden = np.minimum(hidden, backward)
         return (forward + backward - hidden) / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
+        """Return pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
         return np.minimum(pp, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
-        """The stage's number."""
+        """Return the index of the stage."""
         return np.minimum(stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp: longer ones slow every loop."""
+        """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp; more beyond that."""
         return 4 * (pp - 1)
 
 
@@ -235,12 +235,12 @@ class ZeroBubbleH2(Schedule):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Micro-batches to fill the pipeline with."""
+        """Return one chunk, and enough micro-batches to fill the pipeline."""
         rule = "zb-h2 needs at least 2 pp - 1 micro-batches"
         return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
+        """Return (F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
         """
@@ -248,30 +248,30 @@ class ZeroBubbleH2(Schedule):
         return left / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
+        """Return 2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
         return np.minimum(2 * pp - 1, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
-        """Twice the stage's number."""
+        """Return twice the index of the stage."""
         return np.minimum(2 * stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Those of fill and drain: loops of twice the micro-batches have time for more."""
+        """Return those of fill and drain: loops of twice the micro-batches hide the others."""
         return 2 * (pp - 1)
 
 
 @dataclass(frozen=True)
 class ZeroBubble2p(ZeroBubbleH2):
-    """ZB-2p: ZB-H2's memory, and every device takes what is ready: B, else F, else W (arXiv 2401.10241, sections 3 and 5)."""
+    """ZB-2p: ZB-H2's memory, and every device runs what is ready: B, else F, else W (arXiv 2401.10241, sections 3 and 5)."""
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Micro-batches to fill the pipeline with."""
+        """Return one chunk, and enough micro-batches to fill the pipeline."""
         rule = "zb-2p needs at least 2 pp - 1 micro-batches"
         return (_one_chunk(self.name), Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """What a B longer than F keeps the first device waiting, with as many F ahead as memory allows; with a barrier at least F.
+        """Return the first device's wait for a B longer than F, with the F ahead that memory allows; with a barrier at least F.
 
         No order can do better. The one simulated takes up to a pass of each device more.
         """
@@ -292,14 +292,14 @@ class ZeroBubbleV(Schedule):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Two chunks, and micro-batches to fill the pipeline with."""
+        """Return two chunks, and enough micro-batches to fill the pipeline."""
         return (
             Requirement("zb-v has two chunks on each of several devices, vp = 2", lambda pp, nm, v: (v == 2) & (pp > 1)),
             Requirement("zb-v needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1),
         )
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """0 where F = B = W, as the papers say; elsewhere an upper bound fitted to the simulated order.
+        """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
 
         The papers give no form for other ratios. The order simulated loses up to half the difference between the longest and the
         shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
@@ -310,11 +310,11 @@ class ZeroBubbleV(Schedule):
         return np.maximum(left, late) / (F + B + W)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
+        """Return pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
         return np.minimum(pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """As simulated for F = B = W and transfers up to F/4; fewer or more by a third elsewhere."""
+        """Return the simulated count for F = B = W and transfers up to F/4; others differ by up to a third."""
         return np.maximum(6 * (pp - 1) - 2, 0)
 
 
@@ -331,7 +331,7 @@ class DualPipe(Schedule):
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
-        """Even numbers, and micro-batches to fill both pipelines with."""
+        """Return even numbers, and enough micro-batches to fill both pipelines."""
         return (
             *super().requirements,
             Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
@@ -340,21 +340,21 @@ class DualPipe(Schedule):
         )
 
     def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """(pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) where F <= B, W <= B and F + W <= 2B in our letters.
+        """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) if F <= B, W <= B and F + W <= 2B.
 
-        F&B, the pair, is T: what its overlap hides is communication, and that is not in F, B and W; the paper's term is F + 2B - W.
-        Elsewhere an upper bound fitted to the simulated order, which takes up to one F less.
+        F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is F + 2B - W in the
+        letters here. For other ratios it is an upper bound fitted to the simulated order, which takes up to one F less.
         """
         F, B, W = forward, backward, weight
         left = F + np.maximum(np.maximum(B + np.maximum(F, B) - W, F), B)
         return np.maximum(pp / 2 - 1, 0) / np.maximum(pp - 1, 1) * left / (F + B + W)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """pp + 1 on every device (arXiv 2412.19437, table 2)."""
+        """Return pp + 1 on every device (arXiv 2412.19437, table 2)."""
         return np.minimum(pp + 1, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """As simulated for F = B = W: nearly one for each micro-batch, since a pair waits for what both of its passes need."""
+        """Return the simulated count for F = B = W: nearly one per micro-batch, as a pair waits for the inputs of both passes."""
         return 3 * np.maximum(pp / 2 - 1, 0) + microbatches - np.floor((microbatches + pp - 4) / pp)
 
 

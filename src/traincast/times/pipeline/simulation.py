@@ -1,8 +1,7 @@
-"""One pipeline step event by event: every pass of every micro-batch, when and where. Stages may differ from each other.
+"""Event-driven simulation of one pipeline step: start and end of every pass of every micro-batch. Stages may differ.
 
-Each device works through its order (`traincast.times.pipeline.pass_order`) as soon as what a pass depends on has arrived. Sends
-run beside the
-work. The closed forms of `traincast.times.pipeline.schedules` are tested against this; it is also what a trace of a step shows.
+Each device runs its order of passes (`traincast.times.pipeline.pass_order`), each pass as soon as its inputs have arrived. Sends
+overlap with the work. The closed forms of `traincast.times.pipeline.schedules` are tested against this, and traces show it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +15,13 @@ from traincast.core.errors import InputError, is_whole, unknown
 from traincast.core.quantities import Floats
 from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.pipeline.zb_2p import AUTOMATIC, automatic
+from traincast.times.pipeline.zb_2p import AUTOMATIC, simulate_zb_2p
 
-Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: what a pass passes on
+Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: identifies the output of a pass
 
 
 class SimulatedPass(NamedTuple):
-    """A pass as it ran: device, chunk of the model, micro-batch, kind, start and end [s]."""
+    """A simulated pass: device, chunk of the model, micro-batch, kind, start and end [s]."""
 
     device: int
     chunk: int
@@ -34,7 +33,7 @@ class SimulatedPass(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """A pipeline step as it ran.
+    """A simulated pipeline step.
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class Timeline:
     pp, v : int
         Devices, and chunks of the model on a device.
     passes : tuple of SimulatedPass
-        By device, each device's in its order. Passes that ran as one (DualPipe's F with a BW) have the same start and end.
+        By device, each device's in its order. Overlapped passes (DualPipe's F with a BW) have the same start and end.
     """
 
     schedule: str
@@ -53,28 +52,28 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """From the start of the first pass to the end of the last [s]."""
-        return max(one.end for one in self.passes) - min(one.start for one in self.passes)
+        """Return the time from the start of the first pass to the end of the last [s]."""
+        return max(run.end for run in self.passes) - min(run.start for run in self.passes)
 
     @cached_property
     def started(self) -> Floats:
-        """Start of each device's first pass [s]."""
-        return self._over_devices(np.minimum, np.inf, lambda one: one.start)
+        """Return the start of each device's first pass [s]."""
+        return self._over_devices(np.minimum, np.inf, lambda run: run.start)
 
     @cached_property
     def ended(self) -> Floats:
-        """End of each device's last pass [s]."""
-        return self._over_devices(np.maximum, -np.inf, lambda one: one.end)
+        """Return the end of each device's last pass [s]."""
+        return self._over_devices(np.maximum, -np.inf, lambda run: run.end)
 
     @property
     def period(self) -> float:
-        """Time from step to step if no device waits for the others between them: the longest a device is taken [s]."""
+        """Return the time per step if devices do not wait for each other between steps: the longest occupation of a device [s]."""
         return float(np.max(self.ended - self.started))
 
     @cached_property
     def busy(self) -> Floats:
-        """Time each device works [s]."""
-        spans = {(one.device, one.start, one.end) for one in self.passes}  # a set: passes that ran as one count once
+        """Return the time each device works [s]."""
+        spans = {(run.device, run.start, run.end) for run in self.passes}  # a set: overlapped passes count once
         busy = np.zeros(self.pp)
         for device, start, end in spans:
             busy[device] += end - start
@@ -82,24 +81,24 @@ class Timeline:
 
     @property
     def idle(self) -> Floats:
-        """Time each device waits within `seconds` [s]."""
+        """Return the time each device waits within `seconds` [s]."""
         return self.seconds - self.busy
 
     @cached_property
     def peak_in_flight(self) -> Floats:
-        """Most activations each device holds at once, from the start of F to the end of W, in micro-batches of a whole device."""
-        held, peak = np.zeros(self.pp), np.zeros(self.pp)
-        for one in self.passes:  # F before BW where they run as one
-            if one.kind == "F":
-                held[one.device] += 1
-                peak[one.device] = max(peak[one.device], held[one.device])
-            elif one.kind != "B":
-                held[one.device] -= 1
+        """Return each device's peak of activations in flight, from the start of F to the end of W, in micro-batches of a device."""
+        in_flight, peak = np.zeros(self.pp), np.zeros(self.pp)
+        for device, _, _, kind, _, _ in self.passes:  # F before BW if they overlap
+            if kind == "F":
+                in_flight[device] += 1
+                peak[device] = max(peak[device], in_flight[device])
+            elif kind != "B":
+                in_flight[device] -= 1
         return peak / self.v
 
-    def _over_devices(self, reduce: np.ufunc, initial: float, of: Callable[[SimulatedPass], float]) -> Floats:
+    def _over_devices(self, reduce: np.ufunc, initial: float, figure: Callable[[SimulatedPass], float]) -> Floats:
         values = np.full(self.pp, initial)
-        reduce.at(values, [one.device for one in self.passes], [of(one) for one in self.passes])
+        reduce.at(values, [run.device for run in self.passes], [figure(run) for run in self.passes])
         return values
 
 
@@ -113,7 +112,7 @@ def simulate(
     *,
     v: int = 1,
 ) -> Timeline:
-    """Run one step of a pipeline.
+    """Simulate one step of a pipeline.
 
     Parameters
     ----------
@@ -124,7 +123,7 @@ def simulate(
     microbatches : int
         Micro-batches of a replica, nm; for DualPipe those of both pipelines together.
     transfer : float
-        From one device to another, activations or gradients of a micro-batch [s].
+        Time to send activations or gradients of a micro-batch to another device [s].
     v : int
         Chunks of the model on a device. DualPipe cuts the model into pp and puts each on two devices: 1.
 
@@ -140,22 +139,24 @@ def simulate(
     """
     if schedule not in SCHEDULES:
         raise unknown("schedule", schedule, SCHEDULES)
-    _check(schedule, forward, backward, weight, microbatches, transfer, v)
+    _raise_if_impossible(schedule, forward, backward, weight, microbatches, transfer, v)
     pp = len(forward) // v
-    whole = [b + w for b, w in zip(backward, weight, strict=True)]
-    durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": whole}
+    full_backward = [b + w for b, w in zip(backward, weight, strict=True)]
+    durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": full_backward}
     if schedule == AUTOMATIC:
-        return Timeline(schedule, pp, v, tuple(SimulatedPass(*one) for one in automatic(durations, pp, microbatches, transfer)))
+        return Timeline(
+            schedule, pp, v, tuple(SimulatedPass(*run) for run in simulate_zb_2p(durations, pp, microbatches, transfer))
+        )
     orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
 
     def arrival(key: Key, device: int, end: float) -> float:
-        """When what was passed on is where it is needed: at once on the same device."""
+        """Return when an output arrives at the device that needs it: at once on the same device."""
         return end + transfer * (device_of(schedule, key[1], key[2], pp, microbatches) != device)
 
     return Timeline(schedule, pp, v, run(orders, durations, arrival))
 
 
-def _check(
+def _raise_if_impossible(
     schedule: str,
     forward: Sequence[float],
     backward: Sequence[float],
@@ -164,7 +165,7 @@ def _check(
     transfer: float,
     v: int,
 ) -> None:
-    """Refuse what cannot run."""
+    """Raise if the schedule cannot run with these numbers."""
     numbers = {"microbatches": microbatches, "v": v}
     problems = [
         f"{name} = {value!r}: must be a whole number of at least 1" for name, value in numbers.items() if not is_whole(value)
@@ -193,7 +194,7 @@ def _check(
 def run(
     orders: Sequence[Order], durations: dict[Kind, Sequence[float]], arrival: Callable[[Key, int, float], float]
 ) -> tuple[SimulatedPass, ...]:
-    """Run orders, each block as soon as its device is free and what it depends on has arrived.
+    """Run the orders of all devices, each block as soon as its device is free and its inputs have arrived.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def run(
     durations : dict of str to sequence of float
         Kind → time of a pass through each chunk [s].
     arrival : callable
-        When what was passed on (key, end [s]) arrives at a device [s].
+        Arrival of an output at a device [s], from key, device and end of the pass [s].
 
     Returns
     -------
@@ -212,11 +213,11 @@ def run(
     Raises
     ------
     InputError
-        If devices wait for each other.
+        If devices wait for each other for ever.
     """
     chunks = len(durations["F"])
     ends: dict[Key, float] = {}
-    waiting: dict[Key, int] = {}  # device that waits for it: what a pass passes on has one reader
+    waiting: dict[Key, int] = {}  # device that waits for an output: each has one reader
     passes: list[list[SimulatedPass]] = [[] for _ in orders]
     position, free = [0] * len(orders), [0.0] * len(orders)
     ready = list(range(len(orders)))
@@ -224,7 +225,7 @@ def run(
         device = ready.pop()
         while position[device] < len(orders[device]):
             block = orders[device][position[device]]
-            needs = [need for action in block if (need := _need(action, chunks)) is not None]
+            needs = [need for action in block if (need := _input(action, chunks)) is not None]
             missing = next((need for need in needs if need not in ends), None)
             if missing is not None:
                 waiting[missing] = device
@@ -239,11 +240,11 @@ def run(
     stuck = [f"device {d} waits for ever before {orders[d][at]}" for d, at in enumerate(position) if at < len(orders[d])]
     if stuck:
         raise InputError("pipeline order", stuck)
-    return tuple(one for device in passes for one in device)
+    return tuple(run for runs in passes for run in runs)
 
 
-def _need(action: Action, chunks: int) -> Key | None:
-    """What a pass depends on, if anything."""
+def _input(action: Action, chunks: int) -> Key | None:
+    """Return the output that a pass depends on, if any."""
     kind, chunk, microbatch = action
     if kind == "F":
         return (False, chunk - 1, microbatch) if chunk else None
@@ -253,6 +254,6 @@ def _need(action: Action, chunks: int) -> Key | None:
 
 
 def _record(block: Block, device: int, start: float, end: float, passes: list[SimulatedPass]) -> list[Key]:
-    """Write a block down; what it passes on."""
+    """Append the passes of a block and return the keys of their outputs."""
     passes += (SimulatedPass(device, chunk, microbatch, kind, start, end) for kind, chunk, microbatch in block)
     return [(kind != "F", chunk, microbatch) for kind, chunk, microbatch in block if kind != "W"]

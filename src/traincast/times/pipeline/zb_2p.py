@@ -1,4 +1,4 @@
-"""ZB-2p: no fixed order, every device takes what is ready when it is free (arXiv 2401.10241, sections 3 and 5)."""
+"""ZB-2p: no fixed order, every free device runs the pass that is ready (arXiv 2401.10241, sections 3 and 5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -7,11 +7,13 @@ from typing import Final, NamedTuple
 from traincast.times.pipeline.pass_order import Kind
 
 AUTOMATIC: Final = "zb-2p"
-KEPT: Final = 0.5  # M_W of M_B: what W needs of a micro-batch's activations, assumed (arXiv 2401.10241, 2.3: at most 32/34)
+ACTIVATION_SHARE_FOR_W: Final = (
+    0.5  # M_W / M_B: part of the activations that W needs, assumed (arXiv 2401.10241, 2.3: at most 32/34)
+)
 
 
 class _Choice(NamedTuple):
-    """What a device would do next, and when."""
+    """The pass that a device would run next, and its start."""
 
     start: float
     device: int
@@ -19,7 +21,7 @@ class _Choice(NamedTuple):
 
 
 class _Devices:
-    """Devices in a row, with what each has done."""
+    """Devices of a pipeline, with the passes that each has run."""
 
     def __init__(self, durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float) -> None:
         self.durations, self.pp, self.microbatches, self.transfer = durations, pp, microbatches, transfer
@@ -27,7 +29,7 @@ class _Devices:
         self.free = [0.0] * pp
 
     def arrival(self, kind: Kind, device: int) -> float:
-        """When what the next pass of a kind needs has arrived; infinite if it has not been sent."""
+        """Return when the input of the next pass of a kind arrives; infinite if it has not been sent."""
         k = len(self.ends[kind][device])
         if k == self.microbatches:
             return inf
@@ -41,31 +43,32 @@ class _Devices:
         return _at(self.ends[kind][device], k) + self.transfer
 
     def choice(self, device: int) -> _Choice:
-        """The gradient that others wait for first, then more work for them while memory lasts, then gradients of weights."""
+        """Return the next pass: B, which others wait for, else F while memory lasts, else W."""
         forward, backward, weight = (len(self.ends[kind][device]) for kind in ("F", "B", "W"))
-        held = forward - backward + KEPT * (backward - weight)
-        ahead = forward - backward < 2 * (self.pp - device) - 1 and held < 2 * self.pp - 1
+        in_flight = forward - backward + ACTIVATION_SHARE_FOR_W * (backward - weight)
+        ahead = forward - backward < 2 * (self.pp - device) - 1 and in_flight < 2 * self.pp - 1
         kinds: tuple[Kind, ...] = ("B", "F", "W") if ahead else ("B", "W")
         starts = [_Choice(max(self.free[device], self.arrival(kind, device)), device, kind) for kind in kinds]
-        return min(starts, key=lambda one: one.start)  # the first of those that start at once
+        return min(starts, key=lambda choice: choice.start)  # the first of those that start at once
 
-    def take(self, one: _Choice) -> tuple[int, int, int, Kind, float, float]:
-        """Run a pass."""
-        done = self.ends[one.kind][one.device]
-        end = one.start + self.durations[one.kind][one.device]
-        done.append(end)
-        self.free[one.device] = end
-        return one.device, one.device, len(done) - 1, one.kind, one.start, end
+    def run(self, choice: _Choice) -> tuple[int, int, int, Kind, float, float]:
+        """Run a pass and return device, chunk, micro-batch, kind, start and end."""
+        start, device, kind = choice
+        ends = self.ends[kind][device]
+        end = start + self.durations[kind][device]
+        ends.append(end)
+        self.free[device] = end
+        return device, device, len(ends) - 1, kind, start, end
 
 
 def _at(ends: Sequence[float], k: int) -> float:
     return ends[k] if k < len(ends) else inf
 
 
-def automatic(
+def simulate_zb_2p(
     durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
 ) -> Iterator[tuple[int, int, int, Kind, float, float]]:
-    """Passes of a step, by device, each device's in its order.
+    """Yield the passes of a step, by device, each device's in its order.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ def automatic(
     pp, microbatches : int
         Devices, and micro-batches.
     transfer : float
-        From one device to the next [s].
+        Time to send to the next device [s].
 
     Yields
     ------
@@ -82,5 +85,5 @@ def automatic(
         Device, chunk, micro-batch, kind, start and end [s].
     """
     devices = _Devices(durations, pp, microbatches, transfer)
-    passes = [devices.take(min(map(devices.choice, range(pp)))) for _ in range(3 * pp * microbatches)]
-    yield from sorted(passes, key=lambda one: one[0])
+    passes = [devices.run(min(map(devices.choice, range(pp)))) for _ in range(3 * pp * microbatches)]
+    yield from sorted(passes, key=lambda device_pass: device_pass[0])
