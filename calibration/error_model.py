@@ -13,7 +13,17 @@ import numpy as np
 
 from left_out_residuals import PARTS, Residuals
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.step.uncertainty import COMPONENTS, NINETY, SIZES, WITHIN, Errors, Span, cuts, deviation, first_within
+from traincast.step.uncertainty import (
+    COMPONENTS,
+    NEAR_BEST_SLOWDOWN,
+    NORMAL_90_PERCENT,
+    SIZES,
+    Errors,
+    Span,
+    deviation,
+    first_within,
+    plan_coordinates,
+)
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
 PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
@@ -70,14 +80,14 @@ def rankings(data: Residuals, known: Errors) -> Floats:
     A ranking is a group of at least three plans of one model on the same GPUs.
     """
     rows = []
-    cut = cuts([run.plan for run in data.runs])
+    cut = plan_coordinates([run.plan for run in data.runs])
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
     groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
     size = Counter(int(data.groups[group[0]]) for group in groups)
     for group in groups:
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
         probability = first_within(data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known)
-        is_right = measured[group[0]] <= (1 + WITHIN) * measured[group].min()
+        is_right = measured[group[0]] <= (1 + NEAR_BEST_SLOWDOWN) * measured[group].min()
         rows.append((size[int(data.groups[group[0]])] ** -0.5, probability, float(is_right)))
     return np.array(rows).reshape(-1, 3)
 
@@ -194,8 +204,8 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         stacks=dict(factors),
         other_stacks=_others(factors),
         accelerators=frozenset(data.cases[i].accelerator for i in used),
-        quantile=NINETY,
-        apart=NINETY,
+        quantile=NORMAL_90_PERCENT,
+        apart=NORMAL_90_PERCENT,
         reach=1.0,
         dense=_spans(data, [i for i in used.tolist() if not data.cases[i].moe]),
         moe=_spans(data, [i for i in used.tolist() if data.cases[i].moe]),

@@ -11,7 +11,7 @@ import numpy as np
 from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import Run
-from traincast.core.output_files import beside
+from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "left_out.csv"
@@ -54,7 +54,7 @@ def _report_column(report: Callable[[str], Any], column: str, line: str) -> None
 
 def write(runs: Sequence[Run], columns: dict[str, Floats], path: Path = TABLE) -> None:
     """Write the table: one row per run with a residual."""
-    with beside(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
+    with atomic_output(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["id", "source", "group", *columns])
         for i, run in enumerate(runs):

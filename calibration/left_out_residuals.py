@@ -23,8 +23,8 @@ from traincast.accuracy.runs.run import Run
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints
-from traincast.step.memory import LEFT_OUT, reported
-from traincast.step.uncertainty import COMPONENTS, ErrorCase, cuts, plan_distance
+from traincast.step.memory import LEFT_OUT, memory_as_reported
+from traincast.step.uncertainty import COMPONENTS, ErrorCase, plan_coordinates, plan_distance
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
 NEAR_BEST: Final = 0.3  # plans slower than the best by more than this share do not affect the top of a ranking
@@ -127,7 +127,7 @@ class Residuals:
         for group in self.alike:
             near = group[self.seconds[group] <= (1 + NEAR_BEST) * self.seconds[group[0]]].tolist()
             indices += [(i, j) for n, i in enumerate(near) for j in near[:n]]
-        cut = cuts([run.plan for run in self.runs])
+        cut = plan_coordinates([run.plan for run in self.runs])
         first, second = np.array(indices, np.int64).reshape(-1, 2).T
         distance = plan_distance(cut[first], cut[second])
         first, second, distance = first[distance > 0], second[distance > 0], distance[distance > 0]
@@ -185,7 +185,9 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             seconds, breakdown = np.asarray(est.step_seconds), est.breakdown
         except InputError:  # a precision that the accelerator lacks
             continue
-        reported_memory = {kind: np.broadcast_to(np.asarray(reported(est.memory, kind)), len(batch.rows)) for kind in LEFT_OUT}
+        reported_memory = {
+            kind: np.broadcast_to(np.asarray(memory_as_reported(est.memory, kind)), len(batch.rows)) for kind in LEFT_OUT
+        }
         for k, i in enumerate(batch.rows.tolist()):
             run = all_runs[i]
             parts = {name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()}

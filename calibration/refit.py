@@ -35,7 +35,7 @@ from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
-from traincast.core.output_files import beside
+from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 ROOT: Final = Path(__file__).parents[1]
@@ -129,7 +129,7 @@ def write_values(fitted: Fitted) -> list[Path]:
     for value in values:
         if value.parameter.home == "universal":
             text = with_universal(text, value)
-    with beside(assumptions) as unfinished:
+    with atomic_output(assumptions) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
     return [assumptions, *write_catalogue([value for value in values if value.parameter.of], PACKAGE / "catalog")]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from traincast.accuracy.validate import Report, validate
-from traincast.core.output_files import beside
+from traincast.core.output_files import atomic_output
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = ROOT / "tests" / "data" / "scoreboard.json"
@@ -95,7 +95,7 @@ def main() -> None:
     before, now = read(), scores(validate())
     refused = worse(before, now, explained())
     lines = (f"  {json.dumps(source)}: {json.dumps(score)}" for source, score in renewed(before, now, refused).items())
-    with beside(FILE) as unfinished:
+    with atomic_output(FILE) as unfinished:
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "tools" / "docs" / "generate.py")], check=True)
     if refused:

@@ -11,7 +11,7 @@ import traincast as tc
 from traincast.accuracy.runs.run import NEEDED, read, readable, rows
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
-from traincast.step.memory import reported
+from traincast.step.memory import memory_as_reported
 from traincast.ui.cli.main import main
 
 TABLE = rows()
@@ -70,7 +70,7 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
         run = read(BY_ID[one.id])
         est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
         assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-        assert one.predicted_memory_bytes == pytest.approx(reported(est.memory, run.reported), rel=1e-12)
+        assert one.predicted_memory_bytes == pytest.approx(memory_as_reported(est.memory, run.reported), rel=1e-12)
 
 
 def test_summaries_are_of_their_rows():

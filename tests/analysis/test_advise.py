@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.analysis.batch_and_network import batches, best_batch, network, waiting
 from traincast.analysis.model_dimensions import dimensions, wasteful
-from traincast.analysis.per_parameter import flops_of_thumb, kept_by, per_parameter, throughput
+from traincast.analysis.per_parameter import bytes_per_parameter_of, flops_of_thumb, per_parameter, throughput
 
 # Bekman, "Software tune up for the best performance": bytes per parameter.
 RECIPES = [
@@ -56,7 +56,7 @@ def test_a_recipe_is_what_the_memory_model_keeps_of_every_parameter(recipe, zero
     plan = tc.Plan(precision=precision, optimizer_kind=optimizer, grad_dtype=gradients, zero=zero)
     est = tc.estimate("gpt-125m", "dgx-a100", plan, 4, "paper")
     held = sum(est.memory[name] for name in ("weights", "gradients", "optimizer"))
-    assert kept_by(est).training == training
+    assert bytes_per_parameter_of(est).training == training
     assert held == pytest.approx(training * est.model.parameters, rel=1e-12)  # one GPU: nothing is sharded
 
 

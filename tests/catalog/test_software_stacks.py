@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import USUAL, load_stack, resolve, stack_file, stack_names
+from traincast.catalog.software_stacks import DEFAULT_STACK, load_stack, resolve, stack_file, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
@@ -41,7 +41,7 @@ def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(nam
 
 
 def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_one():
-    assert resolve("calibrated") == replace(load_stack(USUAL), name="calibrated")
+    assert resolve("calibrated") == replace(load_stack(DEFAULT_STACK), name="calibrated")
     assert check_assumptions("calibrated", "torchtitan-2025") == load_stack("torchtitan-2025")
     assert check_assumptions(None, "paper") == resolve("paper")
     assert resolve("Torchtitan-2025").name == "torchtitan-2025"

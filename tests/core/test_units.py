@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.core.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, in_si, parse, rate, seconds
+from traincast.core.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, seconds, to_si
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_refused(text: str, unit: str, says: str) -> None:
     ("value", "unit", "si"), [(900e9, "byte/s", 9e11), (7, "s", 7.0), ("900 GB/s", "byte/s", 9e11), (np.float32(2), "W", 2.0)]
 )
 def test_calls_take_numbers_in_si_and_text_with_a_unit(value: float | str, unit: str, si: float) -> None:
-    assert in_si(value, unit) == si
+    assert to_si(value, unit) == si
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_calls_take_numbers_in_si_and_text_with_a_unit(value: float | str, unit:
 )
 def test_calls_refuse_numbers_in_text(value: str, unit: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        in_si(value, unit)
+        to_si(value, unit)
 
 
 @pytest.mark.parametrize(("unit", "example"), EXAMPLES.items())

@@ -11,7 +11,7 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.runs.run import Unreadable, read, rows
-from traincast.step.memory import reported
+from traincast.step.memory import memory_as_reported
 from traincast.step.placement import placements
 
 TABLE = rows()
@@ -47,7 +47,9 @@ def errors():
     for row in TABLE:
         if row["memory_gb_published"] and not row["id"].startswith("misc"):
             run = run_of(row)
-            found[row["id"].rsplit("-", 1)[0]][row["id"]] = reported(estimated(run).memory, run.reported) / run.memory_bytes - 1
+            found[row["id"].rsplit("-", 1)[0]][row["id"]] = (
+                memory_as_reported(estimated(run).memory, run.reported) / run.memory_bytes - 1
+            )
     return found
 
 

@@ -9,7 +9,7 @@ import traincast as tc
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
-from traincast.step.memory import Footprint, devices_memory, reported, states
+from traincast.step.memory import Footprint, devices_memory, memory_as_reported, states
 from traincast.step.pipeline_stages import stages
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
@@ -296,7 +296,7 @@ def test_ways_of_measuring():
     """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of the memory."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     used = tc.estimate(model, system, tc.Plan(dp=8), 64).memory
-    allocated, reserving, device = (reported(used, kind) for kind in ("allocated", "reserved", "device"))
+    allocated, reserving, device = (memory_as_reported(used, kind) for kind in ("allocated", "reserved", "device"))
     assert device == pytest.approx(sum(used.values()))
     assert device - reserving == used["buffers"] > 0
     assert reserving - allocated == pytest.approx(used["reserved"])

@@ -21,16 +21,16 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
-    NINETY,
+    NORMAL_90_PERCENT,
     ErrorCase,
-    chances,
-    cuts,
     deviation,
+    draw_near_best,
     errors,
     first_within,
     fits_probability,
     interval,
-    outside,
+    outside_measured_range,
+    plan_coordinates,
     plan_distance,
 )
 from traincast.ui.cli.main import main
@@ -103,7 +103,7 @@ def test_what_communication_makes_uncertain_is_found_again():
     drawn = rng.normal(0, 0.5, DATA.groups.max() + 1)[DATA.groups] * share + rng.normal(0, 0.04, len(share))
     found = estimate_errors(replace(DATA, left_out=np.where(np.isnan(DATA.left_out), np.nan, drawn)))
     reach = (
-        found.quantile / NINETY
+        found.quantile / NORMAL_90_PERCENT
     )  # the likelihood, made for heavy tails, takes normal errors for smaller ones, the quantile does not
     assert found.communication * reach == pytest.approx(0.5, rel=0.25)
     assert math.hypot(found.common, found.own) * reach == pytest.approx(0.04, rel=0.25)
@@ -135,21 +135,21 @@ def test_intervals_widen_off_what_was_measured(size, factor, moe):
     inside = replace(inside, sizes={name: span.most for name, span in inside.spans(KNOWN).items()})
     beyond = replace(inside, sizes=inside.sizes | {size: inside.sizes[size] * factor})
     farther = replace(inside, sizes=inside.sizes | {size: inside.sizes[size] * factor * 2})
-    assert outside(inside) == []
-    assert len(outside(beyond)) == 1
+    assert outside_measured_range(inside) == []
+    assert len(outside_measured_range(beyond)) == 1
     assert deviation(inside, KNOWN) < deviation(beyond, KNOWN) < deviation(farther, KNOWN)
 
 
 def test_what_is_not_known_from_runs_is_less_certain_and_told():
     software, chip = replace(USUAL, stack="mine"), replace(USUAL, accelerator="H1000")
-    assert outside(USUAL) == []
-    assert outside(software) == ["software without a measured run: mine"]
-    assert outside(chip) == ["accelerator without a measured run: H1000"]
+    assert outside_measured_range(USUAL) == []
+    assert outside_measured_range(software) == ["software without a measured run: mine"]
+    assert outside_measured_range(chip) == ["accelerator without a measured run: H1000"]
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)
     assert deviation(software, KNOWN) > deviation(USUAL, KNOWN)
     many = replace(USUAL, sizes=USUAL.sizes | {"gpus": 1e5, "seq": 1})
     most, least = KNOWN.dense["gpus"].most, KNOWN.dense["seq"].least
-    assert outside(many) == [
+    assert outside_measured_range(many) == [
         f"more GPUs than any dense run: 100,000 against {most:,.0f}",
         f"shorter sequences than any dense run: tokens 1 against {least:,.0f}",
     ]
@@ -237,22 +237,22 @@ def spent(n):
 
 def test_the_first_of_a_ranking():
     plans = [Plan(tp=2**i, dp=2 ** (6 - i)) for i in range(6)]
-    alone = first_within(np.array([1.0]), spent(1), cuts(plans[:1]))
-    clear = first_within(np.array([1.0, 3.0]), spent(2), cuts(plans[:2]))
-    tied = [first_within(np.ones(n), spent(n), cuts(plans[:n])) for n in (2, 4, 6)]
+    alone = first_within(np.array([1.0]), spent(1), plan_coordinates(plans[:1]))
+    clear = first_within(np.array([1.0, 3.0]), spent(2), plan_coordinates(plans[:2]))
+    tied = [first_within(np.ones(n), spent(n), plan_coordinates(plans[:n])) for n in (2, 4, 6)]
     assert alone == 1.0
     assert clear > 0.99
     assert 1 > tied[0] > tied[1] > tied[2] > 1 / 6
-    assert first_within(np.ones(6), spent(6), cuts(plans[:1] * 6)) == 1.0  # one plan, six times
-    assert tied[0] == first_within(np.ones(2), spent(2), cuts(plans[:2]))  # the same every time
+    assert first_within(np.ones(6), spent(6), plan_coordinates(plans[:1] * 6)) == 1.0  # one plan, six times
+    assert tied[0] == first_within(np.ones(2), spent(2), plan_coordinates(plans[:2]))  # the same every time
     told = spent(2) | {"communication": np.array([0.0, 0.6])}
-    assert first_within(np.ones(2), told, cuts(plans[:2])) < tied[0]  # what they are made of differs
-    assert chances(np.array([1.0, 1.2]), spent(2), cuts(plans[:2])).any(axis=1).all()  # one of all is the best
+    assert first_within(np.ones(2), told, plan_coordinates(plans[:2])) < tied[0]  # what they are made of differs
+    assert draw_near_best(np.array([1.0, 1.2]), spent(2), plan_coordinates(plans[:2])).any(axis=1).all()  # one of all is the best
 
 
 def test_distance_of_plans():
     """Twice tp and half dp, another schedule: three steps."""
-    first, other = cuts([Plan(tp=2, dp=8, pp=2), Plan(tp=4, dp=4, pp=2, schedule="zb-h1")])
+    first, other = plan_coordinates([Plan(tp=2, dp=8, pp=2), Plan(tp=4, dp=4, pp=2, schedule="zb-h1")])
     assert plan_distance(first, other) == pytest.approx(3)
     assert plan_distance(first, first) == 0
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.accuracy.fit.kernel_benchmarks import ALONE, mape, predict, read, timed
+from traincast.accuracy.fit.kernel_benchmarks import REPEATED_KERNEL, mape, pass_seconds, predict, read
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.core.assumptions import CALIBRATED, PAPER
 from traincast.core.plan import Plans
@@ -128,9 +128,9 @@ def test_q_is_at_least_one(a100):
 
 def test_numbers_and_columns_agree(a100):
     m, k, n = np.random.default_rng(2).integers(1, 200, (3, 50)) * 64.0
-    column = timed(product(m, k, n), a100, ALONE, BF16)
+    column = pass_seconds(product(m, k, n), a100, REPEATED_KERNEL, BF16)
     for i in range(50):
-        assert column[i] == pytest.approx(float(timed(product(m[i], k[i], n[i]), a100, ALONE, BF16)), rel=1e-14)
+        assert column[i] == pytest.approx(float(pass_seconds(product(m[i], k[i], n[i]), a100, REPEATED_KERNEL, BF16)), rel=1e-14)
 
 
 @pytest.mark.parametrize("figure", ["matrix_flops", "hbm_bandwidth", "matrix_sustained", "hbm_sustained", "attention_cudnn"])
@@ -143,26 +143,29 @@ def test_a_faster_accelerator_is_never_slower(figure, kernel):
         "attention": flash(2.0, Heads(1.0, 16.0, 16.0, 4096.0, 4096.0, 128.0, 128.0, 0.5), ((), ())).backward,
         "norm": norm("norm", 2.0, 4096.0, 8192.0).forward,
     }[kernel]
-    times = [float(timed(work, replace(gpu, **{figure: f * getattr(gpu, figure)}), ALONE, BF16)) for f in (0.5, 0.9, 1, 1.1)]
+    times = [
+        float(pass_seconds(work, replace(gpu, **{figure: f * getattr(gpu, figure)}), REPEATED_KERNEL, BF16))
+        for f in (0.5, 0.9, 1, 1.1)
+    ]
     assert times == sorted(times, reverse=True)
 
 
 def test_a_launch_stands_beside_memory_traffic(a100):
     """Elementwise kernels take the launch and their bytes at the achieved bandwidth, 0.85 of 2,039 GB/s."""
     work = norm("norm", 2.0, 4096.0, 8192.0).forward
-    assert timed(work, a100, CALIBRATED, BF16) == pytest.approx(4.9e-6 + work.nbytes / (0.85 * 2039e9), rel=1e-12)
-    assert timed(work, a100, PAPER, BF16) == pytest.approx(work.nbytes / 2039e9, rel=1e-12)  # it hides the launch
+    assert pass_seconds(work, a100, CALIBRATED, BF16) == pytest.approx(4.9e-6 + work.nbytes / (0.85 * 2039e9), rel=1e-12)
+    assert pass_seconds(work, a100, PAPER, BF16) == pytest.approx(work.nbytes / 2039e9, rel=1e-12)  # it hides the launch
 
 
 def test_output_traffic_is_exposed(a100):
     """0.55 of the result's bytes come after the main loop: 8 bytes an element where fp32 gradients are added to."""
-    stored, added = (timed(product(8192.0, 8192.0, 8192.0, written=o), a100, ROUND, BF16) for o in (2.0, 8.0))
+    stored, added = (pass_seconds(product(8192.0, 8192.0, 8192.0, written=o), a100, ROUND, BF16) for o in (2.0, 8.0))
     assert added - stored == pytest.approx(0.55 * 6 * 8192**2 / (0.85 * 2039e9), rel=1e-9)
 
 
 def test_products_of_experts_do_not_hide_their_traffic(a100):
     """0.9 of it stands beside the arithmetic, instead of 0.6 of operands and 0.55 of results."""
-    single, many = (timed(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16) for layout in ("one", "grouped"))
+    single, many = (pass_seconds(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16) for layout in ("one", "grouped"))
     operands, results = 2 * 8 * (1024 * 4096 + 4096**2), 2 * 8 * 1024 * 4096
     assert many - single == pytest.approx((0.3 * operands + 0.35 * results) / (0.85 * 2039e9), rel=1e-9)
 
@@ -172,7 +175,7 @@ def test_heads_of_odd_width_do_without_matrix_units(a100):
     for width, slow in ((104.0, False), (108.0, True)):
         at = Heads(1.0, 8.0, 8.0, 2048.0, 2048.0, width, width)
         logits = next(iter(unfused(2.0, 1.0, at, "cp", False)))
-        pace = timed(logits.forward, a100, CALIBRATED, BF16) / timed(
+        pace = pass_seconds(logits.forward, a100, CALIBRATED, BF16) / pass_seconds(
             logits.forward, a100, replace(CALIBRATED, misaligned_slowdown=1), BF16
         )
         assert (pace > 2) == slow
@@ -208,13 +211,13 @@ def test_long_rows_reach_the_rate_of_the_kernel(a100):
     s = 131072.0
     forward = flash(2.0, Heads(1.0, 32.0, 32.0, s, s, 128.0, 128.0, 0.5), ((), ())).forward
     ideal = 2 * 32 * s * s * 128 / (0.677 * 312e12)
-    assert timed(forward, a100, replace(CALIBRATED, attention_kernel="fa2"), BF16) == pytest.approx(ideal, rel=0.015)
+    assert pass_seconds(forward, a100, replace(CALIBRATED, attention_kernel="fa2"), BF16) == pytest.approx(ideal, rel=0.015)
 
 
 def test_gradients_of_wide_heads_are_slower(a100):
     """By 1.34, beside the larger work."""
     narrow, wide = (flash(2.0, Heads(1.0, 64.0, 64.0, 8192.0, 8192.0, d, d, 0.5), ((), ())).backward for d in (128.0, 128.0 + 1e-9))
-    pace = timed(wide, a100, ROUND, BF16) / timed(narrow, a100, ROUND, BF16)
+    pace = pass_seconds(wide, a100, ROUND, BF16) / pass_seconds(narrow, a100, ROUND, BF16)
     assert pace == pytest.approx(1.34, rel=0.01)
 
 
@@ -228,10 +231,10 @@ def test_casts_are_paid_in_full():
 
 def test_steady_work_knows_no_burst():
     """A B200 that rested is up to 1.45 times faster for some 0.2 ms; a step is steady work."""
-    gpu, steady = load_accelerator("b200-180"), replace(ALONE, burst_seconds=CALIBRATED.burst_seconds)
+    gpu, steady = load_accelerator("b200-180"), replace(REPEATED_KERNEL, burst_seconds=CALIBRATED.burst_seconds)
     short, long = product(4096.0, 2048.0, 2048.0), product(65536.0, 16384.0, 16384.0)
-    assert timed(short, gpu, ALONE, BF16) < 0.85 * timed(short, gpu, steady, BF16)
-    assert timed(long, gpu, ALONE, BF16) == pytest.approx(float(timed(long, gpu, steady, BF16)), rel=1e-6)
+    assert pass_seconds(short, gpu, REPEATED_KERNEL, BF16) < 0.85 * pass_seconds(short, gpu, steady, BF16)
+    assert pass_seconds(long, gpu, REPEATED_KERNEL, BF16) == pytest.approx(float(pass_seconds(long, gpu, steady, BF16)), rel=1e-6)
 
 
 def test_tokens_cast_before_they_are_gathered():
@@ -271,5 +274,5 @@ def test_caches_take_their_part_of_the_traffic(a100):
 
 def test_products_at_32_bits_have_a_share_of_their_own(a100):
     work = PassCount((Gemm(4096.0, 4096.0, 4096.0),), 0.0)
-    usual, half = (timed(work, chip, CALIBRATED, PRECISIONS["fp32"]) for chip in (a100, replace(a100, fp32_sustained=0.375)))
+    usual, half = (pass_seconds(work, chip, CALIBRATED, PRECISIONS["fp32"]) for chip in (a100, replace(a100, fp32_sustained=0.375)))
     assert half - CALIBRATED.launch_seconds == pytest.approx(2 * (usual - CALIBRATED.launch_seconds))  # 0.75 is assumed of others

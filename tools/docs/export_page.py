@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
 from traincast.launch.format import Format
-from traincast.launch.mapping import ANY, Made, Row, Same, Words
+from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, ValueRow
 from traincast.planner.framework_refusals import REFUSALS
 
 INTRO = """# Launches
@@ -156,14 +156,14 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
     """Return the cells of a row: facts, and settings."""
     spelled = form.spelled
     match row:
-        case Same():
+        case ValueRow():
             older_names = f" (also {_names(form, row.older)})" if row.older else ""
             text = f"`{spelled(row.name)}`{older_names}" + ("" if row.usual is None else f"; {row.usual} where nothing is said")
-        case Words():
+        case ChoiceRow():
             text = "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written)
             alternatives = [f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood]
             text += f"; read as well: {'; '.join(alternatives)}" if alternatives else ""
-        case Made():
+        case ComputedRow():
             text = ", ".join(filter(None, (_names(form, row.names), row.how)))
     return _facts(row.facts), text + (f" ({row.source})" if row.source else "")
 

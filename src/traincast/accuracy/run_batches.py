@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from traincast.accuracy.runs.run import Run
-from traincast.catalog.software_stacks import on
+from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -48,7 +48,7 @@ class RunBatch:
 
     def estimate(self, system: System, assumed: Assumptions) -> Estimate:
         """Estimate these runs on a machine under assumptions; operations are counted once."""
-        assumed = on(system, assumed)
+        assumed = with_fitted_values(system, assumed)
         for assumptions, operations in self.counted.items():
             if all(getattr(assumed, name) == value for name, value in assumptions):
                 return estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations)

@@ -17,7 +17,7 @@ from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
 from traincast.core.units import seconds as rounded
 from traincast.step.estimate import Estimate
-from traincast.step.memory import LEFT_OUT, reported
+from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 
@@ -151,7 +151,7 @@ def _batch_predictions(batch: RunBatch, runs: Sequence[Run], assumed: Assumption
     except InputError as error:  # a precision that the accelerator lacks, say
         yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
-    kinds = [reported(est.memory, kind) for kind in LEFT_OUT]
+    kinds = [memory_as_reported(est.memory, kind) for kind in LEFT_OUT]
     interval = est.interval or (np.nan, np.nan)
     seconds, low, high, *memory = (
         np.broadcast_to(np.asarray(column), len(runs)) for column in (est.step_seconds, *interval, *kinds)

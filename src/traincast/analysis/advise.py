@@ -15,8 +15,8 @@ from traincast.analysis.per_parameter import (
     STATES,
     PerParameter,
     Throughput,
+    bytes_per_parameter_of,
     flops_of_thumb,
-    kept_by,
     one_plan,
     per_parameter,
     recomputes_all,
@@ -79,7 +79,7 @@ class Advice:
     @cached_property
     def per_parameter(self) -> PerParameter:
         """Bytes per parameter before sharding."""
-        return kept_by(self.est)
+        return bytes_per_parameter_of(self.est)
 
     @cached_property
     def throughput(self) -> list[Throughput]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from traincast.analysis.trace import REMAINDER, Trace
 from traincast.core.errors import InputError
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 from traincast.times.pipeline.simulation import SimulatedPass
 
 ENDINGS: Final = (".json", ".json.gz")
@@ -132,7 +132,7 @@ def write(trace: Trace, path: Path, force: bool = False, stages: Collection[int]
     """
     check_output(path, force, ENDINGS)
     json_events = chrome_events(trace, stages, microbatches)
-    with beside(path) as partial, ExitStack() as opened:
+    with atomic_output(path) as partial, ExitStack() as opened:
         file: Any = opened.enter_context(partial.open("wb"))
         if path.suffix == ".gz":
             file = opened.enter_context(gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0))

@@ -23,7 +23,7 @@ SEARCH_RANGE: Final = 0.08  # of the size: candidates are at most this far from 
 MAX_SIZES_TRIED: Final = 12  # of a dimension, the nearest first
 MIN_WASTED_SHARE: Final = 0.02  # of a product's time; below it the product is not listed
 MIN_GAIN: Final = 0.01  # below it a size that divides well is not replaced
-COARSE: Final = 64  # good multiple of a dimension since A100 (Bekman); 8 is the minimum at 16 bits
+GOOD_MULTIPLE: Final = 64  # good multiple of a dimension since A100 (Bekman); 8 is the minimum at 16 bits
 MAX_HEAD_WIDTH: Final = 128  # of the candidates: fused attention is fast from here on
 
 
@@ -173,7 +173,7 @@ def dimensions(est: Estimate) -> list[Dimension]:
     """
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
     for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
-        divides = gcd(value, COARSE) if value % ranks else gcd(value, value // ranks, COARSE)
+        divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
         gains = [_gain_of(est, untiled_seconds, name, size, note, variant) for size, note, variant in candidates]
         better = _best_option(name, [gain for gain in gains if gain is not None], value, divides)
         rows.append(Dimension(name=name, value=value, shard=value / ranks, multiple=divides, better=better))
@@ -187,7 +187,7 @@ def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> B
     """
     gains = {option.value: option.gain if name in ("head width", "vocabulary") else option.even for option in tried}
     best = max(gains.values(), default=0.0)
-    if best < MIN_GAIN and multiple >= COARSE:
+    if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
         return None
     good = [option for option in tried if gains[option.value] >= 0.9 * best] if best >= MIN_GAIN else tried
     return min(good, key=lambda option: abs(option.value - value), default=None)
@@ -208,13 +208,15 @@ def _dimensions_and_candidates(model: Model, plan: Plan) -> Iterator[tuple[str, 
     if model.latent is None:
         yield "head width", model.head_width, 1, _heads(model, tp)
     if model.vocab is not None:
-        padded = sorted({-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, COARSE, 2 * COARSE)} - {model.vocab})
+        padded = sorted(
+            {-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)} - {model.vocab}
+        )
         yield "vocabulary", model.vocab, tp, [(v, "padded", replace(model, vocab=v)) for v in padded]
 
 
 def _step_of(value: int, ranks: int) -> int:
     """Return the step between sizes whose local shard is a multiple of 64, or of 8 where that is too coarse."""
-    return COARSE * ranks if COARSE * ranks <= SEARCH_RANGE * value else 8 * ranks
+    return GOOD_MULTIPLE * ranks if GOOD_MULTIPLE * ranks <= SEARCH_RANGE * value else 8 * ranks
 
 
 def _multiples_near(value: int, step: int) -> list[int]:
@@ -228,12 +230,12 @@ def _multiples_near(value: int, step: int) -> list[int]:
 
 def _widths(model: Model, tp: int) -> list[Candidate]:
     """Return other hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
-    near = _multiples_near(model.hidden, COARSE * tp if COARSE * tp <= SEARCH_RANGE * model.hidden else 8 * tp)
+    near = _multiples_near(model.hidden, GOOD_MULTIPLE * tp if GOOD_MULTIPLE * tp <= SEARCH_RANGE * model.hidden else 8 * tp)
     if model.head_dim is not None or model.latent is not None:
         return [(h, "", replace(model, hidden=h)) for h in near]
     candidates = []
     for h in near:
-        widths = [w for w in range(COARSE, MAX_HEAD_WIDTH + 1, 8) if h % w == 0 and _heads_divide(model, h // w, tp)]
+        widths = [w for w in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8) if h % w == 0 and _heads_divide(model, h // w, tp)]
         if model.heads * 8 <= h and h % (model.heads * 8) == 0:
             candidates.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
         elif widths:
@@ -250,7 +252,7 @@ def _heads_divide(model: Model, heads: int, tp: int) -> bool:
 def _heads(model: Model, tp: int) -> list[Candidate]:
     """Return head widths that are a multiple of 8, at most 128: other numbers of heads, or else another hidden width."""
     total, current, candidates = model.heads * model.head_width, model.head_width, []
-    for width in range(COARSE, MAX_HEAD_WIDTH + 1, 8):
+    for width in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8):
         heads = max(total // width, 1)
         if heads * width == total and width != current and _heads_divide(model, heads, tp):
             candidates.append((width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width)))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from traincast.core.errors import InputError, not_a, unknown
+from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import words
@@ -29,7 +29,7 @@ def one_plan(est: Estimate) -> Plan:
     InputError
         If the estimate is of columns of plans or machines.
     """
-    if wrong := not_a("est", est, "an Estimate", Estimate):
+    if wrong := type_problems("est", est, "an Estimate", Estimate):
         raise InputError("advice", wrong)
     if not isinstance(est.plan, Plan) or est.system.columns():
         raise InputError("advice", ["the estimate is of columns of plans or machines: advice is on one plan on one machine"])
@@ -99,11 +99,11 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
         ("grad_dtype", grad_dtype, GRADIENTS),
     ):
         if name not in names:
-            raise unknown(kind, name, names)
+            raise unknown_name_error(kind, name, names)
     return _bytes_of(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
 
 
-def kept_by(est: Estimate) -> PerParameter:
+def bytes_per_parameter_of(est: Estimate) -> PerParameter:
     """Return the bytes per parameter of the plan of an estimate, before sharding."""
     columns = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
     return _bytes_of(columns.ready(est.assumptions))

@@ -14,14 +14,14 @@ from math import floor, log10
 from typing import Any, Final, NamedTuple
 
 from traincast.analysis.trace_passes import Passes, passes
-from traincast.core.errors import InputError, not_a
+from traincast.core.errors import InputError, type_problems
 from traincast.core.plan import Plan
 from traincast.step.estimate import Estimate
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 
-MOST_PASSES: Final = 500_000  # some seconds of simulation
+MAX_PASSES: Final = 500_000  # some seconds of simulation
 MIN_WAIT: Final = 1e-12  # of a step: shorter waits are rounding
 RESOLUTION: Final = 1e-6  # of a step: what `to_dict` rounds to
 REMAINDER: Final = "closed form less simulation"
@@ -257,13 +257,13 @@ def _digits(seconds: float) -> int:
 
 def _traceable_plan(est: Estimate) -> Plan:
     """Return the plan of an estimate; raise unless it is one plan that can be traced."""
-    if wrong := not_a("est", est, "an Estimate", Estimate):
+    if wrong := type_problems("est", est, "an Estimate", Estimate):
         raise InputError("trace", wrong)
     if not isinstance(est.plan, Plan) or est.system.columns():
         raise InputError("trace", ["the estimate is of columns of plans or machines: give one plan on one machine"])
     number = _microbatches(est, est.plan) * est.plan.pp * est.plan.vp * (3 if SCHEDULES[est.plan.schedule].splits_backward else 2)
-    if number > MOST_PASSES:
-        limit = f"a trace has at most {MOST_PASSES:,} passes, this one {number:,}"
+    if number > MAX_PASSES:
+        limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
         raise InputError("trace", [f"{limit}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"])
     return est.plan
 

@@ -20,10 +20,10 @@ from traincast.analysis.data_movement import (
     seconds_by_bound,
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
-from traincast.core.errors import ErrorCollector, InputError, not_whole
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System
-from traincast.core.units import in_si
+from traincast.core.units import to_si
 
 WORD_BYTES: Final = 2.0  # a word of 16 bits [byte]
 EXAMPLE_LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
@@ -39,8 +39,8 @@ BATCH_GROWTH: Final = 1 / 6  # exponent of training compute: the cube root of th
 TRAINING_FLOPS: Final = 10.0 ** np.arange(24, 36.01, 0.5)  # range of training compute [FLOP]
 EXCESS: Final = 2.0 ** np.arange(0, 5.01, 0.25)  # numbers of accelerators, relative to those needed at full utilisation
 WIDTH_SHARDS: Final = 2.0 ** np.arange(0, 14.5, 0.5)  # shards of a width tried for training runs
-HALVES: Final = 0.5  # of the largest utilisation
-COLLAPSES: Final = 0.1
+HALF_OF_LARGEST: Final = 0.5  # of the largest utilisation
+TENTH_OF_LARGEST: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +120,12 @@ class Limits:
     @property
     def halves(self) -> float | None:
         """Training compute at which utilisation is half of the largest [FLOP]."""
-        return self.training.falls_to(HALVES * self.largest)
+        return self.training.falls_to(HALF_OF_LARGEST * self.largest)
 
     @property
     def collapses(self) -> float | None:
         """Training compute at which utilisation is a tenth of the largest [FLOP]."""
-        return self.training.falls_to(COLLAPSES * self.largest)
+        return self.training.falls_to(TENTH_OF_LARGEST * self.largest)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
@@ -207,7 +207,7 @@ def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, g
     wrong = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
     named = [*((f"layer[{i}]", size) for i, size in enumerate(layer)), ("tokens", tokens), ("micro_batches", micro_batches)]
     named += [("gpus", number) for number in gpus]
-    wrong += [problem for name, value in named for problem in not_whole(name, value)]
+    wrong += [problem for name, value in named for problem in whole_number_problems(name, value)]
     wrong += [] if len(gpus) else ["gpus: none are given"]
     wrong += [] if 0 < days < np.inf else [f"days = {days!r}: must be above 0"]
     wrong += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
@@ -254,7 +254,7 @@ def device_of(
 def _bandwidth(network: float | str) -> float:
     """Return a bandwidth in SI units [byte/s]."""
     try:
-        value = in_si(network, "byte/s")
+        value = to_si(network, "byte/s")
     except ValueError as error:
         raise InputError("limits", [f"network = {network!r}: {error}"]) from None
     if not 0 < value < np.inf:

@@ -23,9 +23,9 @@ from traincast.analysis.zero_formulas import (
     sufficient_efficiency,
 )
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import on
+from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import ErrorCollector, InputError, not_a, not_whole
+from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
@@ -241,7 +241,10 @@ def scaling(
     mistakes = ErrorCollector("scaling")
     transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
     assumed = mistakes.catch(check_assumptions, assumptions, "calibrated")
-    wrong = [*not_a("gpus", gpus, "a list of whole numbers", Sequence), *not_a("zero", zero, "a list of stages", Sequence)]
+    wrong = [
+        *type_problems("gpus", gpus, "a list of whole numbers", Sequence),
+        *type_problems("zero", zero, "a list of stages", Sequence),
+    ]
     wrong = wrong or _list_problems(gpus, zero, mbs, efficiency)
     wrong += _share_problems(k1, k2, comm_share, target)
     if not wrong:
@@ -258,14 +261,23 @@ def scaling(
     cluster = require(machine)
     numbers = tuple(sorted(set(gpus)))
     request = ScalingRequest(
-        require(transformer), cluster, on(cluster, require(assumed)), numbers, mbs, k1, k2, efficiency, comm_share, target
+        require(transformer),
+        cluster,
+        with_fitted_values(cluster, require(assumed)),
+        numbers,
+        mbs,
+        k1,
+        k2,
+        efficiency,
+        comm_share,
+        target,
     )
     return request, [request.stage(stage) for stage in dict.fromkeys(zero)]
 
 
 def _list_problems(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None) -> list[str]:
     """Return the problems of numbers of GPUs, stages, batch and efficiency table."""
-    wrong = [problem for n in gpus for problem in not_whole("gpus", n)] + not_whole("mbs", mbs)
+    wrong = [problem for n in gpus for problem in whole_number_problems("gpus", n)] + whole_number_problems("mbs", mbs)
     wrong += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
     wrong += [f"{name}: at least one is wanted" for name, values in (("gpus", gpus), ("zero", zero)) if not values]
     if efficiency is None or wrong:

@@ -66,7 +66,7 @@ def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) ->
     return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
 
 
-def known(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any] | None:
+def catalogue_entry(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any] | None:
     """Return a copy of the content of a file of the catalogue; None if there is no file of that name."""
     return deepcopy(_read_entry(folder, name)) if name in catalogue(folder) else None
 

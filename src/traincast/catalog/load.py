@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog import huggingface
-from traincast.catalog.documents import catalogue, known, read, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
 from traincast.catalog.software_stacks import stack_file, stack_names
-from traincast.core.errors import InputError, not_a, not_whole, unknown
+from traincast.core.errors import InputError, type_problems, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
 
@@ -86,7 +86,7 @@ def known_model(name: str, *, seq: int | None = None) -> Model:
     """
     _require_name("model", name, "a name of the catalogue")
     if _model_document(name) is None:
-        raise unknown("model", name, model_names())
+        raise unknown_name_error("model", name, model_names())
     return load_model(name, seq=seq)
 
 
@@ -105,7 +105,7 @@ def known_system(name: str) -> System:
     """
     _require_name("system", name, "a name of the catalogue")
     if _system_document(name) is None:
-        raise unknown("system", name, system_names(), hint="any N in <gpu>-nvs<N>")
+        raise unknown_name_error("system", name, system_names(), hint="any N in <gpu>-nvs<N>")
     return load_system(name)
 
 
@@ -154,9 +154,9 @@ def load_accelerator(name: str) -> Accelerator:
     """
     from traincast.catalog.schema import system as systems
 
-    document = known("accelerators", name.lower())
+    document = catalogue_entry("accelerators", name.lower())
     if document is None:
-        raise unknown("accelerator", name, accelerator_names())
+        raise unknown_name_error("accelerator", name, accelerator_names())
     part = systems.AcceleratorPart.model_validate(document)
     return Accelerator(name=part.name, **_values(part))
 
@@ -191,7 +191,7 @@ def as_system(system: str | Path | System) -> System:
 
 def _require_name(argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file") -> None:
     """Raise an error if an argument is neither a name nor a path."""
-    if problems := not_a(argument, value, allowed, str, Path):
+    if problems := type_problems(argument, value, allowed, str, Path):
         raise InputError(argument, problems)
 
 
@@ -246,13 +246,13 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     if _is_system(name_or_path):
         return entries.figures(_system_file(name_or_path))
     if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
-        if accelerator := known("accelerators", str(name_or_path).lower()):
+        if accelerator := catalogue_entry("accelerators", str(name_or_path).lower()):
             return entries.figures(systems.AcceleratorPart.model_validate(accelerator))
         if str(name_or_path).lower() in stack_names():
             return entries.figures(stack_file(str(name_or_path)))
         _refuse_other_file("catalogue", str(name_or_path))
         names = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
-        raise unknown("model, system, accelerator or software stack", str(name_or_path), names)
+        raise unknown_name_error("model, system, accelerator or software stack", str(name_or_path), names)
     file = _model_file(name_or_path)
     _model(file, str(name_or_path))  # refuses figures that contradict each other
     return entries.figures(file)
@@ -288,7 +288,7 @@ def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile"
     document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
     if document is None:
         _refuse_other_file("model", str(name_or_path))
-        raise unknown("model", str(name_or_path), model_names())
+        raise unknown_name_error("model", str(name_or_path), model_names())
     return _checked_model(document, Path(name_or_path), str(name_or_path), seq)
 
 
@@ -297,8 +297,8 @@ def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int 
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.model import ModelFile
 
-    if seq is not None and not_whole("seq", seq):
-        raise InputError(subject, not_whole("seq", seq))
+    if seq is not None and whole_number_problems("seq", seq):
+        raise InputError(subject, whole_number_problems("seq", seq))
     if SYSTEM_KEYS & document.keys():
         raise InputError(subject, ["describes a system, not a model"])
     if huggingface.is_config(document):
@@ -327,7 +327,7 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
         _refuse_other_file("system", str(name_or_path))
         systems = ", ".join(systems_with(str(name_or_path)))
         hint = f"that is an accelerator; systems with it: {systems}" if systems else "any N in <gpu>-nvs<N>"
-        raise unknown("system", str(name_or_path), system_names(), hint)
+        raise unknown_name_error("system", str(name_or_path), system_names(), hint)
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
     return document
@@ -361,14 +361,14 @@ def _model_document(name: str) -> dict[str, Any] | None:
     """Return the entry of the catalogue of a model name or alias; None if there is none."""
     name = name.lower()
     aliases = values_of_key("models", "aliases")
-    return known("models", next((entry for entry in aliases if name in aliases[entry]), name))
+    return catalogue_entry("models", next((entry for entry in aliases if name in aliases[entry]), name))
 
 
 def _system_document(name: str) -> dict[str, Any] | None:
     """Return the entry of the catalogue of a system name, with the size of the fast domain; None if there is none."""
     name = name.lower()
     match = _DOMAIN_IN_NAME.fullmatch(name)
-    document = known("systems", match[1] if match else name) or {}
+    document = catalogue_entry("systems", match[1] if match else name) or {}
     needs_domain = document.pop("fast_domains", None) is not None
     if not document or needs_domain != bool(match):
         return None

@@ -4,15 +4,15 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from traincast.catalog.documents import catalogue, known
+from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.core.assumptions import CALIBRATED, PRESETS, Assumptions
-from traincast.core.errors import unknown
+from traincast.core.errors import unknown_name_error
 from traincast.core.system import System
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import StackFile
 
-USUAL = "megatron-core-2025"  #: the stack that "calibrated" stands for
+DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
 
 
 def stack_names() -> tuple[str, ...]:
@@ -49,9 +49,9 @@ def stack_file(name: str) -> "StackFile":
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.software_stack import STACK
 
-    document = known("stacks", name.lower())
+    document = catalogue_entry("stacks", name.lower())
     if document is None:
-        raise unknown("stack", name, stack_names())
+        raise unknown_name_error("stack", name, stack_names())
     return check(STACK, document, name)
 
 
@@ -71,15 +71,15 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     if isinstance(assumptions, Assumptions):
         return assumptions
     if assumptions == CALIBRATED.name:
-        return replace(load_stack(USUAL), name=CALIBRATED.name)
+        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED.name)
     if assumptions in PRESETS:
         return PRESETS[assumptions]
     if assumptions.lower() in catalogue("stacks"):
         return load_stack(assumptions.lower())
-    raise unknown("assumptions", assumptions, (*PRESETS, *stack_names()))
+    raise unknown_name_error("assumptions", assumptions, (*PRESETS, *stack_names()))
 
 
-def on(system: System, assumed: Assumptions) -> Assumptions:
+def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
     """Return the assumptions of a software stack on a system: values fitted on the system replace those of the catalogue.
 
     Parameters
@@ -89,7 +89,7 @@ def on(system: System, assumed: Assumptions) -> Assumptions:
     assumed : Assumptions
         Assumptions of the stack.
     """
-    stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
+    stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
     fitted: dict[str, Any] = {}
     for software in system.software:
         if software.stack == stack:

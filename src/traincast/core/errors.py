@@ -86,19 +86,19 @@ def is_whole(value: Any) -> bool:
     return is_integer and index(value) >= 1
 
 
-def not_whole(name: str, value: Any) -> list[str]:
+def whole_number_problems(name: str, value: Any) -> list[str]:
     """Return what is wrong with a number that must be whole and at least 1; empty if nothing is."""
     if not is_whole(value):
         return [f"{name} = {value!r}: {WHOLE}"]
     return [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"] if value > MAX_VALUES.get(name, value) else []
 
 
-def not_a(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:
+def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:
     """Return what is wrong with an argument if its type is not among `kinds`; else an empty list."""
     return [] if isinstance(value, kinds) else [f"{name} = {shortened(value)}: must be {allowed}"]
 
 
-def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+def unknown_name_error(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
     """Return an `InputError` for a name that is not in `known`, with close matches or else the complete list."""
     return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
 

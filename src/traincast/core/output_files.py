@@ -13,7 +13,7 @@ FILE_ENDINGS: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json"
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def atomic_output(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder, which is renamed to `path` at the end; the folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")

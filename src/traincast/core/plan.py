@@ -16,7 +16,7 @@ from traincast.core.plan_choices import (
     ScheduleName,
     TpKind,
     Zero,
-    not_allowed,
+    choice_problems,
     words,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
@@ -90,7 +90,7 @@ class Plan:
             object.__setattr__(self, "ulysses", self.cp)
         values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
-        problems += [wrong for choice in CHOICES for wrong in not_allowed(choice, getattr(self, choice))]
+        problems += [wrong for choice in CHOICES for wrong in choice_problems(choice, getattr(self, choice))]
         problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
         if problems:
             raise InputError("plan", problems)

@@ -122,7 +122,7 @@ STRATEGIES: Final = {
 ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}
 
 
-def not_allowed(choice: str, value: Any) -> list[str]:
+def choice_problems(choice: str, value: Any) -> list[str]:
     """Return what is wrong with the value of a choice: one line, or an empty list."""
     if choice == "layout":
         return _layout_problems(value)

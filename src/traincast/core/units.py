@@ -60,7 +60,7 @@ def parse(text: object, unit: str) -> float:
     return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size  # the nearest float: 2.5 us is 2.5e-6
 
 
-def in_si(value: object, unit: str) -> float:
+def to_si(value: object, unit: str) -> float:
     """Read a quantity passed to a Python function.
 
     Parameters
@@ -109,7 +109,7 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
     return "", 0, 1.0
 
 
-def counted(text: str, name: str, step: int) -> int:
+def parse_count(text: str, name: str, step: int) -> int:
     """Read a count such as ``"16M"`` or ``"15T"``.
 
     Parameters
@@ -147,7 +147,7 @@ def seconds(value: float) -> str:
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
 
 
-def within(value: float, low: float, high: float) -> str:
+def seconds_with_interval(value: float, low: float, high: float) -> str:
     """Format a duration and its interval [s] without the closing bracket: ``"14.1 s (12.9 to 15.4"``."""
     size = next((unit for unit in (1.0, 1e-3, 1e-6) if value >= unit), 1e-9)
     return f"{seconds(value)} ({_three_digits(low / size)} to {_three_digits(high / size)}"
@@ -165,7 +165,7 @@ def gib(value: float) -> str:
     return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
 
 
-def many(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """Format a count with its noun: ``"1 GPU"``, ``"2,048 GPUs"``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 

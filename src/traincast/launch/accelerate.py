@@ -5,7 +5,7 @@ from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, constant_facts, is_off, whole_number
+from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
@@ -83,9 +83,11 @@ def _read_machines(settings: Settings) -> Facts:
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
-    "launch": (Made(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "one process per accelerator"),),
+    "launch": (
+        ComputedRow(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "one process per accelerator"),
+    ),
     "precision": (
-        Words(
+        ChoiceRow(
             "precision",
             tuple((word, {"mixed_precision": name}) for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))),
             (("fp8-current", {"mixed_precision": "fp8"}), ("fp32", {})),
@@ -93,7 +95,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "parallelism": (
-        Made(
+        ComputedRow(
             ("dp", "zero", "replicas"),
             (
                 *(f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size", f"{FSDP}reshard_after_forward"),
@@ -103,9 +105,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             _read_data,
             "DDP (0), FSDP2 without (2) or with resharding after forward (3), HSDP",
         ),
-        Same("tp", f"{DEGREES}tp_size", usual=1, always=True),
-        Same("cp", f"{DEGREES}cp_size", usual=1, always=True),
-        Words(
+        ValueRow("tp", f"{DEGREES}tp_size", usual=1, always=True),
+        ValueRow("cp", f"{DEGREES}cp_size", usual=1, always=True),
+        ChoiceRow(
             "cp_kind",
             (("all-gather", {f"{DEGREES}cp_comm_strategy": "allgather"}), ("ring", {f"{DEGREES}cp_comm_strategy": "alltoall"})),
             (("all-gather", {f"{DEGREES}cp_size": ANY}),),
@@ -114,8 +116,8 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         constant_facts(pp=1, vp=1, order="tp-cp-dp-pp", tp_kind="1d"),
     ),
     "memory": (
-        Words("recompute", (("full", {f"{FSDP}activation_checkpointing": True}), ("none", {}))),
-        Words("offload", (("optimizer+weights", {f"{FSDP}offload_params": True}), ("none", {}))),
+        ChoiceRow("recompute", (("full", {f"{FSDP}activation_checkpointing": True}), ("none", {}))),
+        ChoiceRow("offload", (("optimizer+weights", {f"{FSDP}offload_params": True}), ("none", {}))),
     ),
 }
 WHY: Final[Mapping[str, str]] = {

@@ -17,7 +17,7 @@ from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, flat_settings
 from traincast.launch.formats import FORMATS
 from traincast.launch.read import Reading, complete_launch, read, value_text
-from traincast.launch.suggestions import ChangeTester, Tried, single_changes
+from traincast.launch.suggestions import ChangeTester, EstimatedChange, single_changes
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search import Found, Progress, search
@@ -55,13 +55,13 @@ class Checked:
         return ChangeTester(self.est, self.reading.form, _stack(self.reading, self.found.framework))
 
     @cached_property
-    def tried(self) -> list[Tried]:
+    def tried(self) -> list[EstimatedChange]:
         """Every change of a single setting, the fastest first, including those that do not fit."""
         assert isinstance(self.est.plan, Plan)
         return self.bench.try_all(list(single_changes(self.est.plan, self.est.model, self.found.framework)))
 
     @property
-    def changes(self) -> list[Tried]:
+    def changes(self) -> list[EstimatedChange]:
         """Single changes that fit and help, the fastest first; of several values of a setting the best.
 
         Where the launch itself fits, a change helps if it is faster.
@@ -72,13 +72,13 @@ class Checked:
             for change in self.tried
             if change.est.fits and (not self.est.fits or float(change.est.step_seconds) < step_seconds)
         ]
-        best: dict[frozenset[str], Tried] = {}
+        best: dict[frozenset[str], EstimatedChange] = {}
         for change in helping:
             best.setdefault(frozenset(name for name, _, _ in change.settings), change)
         return list(best.values())
 
     @cached_property
-    def together(self) -> Tried | None:
+    def together(self) -> EstimatedChange | None:
         """The best combination of two or three changes that fits, where it is faster than the best single one."""
         combination = self.bench.best_combination(self.tried)
         best_single = self.changes[0] if self.changes else self
@@ -94,7 +94,7 @@ class Checked:
         best = self.found.best
         return None if best is None else float(self.est.step_seconds / best[1].step_seconds) - 1
 
-    def gain(self, change: Tried) -> float:
+    def gain(self, change: EstimatedChange) -> float:
         """Return the share of the step time that a change saves."""
         return 1 - float(change.est.step_seconds / self.est.step_seconds)
 
@@ -129,7 +129,7 @@ class Checked:
             for name, old, new in settings
         ]
 
-    def _change(self, change: Tried) -> dict[str, Any]:
+    def _change(self, change: EstimatedChange) -> dict[str, Any]:
         """Return a change as JSON-compatible values."""
         return {
             "settings": self.spelled(change.settings),
@@ -205,7 +205,7 @@ def check(
     est = _estimate(reading, transformer, require(machine), plan, batch, require(assumed))
     reading = _with_refusals(reading, transformer, plan, batch, stack)
     locks = _locks(est)
-    space, pipeline_locks = space_of(reading.form, transformer, locks | {"stack": stack})
+    space, pipeline_locks = expressible_space(reading.form, transformer, locks | {"stack": stack})
     locks |= pipeline_locks
     result = search(
         transformer, require(machine), plan.gpus, batch, require(assumed), top=1, told=told, locks=locks, framework=space
@@ -249,7 +249,7 @@ def _locks(est: Estimate) -> dict[str, Any]:
 TRIAL_BATCH: Final = 8  # sequences; of the plans that are written and read back to see what a format can express
 
 
-def space_of(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
+def expressible_space(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
 
     Parameters

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import Made, Row, Same, Settings, Words, constant_facts, is_off, whole_number
+from traincast.launch.mapping import ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
 
 SOURCE: Final = (
     "deepspeedai/DeepSpeed, docs/_pages/config-json.md (commit 00376da), and deepspeed/__init__.py for "
@@ -82,7 +82,7 @@ def _read_groups(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "batch": (
-        Made(
+        ComputedRow(
             ("gbs", "mbs", "dp"),
             ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
             _write_batch,
@@ -91,7 +91,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "precision and optimizer": (
-        Words(
+        ChoiceRow(
             "precision",
             (("bf16", {"bf16.enabled": True}), ("fp16", {"fp16.enabled": True}), ("fp32", {"bf16.enabled": False})),
             (
@@ -99,29 +99,31 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
                 ("fp32", {}),
             ),
         ),
-        Words(
+        ChoiceRow(
             "grad_dtype",
             (("fp32", {GRAD_DTYPE: "fp32"}), ("16-bit", {GRAD_DTYPE: "bf16"}), ("usual", {})),
             (("16-bit", {GRAD_DTYPE: "fp16"}),),
         ),
-        Words(
+        ChoiceRow(
             "optimizer_kind",
             tuple((one, {"optimizer.type": name}) for one, name in OPTIMIZERS.items()),
             (("adam", {"optimizer.type": "Adam"}),),
         ),
     ),
     "parallelism": (
-        Words("zero", tuple((stage, {f"{ZERO}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),), others=()),
-        Made(
+        ChoiceRow("zero", tuple((stage, {f"{ZERO}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),), others=()),
+        ComputedRow(
             ("replicas",),
             (f"{ZERO}mics_shard_size",),
             _write_groups,
             _read_groups,
             "ranks that share a copy (MiCS, with ZeRO-3)",
         ),
-        Same("tp", "tensor_parallel.autotp_size", usual=1),
-        Made(("cp", "cp_kind"), ("sequence_parallel_size", "data_parallel_size"), _write_sequence, _read_sequence, "Ulysses"),
-        Made(
+        ValueRow("tp", "tensor_parallel.autotp_size", usual=1),
+        ComputedRow(
+            ("cp", "cp_kind"), ("sequence_parallel_size", "data_parallel_size"), _write_sequence, _read_sequence, "Ulysses"
+        ),
+        ComputedRow(
             ("offload",),
             (f"{ZERO}offload_optimizer.device", f"{ZERO}offload_param.device"),
             _write_offload,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from traincast.core.errors import InputError, NothingFits, unknown
+from traincast.core.errors import InputError, NothingFits, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.core.units import gib, many, within
+from traincast.core.units import count_of, gib, seconds_with_interval
 from traincast.core.version import __version__
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, Writing, not_expressed
@@ -75,7 +75,7 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
         If the search found no plan.
     """
     if to not in FORMATS:
-        raise unknown("format", to, FORMATS)
+        raise unknown_name_error("format", to, FORMATS)
     est = _estimate_to_write(what, FORMATS[to])
     assert isinstance(est.plan, Plan)
     return replace(
@@ -104,9 +104,9 @@ def launch(
     all_settings = {name: value for section in settings.values() for name, value in section.items()}
     draft = form.text(Writing(facts, settings, (), model.name))
     unexpressed = not_expressed(form, form.settings(draft), facts, model)
-    batch = f"{many(gbs, 'sequence')} of {model.seq:,} tokens"
+    batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
     comment_lines = (
-        f"{model.title} on {many(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
+        f"{model.title} on {count_of(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
         f"names: {form.source}",
@@ -144,10 +144,10 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
         [candidate for _, candidate in what.plans if candidate.step_seconds < est.step_seconds] if isinstance(what, Found) else []
     )
     faster_text = (
-        f"{many(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
+        f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
     )
     faster_line = (f"{faster_text}, but cannot be expressed in full",) if faster else ()
     time, interval = float(est.step_seconds), est.interval
-    step_text = f"{within(time, float(interval[0]), float(interval[1]))}, 90%)" if interval else f"{time:.4g} s"
+    step_text = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)" if interval else f"{time:.4g} s"
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
     return (f"predicted: {step_text} a step, {memory}{'' if est.fits else ', which does not fit'}", *faster_line)

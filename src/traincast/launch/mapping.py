@@ -13,7 +13,7 @@ ANY: Final = ...  # a required value of a setting: any that is not off
 
 
 @dataclass(frozen=True)
-class Same:
+class ValueRow:
     """Row of one setting whose value, a whole number, is the fact itself.
 
     Parameters
@@ -67,7 +67,7 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Words:
+class ChoiceRow:
     """Row of a fact with a few values, each of which is a combination of settings.
 
     Parameters
@@ -130,7 +130,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Made:
+class ComputedRow:
     """Row whose facts and settings are computed from each other by functions.
 
     Parameters
@@ -153,7 +153,7 @@ class Made:
     source: str = ""
 
 
-Row: TypeAlias = Same | Words | Made
+Row: TypeAlias = ValueRow | ChoiceRow | ComputedRow
 
 
 def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
@@ -224,7 +224,7 @@ def read_rows(rows: Mapping[str, tuple[Row, ...]], settings: Settings, mistakes:
     return facts
 
 
-def constant_facts(**values: Any) -> Made:
+def constant_facts(**values: Any) -> ComputedRow:
     """Return a row of facts that hold in a framework whatever is set."""
     facts = {name.replace("__", "."): value for name, value in values.items()}
-    return Made(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")
+    return ComputedRow(tuple(facts), (), lambda _: {}, lambda _: dict(facts), "always")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import Made, Row, Same, Settings, Words, constant_facts, is_off, whole_number
+from traincast.launch.mapping import ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
@@ -110,30 +110,30 @@ def _read_recompute(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "parallelism": (
-        Made(
+        ComputedRow(
             ("dp", "ep"),
             (f"{PARALLELISM}dp", f"{PARALLELISM}expert_parallel_size"),
             _write_data,
             _read_data,
             "traincast's dp is nanotron's dp times ep",
         ),
-        Same("pp", f"{PARALLELISM}pp", usual=1, always=True),
-        Same("tp", f"{PARALLELISM}tp", usual=1, always=True),
-        Same("cp", f"{PARALLELISM}context_parallel_size", usual=1),
-        Words(
+        ValueRow("pp", f"{PARALLELISM}pp", usual=1, always=True),
+        ValueRow("tp", f"{PARALLELISM}tp", usual=1, always=True),
+        ValueRow("cp", f"{PARALLELISM}context_parallel_size", usual=1),
+        ChoiceRow(
             "schedule",
             (("1f1b", {f"{PARALLELISM}pp_engine": "1f1b"}), ("gpipe", {f"{PARALLELISM}pp_engine": "afab"})),
             (("gpipe", {}),),
             others=(),
         ),
-        Words(
+        ChoiceRow(
             "sp",
             ((True, {f"{PARALLELISM}tp_mode": "REDUCE_SCATTER"}), (False, {f"{PARALLELISM}tp_mode": "ALL_REDUCE"})),
             ((False, {}),),
             others=(),
         ),
-        Words("tp_overlap", ((True, {f"{PARALLELISM}tp_linear_async_communication": True}), (False, {}))),
-        Made(
+        ChoiceRow("tp_overlap", ((True, {f"{PARALLELISM}tp_linear_async_communication": True}), (False, {}))),
+        ComputedRow(
             ("recompute",),
             (f"{PARALLELISM}recompute_layer", f"{PARALLELISM}moe_layer_recompute"),
             _write_recompute,
@@ -143,22 +143,22 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         constant_facts(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
     ),
     "model": (
-        Words("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),), others=()),
-        Same("hidden", f"{MODEL}hidden_size"),
-        Same("ffn", f"{MODEL}intermediate_size"),
-        Same("layers", f"{MODEL}num_hidden_layers"),
-        Same("heads", f"{MODEL}num_attention_heads"),
-        Same("kv_heads", f"{MODEL}num_key_value_heads"),
-        Same("vocab", f"{MODEL}vocab_size"),
-        Words(
+        ChoiceRow("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),), others=()),
+        ValueRow("hidden", f"{MODEL}hidden_size"),
+        ValueRow("ffn", f"{MODEL}intermediate_size"),
+        ValueRow("layers", f"{MODEL}num_hidden_layers"),
+        ValueRow("heads", f"{MODEL}num_attention_heads"),
+        ValueRow("kv_heads", f"{MODEL}num_key_value_heads"),
+        ValueRow("vocab", f"{MODEL}vocab_size"),
+        ChoiceRow(
             "mlp",
             (("swiglu", {f"{MODEL}hidden_act": "silu"}), ("geglu", {f"{MODEL}hidden_act": "gelu"})),
             (("swiglu", {}),),
             others=(),
         ),
-        Words("tied", ((True, {f"{MODEL}tie_word_embeddings": True}), (False, {f"{MODEL}tie_word_embeddings": False}))),
-        Words("biases", ((("qkv",), {f"{MODEL}attention_bias": True}), ((), {f"{MODEL}attention_bias": False}))),
-        Made(
+        ChoiceRow("tied", ((True, {f"{MODEL}tie_word_embeddings": True}), (False, {f"{MODEL}tie_word_embeddings": False}))),
+        ChoiceRow("biases", ((("qkv",), {f"{MODEL}attention_bias": True}), ((), {f"{MODEL}attention_bias": False}))),
+        ComputedRow(
             ("experts.experts", "experts.topk", "experts.ffn", "moe_layers"),
             (f"{EXPERTS}num_experts", f"{EXPERTS}top_k", f"{EXPERTS}layers"),
             _write_experts,
@@ -168,7 +168,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         constant_facts(causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False),
     ),
     "batch": (
-        Made(
+        ComputedRow(
             ("mbs", "gbs", "seq"),
             ("tokens.sequence_length", "tokens.micro_batch_size", "tokens.batch_accumulation_per_replica"),
             _write_batch,
@@ -177,12 +177,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "optimizer": (
-        Words("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),), others=()),
-        Words(
+        ChoiceRow("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),), others=()),
+        ChoiceRow(
             "grad_dtype",
             (("usual", {"optimizer.accumulate_grad_in_fp32": True}), ("16-bit", {"optimizer.accumulate_grad_in_fp32": False})),
         ),
-        Words(
+        ChoiceRow(
             "optimizer_kind",
             (("adam", {"optimizer.optimizer_factory.name": "adamW"}), ("sgd", {"optimizer.optimizer_factory.name": "sgd"})),
             others=(),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
-from traincast.core.errors import ErrorCollector, InputError, unknown
+from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
@@ -18,7 +18,7 @@ from traincast.launch.mapping import Settings
 from traincast.launch.read_bash import ambiguous_variables
 from traincast.launch.read_bash import read as commands_read
 from traincast.launch.unread_settings import UnreadSettings
-from traincast.launch.unsupported import check_kind, check_program
+from traincast.launch.unsupported import check_program, check_training_kind
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
@@ -123,7 +123,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         If it cannot be read, is of no known format, trains something other than a decoder, or has invalid values (all are named).
     """
     if form is not None and form not in formats:
-        raise unknown("format", form, formats)
+        raise unknown_name_error("format", form, formats)
     text = read_text(Path(path))
     if form is None:
         check_program(text, str(path))
@@ -131,7 +131,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     mistakes = ErrorCollector(str(path))
     settings = mistakes.require(mistakes.catch(detected.settings, text))
     commands = [word for words in commands_read(text).commands for word in words] if detected.ending == ".sh" else []
-    check_kind(commands, settings, str(path), detected.spelled)
+    check_training_kind(commands, settings, str(path), detected.spelled)
     facts = detected.facts(settings, mistakes)
     if mistakes.errors:
         raise InputError(

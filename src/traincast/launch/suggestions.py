@@ -80,7 +80,7 @@ def _layout(plan: Plan, number: int, layers: int) -> str:
 
 
 @dataclass(frozen=True)
-class Tried:
+class EstimatedChange:
     """Change with its estimate and the settings that differ.
 
     Parameters
@@ -124,7 +124,7 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
         yield SettingChange(chosen={"attention": "flash"})
 
 
-def _step_seconds(tried: Tried) -> float:
+def _step_seconds(tried: EstimatedChange) -> float:
     """Return the step time [s] of a change."""
     return float(tried.est.step_seconds)
 
@@ -158,7 +158,7 @@ class ChangeTester:
         names = dict.fromkeys((*self.settings, *new))
         return tuple((name, self.settings.get(name), new.get(name)) for name in names if self.settings.get(name) != new.get(name))
 
-    def try_change(self, change: SettingChange) -> Tried | None:
+    def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
         if plan is None or self.form.refused(self._facts(plan)):
@@ -171,14 +171,14 @@ class ChangeTester:
         facts = self._facts(plan)
         if not settings or set(not_expressed(self.form, flat_settings(self.form, facts), facts, self.est.model)) - self.unexpressed:
             return None
-        return Tried(change, est, settings)
+        return EstimatedChange(change, est, settings)
 
-    def try_all(self, changes: Sequence[SettingChange]) -> list[Tried]:
+    def try_all(self, changes: Sequence[SettingChange]) -> list[EstimatedChange]:
         """Return the valid changes, the fastest first."""
         tried = (self.try_change(change) for change in changes)
         return sorted(filter(None, tried), key=_step_seconds)
 
-    def best_combination(self, singles: Sequence[Tried]) -> Tried | None:
+    def best_combination(self, singles: Sequence[EstimatedChange]) -> EstimatedChange | None:
         """Return the fastest pair of changes that fits, with a third where that helps further."""
         pool = sorted(singles, key=_step_seconds)[:MAX_PAIRED_CHANGES]
         pairs = (first.change.with_(second.change) for first, second in combinations(pool, 2))
@@ -191,6 +191,6 @@ class ChangeTester:
             return best
         return best_triple
 
-    def _best(self, changes: Sequence[SettingChange]) -> Tried | None:
+    def _best(self, changes: Sequence[SettingChange]) -> EstimatedChange | None:
         """Return the fastest change that fits."""
         return next((tried for tried in self.try_all(changes) if tried.est.fits), None)

@@ -194,7 +194,7 @@ UNSUPPORTED_TRAININGS: Final = (
 )
 
 
-DUMPED: Final = split_names("""
+UNAMBIGUOUS_SETTINGS: Final = split_names("""
     decoder_num_layers decoder_seq_length hybrid_layer_pattern hybrid_override_pattern is_hybrid_model retro_add_retriever
     perform_rl_step vision_pretraining
 """)  # off in every other training: they identify it even where a log lists all settings with their defaults
@@ -225,7 +225,7 @@ def check_program(text: str, path: str) -> None:
             raise InputError(path, [f"is a launch of {program.title}, which is not supported yet"])
 
 
-def check_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
+def check_training_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
     """Raise if the training is not pre-training of a decoder-only model.
 
     Parameters

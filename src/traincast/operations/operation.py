@@ -225,7 +225,7 @@ class Operation:
         Share of the forward pass that is recomputed before backward.
     output_unused : bool
         Whether recomputation of the layer leaves it out, because backward does not read its result.
-    passed_on : bool
+    saves_layer_input : bool
         Whether it saves the layer's input, which a pipeline stage sends to the next.
     module : str
         Module that it is recomputed with.
@@ -256,7 +256,7 @@ class Operation:
     saved_bytes: Column = 0.0
     recompute: float = 0.0
     output_unused: bool = False
-    passed_on: bool = False
+    saves_layer_input: bool = False
     module: str = ""
     recomputed_with: str = ""
     recomputed_bytes: Column = 0.0

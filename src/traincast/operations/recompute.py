@@ -57,7 +57,7 @@ def _selective_per_op(op: Operation, model: Model, sharding: Sharding) -> Operat
     gated = model.up_projections > 1
     q, k, v = model.heads * model.head_width, model.groups * model.head_width, model.groups * model.value_width
     recomputed: float = 1.0
-    saved: Column = op.saved_bytes if op.passed_on else 0 * op.saved_bytes
+    saved: Column = op.saved_bytes if op.saves_layer_input else 0 * op.saved_bytes
     match op.role:
         case "qkv":
             recomputed = k / (q + k + v)

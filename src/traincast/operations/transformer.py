@@ -97,7 +97,7 @@ def _block_end(model: Model, sharding: Sharding, block: Literal["mlp", "attentio
         yield sharding.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
     # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have no such layer.
     block_norm = sharding.norm(f"{block}.norm", gather, returned=gather or ends_layer)
-    yield replace(block_norm, passed_on=True) if ends_layer else replace(block_norm, role="attention norm")
+    yield replace(block_norm, saves_layer_input=True) if ends_layer else replace(block_norm, role="attention norm")
 
 
 def attention(model: Model, sharding: Sharding, local: bool = False) -> Iterator[Operation]:

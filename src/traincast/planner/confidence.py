@@ -9,13 +9,15 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
 from traincast.planner.evaluation import StrategyResult, fastest_plans
 from traincast.step.estimate import estimate_columns
-from traincast.step.uncertainty import COMPONENTS, WITHIN, chances, cuts, errors, plan_distance
+from traincast.step.uncertainty import COMPONENTS, NEAR_BEST_SLOWDOWN, draw_near_best, errors, plan_coordinates, plan_distance
 
 MAX_LAYOUTS: Final = 256  # layouts compared
 MAX_LOG_SLOWDOWN: Final = 0.5  # a layout whose predicted time is further above the first's, in the logarithm, is never the best
 
 
-def near_the_best(outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = WITHIN) -> tuple[float, float] | None:
+def probability_near_best(
+    outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = NEAR_BEST_SLOWDOWN
+) -> tuple[float, float] | None:
     """Return the probability that the first of some plans, and that any of them, is within some share of the true best time.
 
     Parameters
@@ -47,10 +49,10 @@ def near_the_best(outcomes: Sequence[StrategyResult], listed: Sequence[Plan], wi
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
         plans += [columns.row(i) for i in range(rows[0])]
-    knobs = cuts([*listed, *plans])  # together, since the numbers of choices are those of one list
+    knobs = plan_coordinates([*listed, *plans])  # together, since the numbers of choices are those of one list
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
     all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
-    good = chances(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
+    good = draw_near_best(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     return tuple(float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))  # type: ignore[return-value]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import on
+from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
@@ -110,7 +110,7 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     Evaluation
         Times of layouts that fit on no machine are not computed.
     """
-    assumed = on(system, assumed)
+    assumed = with_fitted_values(system, assumed)
     memory = layout_memory(space, model, gbs, assumed)
     timed = candidates_to_time(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
     machines, timing = _distinct_timings(system)

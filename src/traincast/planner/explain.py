@@ -11,12 +11,12 @@ from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.core.units import gib, many, percent, signed
+from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, fastest, rejections
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.held_knobs import HeldKnob, held_knobs
 from traincast.planner.layout_memory import layout_memory
-from traincast.planner.misfit import against, compare, label, short_of, slower
+from traincast.planner.misfit import compare, label, short_of, slower, time_against_best
 from traincast.planner.search_space import Space, enumerate_space
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
@@ -31,7 +31,7 @@ MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size tha
 
 
 @dataclass(frozen=True)
-class Degree:
+class BestOfDegree:
     """The best plan of one tensor-parallel degree (tp tp2 cp), or the least memory any of its plans needs [byte]."""
 
     degree: int
@@ -51,7 +51,7 @@ class Explanation:
         The best plans, best first.
     sensitivity : dict of str to float
         Hardware figure → relative change of the best plan's step time when the figure is 10 % better.
-    degrees : list of Degree
+    degrees : list of BestOfDegree
         Every tensor-parallel degree that has candidates.
     excluded : dict of str to list of int
         Reason → tp degrees that divide the GPUs but have no candidate for it.
@@ -72,7 +72,7 @@ class Explanation:
     outcomes: tuple[StrategyResult, ...]
     plans: list[Answer]
     sensitivity: dict[str, float]
-    degrees: list[Degree]
+    degrees: list[BestOfDegree]
     excluded: dict[str, list[int]]
     miss: Answer | None
     faster: Answer | None
@@ -146,12 +146,12 @@ class Explanation:
             if answer is not None and answer[0] not in listed:
                 plan, est = answer
                 listed.add(plan)
-                lines += [f"{title}: {against(est, self.plans[0][1])}", f"    {plan}", f"    {short_of(est)}"]
+                lines += [f"{title}: {time_against_best(est, self.plans[0][1])}", f"    {plan}", f"    {short_of(est)}"]
         return lines or ["Memory excludes nothing." if self.miss is None else "Memory excludes no plan that would be faster."]
 
     def _nothing_fits(self) -> list[str]:
         evaluation, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        head = f"{evaluation.model.title} on {many(gpus, 'GPU')} of {evaluation.system.name}"
+        head = f"{evaluation.model.title} on {count_of(gpus, 'GPU')} of {evaluation.system.name}"
         if self.miss is None:
             reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
             locks = self._common_locks()
@@ -164,7 +164,7 @@ class Explanation:
         plan, est = self.miss
         candidates = sum(outcome.candidates for outcome in self.outcomes)
         lines = [
-            f"{head}: none of {many(candidates, 'candidate')} fits in memory.",
+            f"{head}: none of {count_of(candidates, 'candidate')} fits in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",
@@ -184,11 +184,11 @@ class Explanation:
         gbs, gpus = self.outcomes[0].evaluation.gbs, self.outcomes[0].gpus
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
         product, experts = math.prod(degrees.values()), self.outcomes[0].evaluation.model.experts
-        lines = [f"{axis} = {value} does not divide {many(gpus, 'GPU')}" for axis, value in degrees.items() if gpus % value]
+        lines = [f"{axis} = {value} does not divide {count_of(gpus, 'GPU')}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
-            lines.append(f"{' × '.join(degrees)} = {product} does not divide {many(gpus, 'GPU')}")
+            lines.append(f"{' × '.join(degrees)} = {product} does not divide {count_of(gpus, 'GPU')}")
         if gbs % locks.get("mbs", 1):
-            lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {many(gbs, 'sequence')}")
+            lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {count_of(gbs, 'sequence')}")
         if experts is not None and experts.experts % locks.get("ep", 1):
             lines.append(f"ep = {locks['ep']} does not divide the {experts.experts} experts")
         lines += [f"tp = {locks['tp']}: {reason}" for reason, degrees_of in self.excluded.items() if locks.get("tp") in degrees_of]
@@ -251,7 +251,7 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in changed.items()}
 
 
-def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[Degree]:
+def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
     """Return the best plan of each tensor-parallel degree."""
     rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best plan
     least_memory: dict[int, float] = {}
@@ -268,7 +268,7 @@ def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[Degree]:
             row = float(outcome.least_seconds[i]), float(outcome.memory[i]), index, layout
             rows.setdefault(int(degree[layout]), []).append(row)
     best = _answers(outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system)
-    return [Degree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)]
+    return [BestOfDegree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)]
 
 
 def _answers(outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:

@@ -6,10 +6,10 @@ from itertools import product
 from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, not_whole, unknown
+from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import STRATEGIES, not_allowed
+from traincast.core.plan_choices import STRATEGIES, choice_problems
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
@@ -261,11 +261,11 @@ def _check(locks: Mapping[str, Any]) -> None:
     problems = []
     for name, value in locks.items():
         if name in CHOICES:
-            problems += not_allowed(name, value)
+            problems += choice_problems(name, value)
         elif name in KNOBS and (name in SEARCHED or name == "recompute_every"):
-            problems += not_whole(name, value)
+            problems += whole_number_problems(name, value)
         else:
-            problems.append(str(unknown("knob", name, (*SEARCHED, "recompute_every", *CHOICES))))
+            problems.append(str(unknown_name_error("knob", name, (*SEARCHED, "recompute_every", *CHOICES))))
     if problems:
         raise InputError("search", problems)
 
@@ -420,7 +420,7 @@ def framework(name: str | Framework) -> Framework:
     if isinstance(name, Framework):
         return name
     if name not in FRAMEWORKS:
-        raise unknown("framework", name, FRAMEWORKS)
+        raise unknown_name_error("framework", name, FRAMEWORKS)
     return FRAMEWORKS[name]
 
 

@@ -14,7 +14,7 @@ from traincast.core.units import gib, seconds, signed
 from traincast.planner.framework_spaces import lean
 from traincast.step.estimate import Answer, Estimate, estimate
 
-FELT: Final = 5e-4  # smallest change that is reported, as a share of the step time
+MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4
 
 
@@ -85,7 +85,7 @@ def _advice(est: Estimate) -> str:
     lines = []
     for change in listed[:MAX_CHANGES_LISTED]:
         _, changed = change.answer
-        lines.append(f"        {change.said}: {gib(float(changed.memory_bytes))}, {against(changed, est)}")
+        lines.append(f"        {change.said}: {gib(float(changed.memory_bytes))}, {time_against_best(changed, est)}")
     title = "would fit with" if listed[0].answer[1].fits else "no single change makes it fit; most is saved by"
     return "\n".join((f"\n    {title}", *lines))
 
@@ -158,10 +158,10 @@ def compare(pair: Answer, best: Answer) -> tuple[str, str]:
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
     differences = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
-    return f"{against(est, winner)}  {plan}", differences or "the same components"
+    return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
 
 
-def against(est: Estimate, winner: Estimate) -> str:
+def time_against_best(est: Estimate, winner: Estimate) -> str:
     """Return the step time in words, and by how much it differs from the best plan's."""
     return f"{seconds(float(est.step_seconds))} ({signed(float(est.step_seconds / winner.step_seconds) - 1)})"
 

@@ -8,7 +8,7 @@ import numpy as np
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.step.placement import factorizations, in_order
+from traincast.step.placement import factorizations, placements_in_order
 
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
@@ -75,7 +75,7 @@ def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: 
     inside = degrees.prod(axis=1) <= domain
     if batch.ordered:
         order = batch.given.get("order", "tp-cp-dp-pp")
-        places, placeable = in_order(domain, STRATEGIES[batch.strategy].axes, order, degrees)
+        places, placeable = placements_in_order(domain, STRATEGIES[batch.strategy].axes, order, degrees)
     else:
         places = factorizations(domain, degrees.shape[1])
         placeable = np.ones((len(degrees), len(places)), bool)

@@ -15,12 +15,12 @@ import numpy as np
 
 from traincast.catalog.load import as_model, as_system, load_model
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, not_a, not_whole, unknown
+from traincast.core.errors import ErrorCollector, InputError, type_problems, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
 from traincast.core.system import System
-from traincast.planner.confidence import near_the_best
+from traincast.planner.confidence import probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
 from traincast.planner.explain import Explanation, explain
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, Framework, default_framework
@@ -120,7 +120,7 @@ class Found:
         None where errors are not known, memory ranks, or nothing fits.
         """
         listed = [plan for plan, _ in self.plans]
-        return near_the_best(self.outcomes, listed) if listed and self.objective != "memory" else None
+        return probability_near_best(self.outcomes, listed) if listed and self.objective != "memory" else None
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
@@ -342,7 +342,7 @@ def _check_sizes(gpus: Any, system: System | None) -> list[int]:
     if isinstance(gpus, str) or not isinstance(gpus, Iterable):
         raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
     mistakes, numbers = ErrorCollector("search"), list(gpus)
-    problems = [wrong for n in numbers for wrong in not_whole("gpus", n)]
+    problems = [wrong for n in numbers for wrong in whole_number_problems("gpus", n)]
     problems += [] if numbers else ["gpus: give at least one number"]
     if problems:
         raise InputError("search", problems)
@@ -354,9 +354,9 @@ def _check_sizes(gpus: Any, system: System | None) -> list[int]:
 
 def _check_ranking(top: int, objective: str) -> None:
     """Refuse an invalid number of plans or an unknown objective."""
-    problems = not_whole("top", top)
+    problems = whole_number_problems("top", top)
     if objective not in OBJECTIVES:
-        problems.append(str(unknown("objective", str(objective), OBJECTIVES)))
+        problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
     if problems:
         raise InputError("search", problems)
 
@@ -365,13 +365,13 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
     """Return the strategies by their canonical names, each once; None where none is given."""
     if strategy is None:
         return None
-    if wrong := not_a("strategy", strategy, "a name or a sequence of names", str, Sequence):
+    if wrong := type_problems("strategy", strategy, "a name or a sequence of names", str, Sequence):
         raise InputError("search", wrong)
     names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-    problems = [wrong for name in names for wrong in not_a("strategy", name, "a name", str)]
+    problems = [wrong for name in names for wrong in type_problems("strategy", name, "a name", str)]
     if not problems:
         names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-        problems = [str(unknown("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES]
+        problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
     if problems:
@@ -381,11 +381,11 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
 
 def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
     """Return the locks as a mapping of names, `vp` among them."""
-    if wrong := not_a("locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)):
+    if wrong := type_problems("locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)):
         raise InputError("search", wrong)
     checked = dict(locks or {})
-    problems = [wrong for name in checked for wrong in not_a("locks", name, "a mapping whose keys are names", str)]
-    problems += [] if vp is None else not_whole("vp", vp)
+    problems = [wrong for name in checked for wrong in type_problems("locks", name, "a mapping whose keys are names", str)]
+    problems += [] if vp is None else whole_number_problems("vp", vp)
     if vp is not None and checked.get("vp", vp) != vp:
         problems.append(f"vp = {vp!r} contradicts locks, where vp = {checked['vp']!r}: give one of them")
     if problems:
@@ -409,6 +409,6 @@ def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str |
 
 def _check_framework(framework: str | Framework) -> Framework:
     """Return the given framework, or that of a name."""
-    if wrong := not_a("framework", framework, "a name or a Framework", str, Framework):
+    if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
         raise InputError("search", wrong)
     return known_framework(framework)

@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, not_a, not_whole
+from traincast.core.errors import InputError, type_problems, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import System
 
@@ -32,7 +32,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
     if gbs is None and model is not None:
         lacking = f"{model.name} has no global batch of its own"
         raise InputError("global batch", [f"{lacking}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
-    if wrong := not_whole("gbs", gbs):
+    if wrong := whole_number_problems("gbs", gbs):
         raise InputError("global batch", wrong)
     return int(gbs or 1)
 
@@ -47,7 +47,7 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
     InputError
         If it is neither, or no preset has that name.
     """
-    if wrong := not_a("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
+    if wrong := type_problems("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
         raise InputError("assumptions", wrong)
     usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
     return resolve(usual if assumptions is None or usual_stack else assumptions)

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import USUAL, on
+from traincast.catalog.software_stacks import DEFAULT_STACK, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, not_a
+from traincast.core.errors import ErrorCollector, InputError, type_problems
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
@@ -25,7 +25,7 @@ from traincast.step.memory import Footprint, devices_memory, memory
 from traincast.step.pipeline_stages import Stages, devices, every_device, stages, with_load
 from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
-from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside
+from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import PassSeconds, Timed, time_part
 
@@ -90,7 +90,7 @@ class Estimate:
     @property
     def outside(self) -> list[str]:
         """Respects in which one plan lies outside of measured runs, in words; empty where errors are not known at all."""
-        return outside(self.case) if self.assumptions.errors_known else []
+        return outside_measured_range(self.case) if self.assumptions.errors_known else []
 
     @cached_property
     def breakdown(self) -> dict[str, Column]:
@@ -240,7 +240,7 @@ def usual_assumptions(model: Model | None) -> str:
     str
         ``"paper"`` for a model of the paper's kind, without a vocabulary; else the stack of the framework that is usual.
     """
-    return PAPER.name if model is None or model.vocab is None else USUAL
+    return PAPER.name if model is None or model.vocab is None else DEFAULT_STACK
 
 
 def estimate(
@@ -318,7 +318,7 @@ def _checked(
 
 def _check_plan(plan: Plan | Plans) -> None:
     """Refuse a value that is not a plan."""
-    if wrong := not_a("plan", plan, "a Plan or Plans", Plan, Plans):
+    if wrong := type_problems("plan", plan, "a Plan or Plans", Plan, Plans):
         raise InputError("plan", wrong)
 
 
@@ -337,7 +337,7 @@ def estimate_columns(
     model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
 ) -> Estimate:
     """Estimate one batch of plans without checking it; `operations` are those of every part, where they are counted already."""
-    assumed = on(system, assumed)
+    assumed = with_fitted_values(system, assumed)
     columns = with_defaults(plan, model, assumed)
     if operations is None:
         operations = parts(model, columns, assumed)

@@ -109,7 +109,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
-        message=total(t.operation.saved_bytes for t in timed if t.operation.passed_on),
+        message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input),
         saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
@@ -124,7 +124,7 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
     saved = total(op.saved_bytes for op in operations)
     if "full" not in plan.recomputed:
         return saved
-    return saved - total(op.saved_bytes for op in operations if op.recompute and not op.passed_on) / plan.recompute_every
+    return saved - total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input) / plan.recompute_every
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:

@@ -65,7 +65,7 @@ class Footprint:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
         if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
-            recomputed = total(op.saved_bytes for op in operations if op.recompute and not op.passed_on)
+            recomputed = total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input)
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
@@ -131,7 +131,7 @@ def devices_memory(
     return devices
 
 
-def reported(used: Mapping[str, Column], kind: Reported) -> Column:
+def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
     """Memory of a rank as a way of measuring sees it.
 
     Parameters

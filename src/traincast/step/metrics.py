@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.errors import InputError, not_a, unknown
+from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
@@ -222,7 +222,7 @@ def metrics(
         "checkpoint_seconds": checkpoint_seconds,
         "checkpoint_interval": checkpoint_interval,
     }
-    if wrong := not_a("est", est, "an Estimate", Estimate):
+    if wrong := type_problems("est", est, "an Estimate", Estimate):
         raise InputError("metrics", wrong)
     check_given(**given)
     given_values = {name: value for name, value in given.items() if value is not None}
@@ -298,7 +298,7 @@ def _plan_choice(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any
     """Return the precision or optimizer of the plan."""
     name = getattr(est.plan, kind, usual)
     if name not in recipes:
-        raise unknown(kind, name, recipes)
+        raise unknown_name_error(kind, name, recipes)
     return recipes[name]
 
 

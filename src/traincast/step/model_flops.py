@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from traincast.core.errors import unknown
+from traincast.core.errors import unknown_name_error
 from traincast.core.model import Model
 from traincast.core.model_blocks import Kind
 
@@ -87,7 +87,7 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
         If the convention is unknown.
     """
     if convention not in CONVENTIONS:
-        raise unknown("convention", convention, CONVENTIONS)
+        raise unknown_name_error("convention", convention, CONVENTIONS)
     layers = model.layer_parameters(active=True)
     if convention == "6n":
         return Forward(2.0 * layers, 0.0, 0.0)
@@ -156,7 +156,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
         If the convention or the kind of recomputation is unknown.
     """
     if recompute not in RECOMPUTE:
-        raise unknown("recomputation", recompute, RECOMPUTE)
+        raise unknown_name_error("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
     recomputed = {"none": 0.0, "selective": forward.attention, "full": forward.layers + forward.attention}
     return 3 * sum(forward) + recomputed[recompute]

@@ -7,7 +7,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs
 from traincast.step.pipeline_stages import Counts
-from traincast.times.overlap import excess
+from traincast.times.overlap import exposed_time
 
 
 def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
@@ -42,5 +42,5 @@ def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, syste
             copied = copied + cost.saved / link
         if "weights" in offloaded:
             copied = copied + plan.recipe.width * assumed.element_bytes * (cost.weights + cost.expert_weights) / link
-        seconds = seconds + n * (excess(copied - cost.forward) + excess(copied - cost.backward))
+        seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
     return nm * seconds

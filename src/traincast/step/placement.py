@@ -74,14 +74,14 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
     places = factorizations(domain, len(axes)) if plan.gpus > domain else degrees[None]
     given = np.array([getattr(plan, f"fast_{axis}") or 0 for axis in axes])
     if ordered and plan.gpus > domain and not given[degrees > 1].any():
-        places, _ = in_order(domain, axes, plan.order, degrees[None])
+        places, _ = placements_in_order(domain, axes, plan.order, degrees[None])
     fast = places[((degrees % places == 0) & ((given == 0) | (given == places))).all(axis=1)].astype(float)
     if not len(fast):
         return None
     return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
 
 
-def in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
+def placements_in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
     """Return the placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
     fast, room = np.ones_like(degrees), np.full(len(degrees), domain)
     for axis in ORDERS[order]:

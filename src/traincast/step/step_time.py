@@ -15,7 +15,7 @@ from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds
 from traincast.step.optimizer import optimizer_seconds
 from traincast.step.pipeline_stages import Stages
-from traincast.times.overlap import excess, largest, paced_by
+from traincast.times.overlap import exposed_time, largest, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
 from traincast.times.pipeline.schedules import SCHEDULES, Schedule
 
@@ -144,20 +144,20 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     *busy, busy_model = (sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts)
     if not assumed.dispatch_seconds:
         longest, slowest = largest(busy)
-        return _Pace(slowest, longest, 0.0, excess(busy_model - longest))
+        return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
     launch = [seconds + assumed.microbatch_seconds for seconds in launch]
     launch_model = launch_model + pp * assumed.microbatch_seconds
     longest, slowest = largest([paced_by(*both) for both in zip(launch, busy, strict=True)])
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    return _Pace(slowest, busy_slowest, longest - busy_slowest, excess(paced_by(launch_model, busy_model) - longest))
+    return _Pace(slowest, busy_slowest, longest - busy_slowest, exposed_time(paced_by(launch_model, busy_model) - longest))
 
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Return the exposed time of transfers that overlap work; the slack of faster stages hides round trips [s]."""
     spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
-    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * excess(2 * hop - spare)
+    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(2 * hop - spare)
 
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:

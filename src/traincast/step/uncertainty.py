@@ -16,14 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import USUAL
+from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
 
-NINETY: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
-WITHIN: Final = 0.03  # how much slower than the best a plan may be that counts as good
+NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
+NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 DRAWS: Final = 4096
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {  # parts of a step with an error of their own, by what they add up
     "communication": ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm"),
@@ -163,7 +163,7 @@ class ErrorCase:
         """Return the case of an estimate from its model, accelerator, software, GPUs, and the breakdown of its time [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
         shares = {name: sum(breakdown[component] for component in parts) / seconds for name, parts in COMPONENTS.items()}
-        return cls(USUAL if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
+        return cls(DEFAULT_STACK if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -209,7 +209,7 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
     return plain(seconds / reach), plain(seconds * reach)
 
 
-def outside(case: ErrorCase, known: Errors | None = None) -> list[str]:
+def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
@@ -235,13 +235,13 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
         What is known of errors; the catalogue's if left out.
     """
     known = known or errors()
-    stack = USUAL if stack == CALIBRATED.name else stack
+    stack = DEFAULT_STACK if stack == CALIBRATED.name else stack
     ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
     spread = np.log(19) * np.log(capacity / nbytes) / ninety  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
     return plain(0.5 + 0.5 * np.tanh(spread / 2))
 
 
-def cuts(plans: Sequence[Plan]) -> Floats:
+def plan_coordinates(plans: Sequence[Plan]) -> Floats:
     """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
     indices: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
@@ -255,19 +255,19 @@ def plan_distance(one: Floats, other: Floats) -> Floats:
     Parameters
     ----------
     one, other : array, shape (..., degrees and choices)
-        Plans as `cuts` gives them.
+        Plans as `plan_coordinates` gives them.
     """
     off = np.abs(one - other)
     chosen = np.arange(off.shape[-1]) >= len(DEGREES)
     return np.asarray(np.where(chosen, off > 0, off).sum(axis=-1))
 
 
-def chances(
+def draw_near_best(
     seconds: Floats,
     shares: Mapping[str, Floats],
     cut: Floats,
     factor: float = 1.0,
-    within: float = WITHIN,
+    within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> Bools:
     """Draw which plans are within some share of the true best, 4,096 times with a fixed seed, shape (draws, plans).
@@ -281,7 +281,7 @@ def chances(
     shares : mapping of str to array, shape (plans,)
         Share of each step spent on each of `COMPONENTS`.
     cut : array, shape (plans, degrees and choices)
-        The plans as `cuts` gives them.
+        The plans as `plan_coordinates` gives them.
     factor : float
         How uncertain predictions of the software are, relative to all.
     within : float
@@ -290,7 +290,7 @@ def chances(
         What is known of errors; the catalogue's if left out.
     """
     known = known or errors()
-    scale = factor * known.apart / NINETY
+    scale = factor * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
     off = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
@@ -306,8 +306,8 @@ def first_within(
     shares: Mapping[str, Floats],
     cut: Floats,
     factor: float = 1.0,
-    within: float = WITHIN,
+    within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> float:
-    """Return the probability that the first of a ranking is within some share of the true best; arguments as for `chances`."""
-    return float(np.mean(chances(seconds, shares, cut, factor, within, known)[:, 0]))
+    """Return the probability that the first of a ranking is within some share of the true best; arguments as for `draw_near_best`."""
+    return float(np.mean(draw_near_best(seconds, shares, cut, factor, within, known)[:, 0]))

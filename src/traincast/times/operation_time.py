@@ -11,7 +11,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import Collective, Operation, PassCount, total
 from traincast.times.collectives import collective, collective_curve, is_group
-from traincast.times.overlap import excess, panelled
+from traincast.times.overlap import exposed_time, panelled
 from traincast.times.process_groups import group
 from traincast.times.roofline import arithmetic, exposed_memory
 
@@ -117,7 +117,7 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     if work.panels is not None:
         comm = panelled(comm, work.panels, compute + memory)
     elif work.rounds is not None:  # a ring: each block is fetched while attention works on the previous one
-        comm = excess(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
+        comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
     else:
         comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
     exchange = total(seconds_of(call) for call in work.collectives if call.over in EXPERT_AXES)

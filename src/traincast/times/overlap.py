@@ -8,7 +8,7 @@ from traincast.core.quantities import Column
 from traincast.operations.operation import total
 
 
-def excess(x: Column) -> Column:
+def exposed_time(x: Column) -> Column:
     """Return x where it is positive, else 0 (as 0 x, which keeps the unit)."""
     return np.maximum(x, 0 * x)
 
@@ -30,7 +30,7 @@ def panelled(x: Column, nb: Column, busy: Column) -> Column:
     Column
         x + max(x nb - busy, 0): the first panel is exposed, the rest overlap with `busy` [s].
     """
-    return x + excess(x * nb - busy)
+    return x + exposed_time(x * nb - busy)
 
 
 def layer_by_layer(
@@ -62,14 +62,14 @@ def layer_by_layer(
     Column
         With one kind x + max(x - busy, 0)(nl - 1); with several, the exposed sum and the longest that is overlapped [s].
     """
-    exposed = total(excess(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
+    exposed = total(exposed_time(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
     first = 0 * collective[0]
     for x, t, n in zip(collective, busy, layers, strict=True):
-        first = np.maximum(first, (x - excess(x - t)) * np.minimum(n, 1))
+        first = np.maximum(first, (x - exposed_time(x - t)) * np.minimum(n, 1))
     if not contention:
         return exposed + first
     streaming = total(x * n for x, n in zip(collective if streams is None else streams, layers, strict=True))
-    return exposed + first + contention * excess(streaming - exposed - first)
+    return exposed + first + contention * exposed_time(streaming - exposed - first)
 
 
 def paced_by(host: Column, device: Column) -> Column:

@@ -8,7 +8,7 @@ from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
 from traincast.operations.operation import Gemm, PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
-from traincast.times.overlap import excess
+from traincast.times.overlap import exposed_time
 
 
 def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
@@ -120,7 +120,7 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
     always_exposed = _always_exposed_bytes(work, assumed)
     traffic = streamed(work.nbytes, gpu, assumed)
     if always_exposed is None:
-        return excess(traffic - compute)
+        return exposed_time(traffic - compute)
     return np.maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
 
 

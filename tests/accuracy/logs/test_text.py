@@ -3,7 +3,7 @@
 import pytest
 
 from traincast.accuracy.logs.accelerator_names import KNOWN, NAMES, accelerator
-from traincast.accuracy.logs.text import lines, number, whole
+from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run
 
 
@@ -21,7 +21,7 @@ def test_numbers_of_any_locale(text, value):
 
 
 def test_whole_numbers():
-    assert [whole(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [8, 8, 8] + [None] * 7
+    assert [whole_number(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [8, 8, 8] + [None] * 7
 
 
 def test_prefixes_of_ranks_and_progress_bars():

@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from traincast.accuracy.fit.kernel_benchmarks import ALONE, timed
+from traincast.accuracy.fit.kernel_benchmarks import REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Parameter, Setting, touching_system
 from traincast.accuracy.fit.residuals import Samples
 from traincast.accuracy.logs import Collective, Gemm
-from traincast.catalog.software_stacks import USUAL
+from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
@@ -52,7 +52,7 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
 
 def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Gemm]) -> Floats:
     """Predict the times of timed matrix products, each repeated, shape (rows,) [s]."""
-    repeated = replace(assumed, burst_seconds=ALONE.burst_seconds, inputs_exposed=ALONE.inputs_exposed)
+    repeated = replace(assumed, burst_seconds=REPEATED_KERNEL.burst_seconds, inputs_exposed=REPEATED_KERNEL.inputs_exposed)
     seconds = np.empty(len(timings))
     for dtype, rows in _rows_by_name([row.dtype for row in timings]).items():
         m, n, k, batch = (np.array([float(getattr(timings[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
@@ -60,7 +60,7 @@ def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Ge
         written = batch * 2 * recipe.width * m * n
         product = Product(m, k, n, batch, low=recipe.casts > 0)
         work = PassCount((product,), batch * 2 * recipe.operand * (m * k + k * n) + written, written=written)
-        seconds[rows] = timed(work, gpu, repeated, recipe)
+        seconds[rows] = pass_seconds(work, gpu, repeated, recipe)
     return seconds
 
 
@@ -73,7 +73,7 @@ def collectives(system: System, timings: Sequence[Collective], parameters: Seque
     """Return timed collectives as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return collective_seconds(setting.system(system), setting.assumed(USUAL, system), timings)
+        return collective_seconds(setting.system(system), setting.assumed(DEFAULT_STACK, system), timings)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
     measured = np.array([row.time_us * 1e-6 for row in timings])
@@ -84,7 +84,7 @@ def products(system: System, timings: Sequence[Gemm], parameters: Sequence[Param
     """Return timed matrix products as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return product_seconds(setting.system(system).accelerator, setting.assumed(USUAL, system), timings)
+        return product_seconds(setting.system(system).accelerator, setting.assumed(DEFAULT_STACK, system), timings)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
     measured = np.array([row.time_us * 1e-6 for row in timings])

@@ -17,7 +17,7 @@ from traincast.accuracy.fit.measured_files import Files, Measured, read
 from traincast.accuracy.fit.parameters import MAX_FITTED_CONSTANTS, Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Evidence
 from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file, stack_names
+from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, stack_names, with_fitted_values
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
 from traincast.core.system import System
@@ -75,14 +75,14 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
                 parameters.append(
                     _with_prior(path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit)
                 )
-    for stack in dict.fromkeys(USUAL if name not in stack_names() else name for name in stacks):
+    for stack in dict.fromkeys(DEFAULT_STACK if name not in stack_names() else name for name in stacks):
         parameters += _stack_parameters(system, stack)
     return tuple(parameters)
 
 
 def _stack_parameters(system: System, stack: str) -> list[Parameter]:
     """Return the constants of a software stack on a system."""
-    figures, assumed = stack_file(stack), on(system, resolve(stack))
+    figures, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
     parameters = []
     for kind in (path for path in SITE_SPREAD if path.startswith("stack.")):
         name = kind.split(".")[1]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.fit.parameters import Parameter
-from traincast.catalog.documents import known
+from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import system_document
 from traincast.catalog.schema.fields import Entry, Part
 from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
-from traincast.core.output_files import beside
+from traincast.core.output_files import atomic_output
 from traincast.core.units import quantity
 
 LINE_WIDTH: Final = 1000  # so that lines are not wrapped
@@ -123,7 +123,7 @@ def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
                 documents[path] = load(path)
             put(documents[path], fitted)
     for path, document in documents.items():
-        with beside(path) as partial:
+        with atomic_output(path) as partial:
             partial.write_text(text_of(document), encoding="utf-8")
     return list(documents)
 
@@ -147,7 +147,7 @@ def system_with(base: str | Path, values: list[FittedValue], name: str, title: s
     """
     document = system_document(base)
     if isinstance(document["accelerator"], str):
-        document["accelerator"] = known("accelerators", document["accelerator"].lower())
+        document["accelerator"] = catalogue_entry("accelerators", document["accelerator"].lower())
     document |= {"name": name, "title": title}
     software = {entry["stack"]: dict(entry) for entry in document.pop("software", None) or []}
     for fitted in values:
@@ -170,5 +170,5 @@ def write_system(path: Path, document: Mapping[str, Any]) -> None:
             return _flow(item) if "value" in item else {key: with_flow_entries(value) for key, value in item.items()}
         return [with_flow_entries(value) for value in item] if isinstance(item, list) else item
 
-    with beside(path) as partial:
+    with atomic_output(path) as partial:
         partial.write_text(text_of(with_flow_entries(document)), encoding="utf-8")

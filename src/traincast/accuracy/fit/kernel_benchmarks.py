@@ -38,7 +38,7 @@ EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes,
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
     (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
 )
-ALONE: Final = replace(
+REPEATED_KERNEL: Final = replace(
     CALIBRATED,
     name="calibrated, one kernel again and again",
     burst_seconds=0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
@@ -173,7 +173,9 @@ def _heads(row: Mapping[str, str], detail: Mapping[str, str], kind: Kind) -> tup
 
 
 def predict(
-    benchmarks: Iterable[Benchmark], assumptions: Assumptions = ALONE, accelerators: Mapping[str, Accelerator] | None = None
+    benchmarks: Iterable[Benchmark],
+    assumptions: Assumptions = REPEATED_KERNEL,
+    accelerators: Mapping[str, Accelerator] | None = None,
 ) -> tuple[KernelPrediction, ...]:
     """Predict measured kernels with the formulas of a step.
 
@@ -213,14 +215,14 @@ def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerat
         kernel: Literal["fa2", "cudnn"] = "cudnn" if sizes["causal"].any() else "fa2"  # as the sources of the table ran them
         op = flash(assumed.element_bytes, at, ((), ()), dropped=False)
         work = op.backward if kind.endswith("backward") else op.forward
-        return timed(work, gpu, replace(assumed, attention_kernel=kernel), PRECISIONS["bf16"])
+        return pass_seconds(work, gpu, replace(assumed, attention_kernel=kernel), PRECISIONS["bf16"])
     layout: Layout = "grouped" if kind == "grouped" else "one"
     m, k, n, b = (sizes[size] for size in ("m", "k", "n", "batch"))
     low = dtype == "fp8"
     written = b * m * n * sizes["written"]
     operand_bytes = b * (m * k + k * n) * (1.0 if low else 2.0)
     work = PassCount((Gemm(m, k, n, b, low=low, layout=layout),), operand_bytes + written, written=written)
-    return timed(work, gpu, assumed, PRECISIONS["fp8" if low else "bf16"])
+    return pass_seconds(work, gpu, assumed, PRECISIONS["fp8" if low else "bf16"])
 
 
 def _share(sizes: Mapping[str, Floats]) -> Column:
@@ -228,7 +230,7 @@ def _share(sizes: Mapping[str, Floats]) -> Column:
     return 1 - sizes["causal"] * (1 - (1 + 1 / sizes["s"]) / 2)
 
 
-def timed(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+def pass_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
     """Return the time of one pass without communication: arithmetic and exposed memory traffic [s]."""
     compute = arithmetic(work, gpu, assumed, recipe)
     return compute + exposed_memory(work, compute, gpu, assumed)

@@ -15,7 +15,7 @@ from traincast.accuracy.runs.run import read as read_run
 from traincast.catalog.load import load_system
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.system import System
-from traincast.core.units import many
+from traincast.core.units import count_of
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "--runs or --log", "collectives": "--nccl", "products": "--gemm"}
 Files: TypeAlias = Sequence[str | Path]
@@ -50,7 +50,7 @@ class Measured:
 
     def counts(self) -> str:
         """Return the number of measurements by kind, in words."""
-        return ", ".join(many(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count)
+        return ", ".join(count_of(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count)
 
 
 def read(

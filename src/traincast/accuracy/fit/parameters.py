@@ -7,8 +7,8 @@ from functools import cache, cached_property
 from math import exp, log
 from typing import Any, Final, Literal, TypeAlias
 
-from traincast.catalog.documents import catalogue, known
-from traincast.catalog.software_stacks import USUAL, on, resolve, stack_file
+from traincast.catalog.documents import catalogue, catalogue_entry
+from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
@@ -123,7 +123,7 @@ class Setting:
     def assumed(self, stack: str, system: System) -> Assumptions:
         """Return the assumptions of a stack on a system, with the values of its parameters and the universal ones."""
         changes: dict[str, Any] = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
-        return replace(on(system, resolve(stack)), **changes)
+        return replace(with_fitted_values(system, resolve(stack)), **changes)
 
 
 def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[int, ...]:
@@ -166,7 +166,7 @@ def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int,
 def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """Return a stack and those it is based on, each with the fields its file sets."""
     if stack.lower() not in catalogue("stacks"):
-        stack = USUAL
+        stack = DEFAULT_STACK
     file = stack_file(stack)
     return ((file.name, frozenset(file.changes())), *(_based_on_chain(file.based_on) if file.based_on else ()))
 
@@ -174,7 +174,7 @@ def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
 @cache
 def _accelerators() -> Mapping[str, str]:
     """Return the catalogue's names of accelerators by the names in their files."""
-    documents = {name: known("accelerators", name) for name in catalogue("accelerators")}
+    documents = {name: catalogue_entry("accelerators", name) for name in catalogue("accelerators")}
     return {str(document["name"]): name for name, document in documents.items() if document}
 
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
-from traincast.accuracy.logs.text import lines, number, truth, whole
-from traincast.accuracy.logs.training_log import LogStep, counted, last_run, timed, training_rows
+from traincast.accuracy.logs.text import lines, number, truth, whole_number
+from traincast.accuracy.logs.training_log import LogStep, iteration_times, last_run, numbered_by_line, training_rows
 
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
@@ -39,16 +39,16 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     if not PIPELINE.search(text):
         columns |= {"pp": columns.get("pp") or 1}
     row = complete(file, columns, given)
-    timing = timed(run, warm_up)
+    timing = iteration_times(run, warm_up)
     if timing and by_rate:
-        timing = ((whole(row.get("gbs")) or 0) / timing[0], *timing[1:])
+        timing = ((whole_number(row.get("gbs")) or 0) / timing[0], *timing[1:])
     return training_rows(file, row, run, timing)
 
 
 def _seconds(text: str) -> Callable[[str], LogStep | None]:
     """Return a reader of progress lines in seconds: of the pipeline engine, else the sum of the timers of a step."""
     if not PIPELINE.search(text):
-        return counted(WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000)
+        return numbered_by_line(WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000)
 
     def step(line: str) -> LogStep | None:
         match = PIPELINE.search(line)
@@ -89,12 +89,12 @@ def _columns(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> dic
         value = configuration.get(name)
         return value if isinstance(value, Mapping) else {}
 
-    micro = whole(listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu")))
-    steps = whole(listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps")))
-    gbs = whole(listed.get("train_batch_size", configuration.get("train_batch_size")))
-    ranks = whole(listed.get("world_size"))
+    micro = whole_number(listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu")))
+    steps = whole_number(listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps")))
+    gbs = whole_number(listed.get("train_batch_size", configuration.get("train_batch_size")))
+    ranks = whole_number(listed.get("world_size"))
     dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
-    tp = whole(section("tensor_parallel").get("autotp_size")) or 1
+    tp = whole_number(section("tensor_parallel").get("autotp_size")) or 1
     stage = listed.get("zero_optimization_stage", section("zero_optimization").get("stage"))
     return {
         "mbs": micro,

@@ -10,7 +10,7 @@ from traincast.accuracy.logs import deepspeed, matmul_table, megatron, nccl_test
 from traincast.accuracy.logs.row_columns import check
 from traincast.accuracy.logs.rows import TRAINING as TRAINING_COLUMNS
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, TrainingRows
-from traincast.accuracy.logs.text import content, number, whole
+from traincast.accuracy.logs.text import content, number, whole_number
 from traincast.accuracy.logs.training_log import WARM_UP
 from traincast.accuracy.runs import run as measurements
 from traincast.core.errors import InputError, close_to
@@ -209,8 +209,8 @@ def _read_collectives(file: str, table: list[list[str]], given: Mapping[str, Any
     for line, cells in enumerate(table[1:], start=2):
         row = {name: cells[index].strip() if index < len(cells) else "" for name, index in indices.items()}
         row |= {name: str(value) for name, value in given.items() if not row[name]}
-        nodes, per_node = whole(row["nodes"]), whole(row["gpus_per_node"])
-        size, ranks = number(row["size_bytes"]), whole(row.get("ranks")) or (nodes or 0) * (per_node or 0)
+        nodes, per_node = whole_number(row["nodes"]), whole_number(row["gpus_per_node"])
+        size, ranks = number(row["size_bytes"]), whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
         time = _time_us(row, size, ranks) if size and size > 0 and ranks else None
         if not (nodes and per_node and size and time and row["op"]):
             left_out.append(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from traincast.accuracy.logs.rows import GemmRows, MatmulRow
-from traincast.accuracy.logs.text import number, whole
+from traincast.accuracy.logs.text import number, whole_number
 from traincast.core.errors import InputError
 
 COLUMN_NAMES: Final = {  # column -> its names, lower case, letters and digits only; the first that is present counts
@@ -84,7 +84,7 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
 
 def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str:
     """Return a product, or the reason why a row is left out."""
-    shape = {name: whole(cells.get(name)) for name in ("m", "n", "k")}
+    shape = {name: whole_number(cells.get(name)) for name in ("m", "n", "k")}
     if wrong := [name for name, size in shape.items() if size is None]:
         return ", ".join(f"{name} = {cells.get(name, '')!r} is no whole number" for name in wrong)
     if "gemm" not in cells.get("kind", "gemm").lower():
@@ -93,7 +93,7 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str
     dtype = _dtype(type_name)
     if dtype is None:
         return f"dtype = {type_name!r}"
-    batch = whole(cells["batch"]) if cells.get("batch") else 1
+    batch = whole_number(cells["batch"]) if cells.get("batch") else 1
     if batch is None:
         return f"batch = {cells['batch']!r} is no whole number"
     sizes = {name: size for name, size in shape.items() if size}

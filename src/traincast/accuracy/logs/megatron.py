@@ -9,8 +9,8 @@ from traincast.accuracy.logs.megatron_args import cells
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
-from traincast.accuracy.logs.training_log import LastRun, LogStep, counted, last_run, timed, training_rows
-from traincast.launch.unsupported import DUMPED, check_kind
+from traincast.accuracy.logs.training_log import LastRun, LogStep, iteration_times, last_run, numbered_by_line, training_rows
+from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
 ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
@@ -51,13 +51,13 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     arguments = settings.flat(config) | settings.listed(_arguments(header))
     if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
-    check_kind((), {name: arguments[name] for name in DUMPED if name in arguments}, file)
+    check_training_kind((), {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}, file)
     columns = {name: value for name, value in cells(arguments).items() if value is not None} | _stated(header)
     gbs = run.steps[-1].gbs if run.steps else None
     columns |= {"stack": _stack(text, arguments), "gbs": gbs or columns.get("gbs"), "memory_gb_published": _memory(run)}
     columns["memory_kind"] = "allocated" if columns["memory_gb_published"] else None
     row = complete(file, columns, given)
-    return training_rows(file, row, run, timed(run, warm_up))
+    return training_rows(file, row, run, iteration_times(run, warm_up))
 
 
 def _step(text: str) -> Callable[[str], LogStep | None]:
@@ -66,7 +66,7 @@ def _step(text: str) -> Callable[[str], LogStep | None]:
         return _iteration
     if NEMO.search(text):
         return _nemo
-    return counted(BRIDGE, lambda match: number(match[1]))
+    return numbered_by_line(BRIDGE, lambda match: number(match[1]))
 
 
 def _iteration(line: str) -> LogStep | None:

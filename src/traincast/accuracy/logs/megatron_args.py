@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from traincast.accuracy.logs.text import number, truth, whole
+from traincast.accuracy.logs.text import number, truth, whole_number
 from traincast.launch.mapping import is_off, names_of
-from traincast.launch.megatron.plan_settings import SHARDING as STAGES
+from traincast.launch.megatron.plan_settings import SHARDING_STRATEGIES as STAGES
 from traincast.launch.megatron.table import ROWS
 
 MAPPED_COLUMNS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
@@ -28,11 +28,11 @@ def cells(settings: Mapping[str, Any]) -> dict[str, Any]:
         Settings by name.
     """
     columns: dict[str, Any] = {
-        column: next((value for value in map(whole, map(settings.get, names)) if value), None)
+        column: next((value for value in map(whole_number, map(settings.get, names)) if value), None)
         for column, names in WHOLE_COLUMNS.items()
     }
     if not columns["gpus"]:
-        nodes, devices = whole(settings.get("num_nodes")), whole(settings.get("devices"))
+        nodes, devices = whole_number(settings.get("num_nodes")), whole_number(settings.get("devices"))
         columns["gpus"] = nodes * devices if nodes and devices else None
     columns |= {"cp": columns["cp"] or 1, "ep": columns["ep"] or 1, "vp": _chunks(settings, columns)}
     columns |= _attention(settings, columns)
@@ -44,17 +44,17 @@ def cells(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _chunks(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     """Return the model chunks of a rank."""
-    if chunks := whole(settings.get("virtual_pipeline_model_parallel_size")):
+    if chunks := whole_number(settings.get("virtual_pipeline_model_parallel_size")):
         return chunks
-    layers_per_chunk = whole(settings.get("num_layers_per_virtual_pipeline_stage"))
+    layers_per_chunk = whole_number(settings.get("num_layers_per_virtual_pipeline_stage"))
     return columns["layers"] // columns["pp"] // layers_per_chunk if layers_per_chunk and columns["layers"] and columns["pp"] else 1
 
 
 def _attention(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of heads and kernels of attention."""
-    groups = whole(settings.get("num_query_groups"))
+    groups = whole_number(settings.get("num_query_groups"))
     grouped = truth(settings.get("group_query_attention", groups is not None))
-    width, latent = whole(settings.get("kv_channels")), truth(settings.get("multi_latent_attention"))
+    width, latent = whole_number(settings.get("kv_channels")), truth(settings.get("multi_latent_attention"))
     even = columns["hidden"] and columns["heads"] and columns["hidden"] == (width or 0) * columns["heads"]
     backend = str(settings.get("attention_backend", ""))
     fused = truth(settings.get("use_flash_attn")) or re.search(r"\b(flash|fused|auto)\b", backend) is not None
@@ -69,20 +69,20 @@ def _attention(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[
 
 def _experts(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of experts, empty for dense models."""
-    experts = whole(settings.get("num_experts")) or whole(settings.get("num_moe_experts"))
+    experts = whole_number(settings.get("num_experts")) or whole_number(settings.get("num_moe_experts"))
     if not experts:
         return {}
-    ffn = whole(settings.get("moe_ffn_hidden_size")) or columns["ffn"]
-    shared = whole(settings.get("moe_shared_expert_intermediate_size"))
+    ffn = whole_number(settings.get("moe_ffn_hidden_size")) or columns["ffn"]
+    shared = whole_number(settings.get("moe_shared_expert_intermediate_size"))
     detail = [
         columns.get("moe_detail"),
         f"shared_ffn={shared}" if shared else "",
         "alternate layers" if str(settings.get("moe_layer_freq", "")).strip() == "2" else "",
-        "MTP=1" if whole(settings.get("mtp_num_layers")) else "",
+        "MTP=1" if whole_number(settings.get("mtp_num_layers")) else "",
     ]
     return {
         "experts": experts,
-        "topk": whole(settings.get("moe_router_topk")) or 2,  # Megatron's default
+        "topk": whole_number(settings.get("moe_router_topk")) or 2,  # Megatron's default
         "moe_ffn": ffn,
         "dense_layers": _dense(str(settings.get("moe_layer_freq", "1"))),
         "moe_detail": " ".join(filter(None, detail)),
@@ -151,7 +151,7 @@ def _recomputed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
         modules = re.findall(r"\w+", str(settings.get("recompute_modules", "core_attn")))
         return {"recompute": granularity, "recompute_detail": "" if modules == ["core_attn"] else f"selective:{'+'.join(modules)}"}
     method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
-    layers = whole(settings.get("recompute_num_layers", settings.get("activations_checkpoint_num_layers")))
+    layers = whole_number(settings.get("recompute_num_layers", settings.get("activations_checkpoint_num_layers")))
     layers_of_chunk = (columns["layers"] or 0) / (columns["pp"] or 1) / (columns["vp"] or 1)
     if str(method) == "block" and (layers or 0) < layers_of_chunk:
         return {"recompute": "custom", "recompute_detail": f"full, on {layers or 0} layers of each chunk"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
-from traincast.accuracy.logs.text import lines, number, whole
+from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.core.errors import WHOLE, InputError
 
 SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
@@ -82,7 +82,7 @@ def check(given: Mapping[str, Any]) -> None:
     InputError
         With every invalid value.
     """
-    wrong = [f"{name} = {given[name]!r}: {WHOLE}" for name in GIVEN[1:] if name in given and whole(given[name]) is None]
+    wrong = [f"{name} = {given[name]!r}: {WHOLE}" for name in GIVEN[1:] if name in given and whole_number(given[name]) is None]
     if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPERATIONS.values():
         wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPERATIONS.values())}")
     if wrong:
@@ -127,8 +127,8 @@ def _placement(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, An
     hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
     stated = str(given["op"]) if "op" in given else None
     op = (stated if stated in OPERATIONS.values() else operation(stated)) if stated else test.op or operation(file)
-    nodes = whole(given.get("nodes")) or len(hosts) or None
-    per_node = whole(given.get("gpus_per_node")) or (math.ceil(hosts.total() / nodes) if hosts and nodes else None)
+    nodes = whole_number(given.get("nodes")) or len(hosts) or None
+    per_node = whole_number(given.get("gpus_per_node")) or (math.ceil(hosts.total() / nodes) if hosts and nodes else None)
     ranks = hosts.total() if hosts and "gpus_per_node" not in given else (nodes or 0) * (per_node or 0)
     return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
@@ -177,7 +177,7 @@ def _test_of_json(document: Mapping[str, Any]) -> _Test:
     config = section if isinstance(section, dict) else {}
     listed = config.get("devices") or document.get("devices")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
-    gpus_per_process = (whole(config.get("nthreads")) or 1) * (whole(config.get("ngpus")) or 1)
+    gpus_per_process = (whole_number(config.get("nthreads")) or 1) * (whole_number(config.get("ngpus")) or 1)
     hosts = [
         (str(device.get("group", "0")), str(device.get("hostname")))
         for device in devices

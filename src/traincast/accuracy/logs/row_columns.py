@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from traincast.accuracy.logs.rows import TRAINING
-from traincast.accuracy.logs.text import whole
+from traincast.accuracy.logs.text import whole_number
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, close_to
 
@@ -75,8 +75,8 @@ def complete(file: str, from_log: Mapping[str, Any], given: Mapping[str, Any]) -
     columns = {"id": file.rsplit(".", 1)[0], "source": file} | model | stated | dict(given)
     if model:
         columns["model"] = model["model"]
-    degrees = [whole(columns.get(degree)) or 1 for degree in ("tp", "pp", "cp")]
-    gpus = whole(columns.get("gpus"))
+    degrees = [whole_number(columns.get(degree)) or 1 for degree in ("tp", "pp", "cp")]
+    gpus = whole_number(columns.get("gpus"))
     if gpus and not columns.get("dp") and gpus % (degrees[0] * degrees[1] * degrees[2]) == 0:
         columns["dp"] = gpus // (degrees[0] * degrees[1] * degrees[2])
     return columns

@@ -43,13 +43,13 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
             opened, items = opening[1], []
             continue
         match = _DOTTED.search(line) or _PAIR.match(line)
-        if match and not nothing(match[2]):
+        if match and not is_open(match[2]):
             settings.setdefault(opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'"))
         opened, items = opened if match and match[1].startswith("_") else "", []
     return settings
 
 
-def nothing(value: Any) -> bool:
+def is_open(value: Any) -> bool:
     """Return whether a setting is left open."""
     return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in ("none", "null", "", "auto", "~"))
 
@@ -129,6 +129,6 @@ def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
     for name in sorted(nested, key=lambda name: SECTIONS_FIRST.index(name) if name in SECTIONS_FIRST else len(SECTIONS_FIRST)):
         value = nested[name]
         for setting, entry in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():
-            if not nothing(entry):
+            if not is_open(entry):
                 settings.setdefault(setting, entry)
     return settings

@@ -71,7 +71,7 @@ def number(text: str) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def whole(value: object) -> int | None:
+def whole_number(value: object) -> int | None:
     """Parse a whole number from 1 to 10^15, None where a setting is none."""
     if isinstance(value, bool) or value is None:
         return None

@@ -9,8 +9,8 @@ from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.accelerator_names import accelerator
 from traincast.accuracy.logs.row_columns import complete, of_model
 from traincast.accuracy.logs.rows import TrainingRows
-from traincast.accuracy.logs.text import lines, number, whole
-from traincast.accuracy.logs.training_log import LogStep, last_run, timed, training_rows
+from traincast.accuracy.logs.text import lines, number, whole_number
+from traincast.accuracy.logs.training_log import LogStep, iteration_times, last_run, training_rows
 from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
 from traincast.launch.torchtitan.settings import MODELS
 
@@ -42,11 +42,11 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     columns |= {"memory_kind": "reserved" if run.memory else None, "notes": _compiled(configuration)}
     columns["vp"] = _chunks(_section(configuration, "parallelism"), columns)
     row = complete(file, columns, given)
-    timing = timed(run, warm_up)
+    timing = iteration_times(run, warm_up)
     if timing:
         rate, spread, count = timing
-        tokens = math.prod(whole(row.get(name)) or 0 for name in ("gbs", "seq"))
-        timing = (tokens / rate / (whole(row.get("gpus")) or 1), spread, count)
+        tokens = math.prod(whole_number(row.get(name)) or 0 for name in ("gbs", "seq"))
+        timing = (tokens / rate / (whole_number(row.get("gpus")) or 1), spread, count)
         row["tokens_per_s_per_gpu"] = f"{rate:.6g}"
     return training_rows(file, row, run, timing)
 
@@ -73,11 +73,11 @@ def _plan(configuration: Mapping[str, Any], header: list[str], given: Mapping[st
         **_section(configuration, "training"),
         **_section(configuration, "parallelism"),
     }
-    degree = {column: mesh.get(mesh_name) or whole(sections.get(name)) for column, (name, mesh_name) in DEGREE_NAMES.items()}
+    degree = {column: mesh.get(mesh_name) or whole_number(sections.get(name)) for column, (name, mesh_name) in DEGREE_NAMES.items()}
     if configuration or mesh:
         degree |= {column: degree[column] or 1 for column in ("tp", "cp", "pp", "ep", "replicate")}
     split = math.prod(degree[column] or 1 for column in ("tp", "cp", "pp", "replicate"))
-    gpus = whole(given.get("gpus")) or (split * degree["shard"] if degree["shard"] else None)
+    gpus = whole_number(given.get("gpus")) or (split * degree["shard"] if degree["shard"] else None)
     shard = degree["shard"] or (gpus // split if gpus else None)
     checkpointing = _section(configuration, "activation_checkpoint")
     columns: dict[str, Any] = {name: degree[name] for name in ("tp", "cp", "pp", "ep")}
@@ -100,7 +100,10 @@ def _chunks(parallelism: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     """Return the model chunks of a rank: one; two where the schedule interleaves and the layers of a stage are not set."""
     if "Interleaved" not in str(parallelism.get("pipeline_parallel_schedule", "")) or (columns["pp"] or 1) == 1:
         return 1
-    layers, layers_per_stage = whole(columns.get("layers")), whole(parallelism.get("pipeline_parallel_layers_per_stage"))
+    layers, layers_per_stage = (
+        whole_number(columns.get("layers")),
+        whole_number(parallelism.get("pipeline_parallel_layers_per_stage")),
+    )
     return (
         max(round((layers + 2) / layers_per_stage / columns["pp"]), 2) if layers and layers_per_stage else 2
     )  # embedding and head weigh a layer each
@@ -174,18 +177,18 @@ def _model(configuration: Mapping[str, Any], header: list[str], given: Mapping[s
 
 def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return columns of a dense model from the arguments of its class."""
-    hidden, heads = whole(arguments["dim"]), whole(arguments.get("n_heads"))
-    ffn = whole(arguments.get("hidden_dim"))
+    hidden, heads = whole_number(arguments["dim"]), whole_number(arguments.get("n_heads"))
+    ffn = whole_number(arguments.get("hidden_dim"))
     return {
-        "model": name, "layers": whole(arguments["n_layers"]), "hidden": hidden, "heads": heads, "mlp": "swiglu", "mla": "False",
-        "kv_heads": whole(arguments.get("n_kv_heads")) or heads, "vocab": whole(arguments.get("vocab_size")),
+        "model": name, "layers": whole_number(arguments["n_layers"]), "hidden": hidden, "heads": heads, "mlp": "swiglu", "mla": "False",
+        "kv_heads": whole_number(arguments.get("n_kv_heads")) or heads, "vocab": whole_number(arguments.get("vocab_size")),
         "ffn": ffn or (_ffn(hidden, arguments) if hidden else None),
     }  # fmt: skip
 
 
 def _ffn(hidden: int, arguments: Mapping[str, str]) -> int:
     """Return the width of Llama's MLP: 2/3 of four times the hidden size, times a factor, rounded up to a multiple."""
-    factor, multiple = number(arguments.get("ffn_dim_multiplier", "")) or 1.0, whole(arguments.get("multiple_of")) or 256
+    factor, multiple = number(arguments.get("ffn_dim_multiplier", "")) or 1.0, whole_number(arguments.get("multiple_of")) or 256
     return multiple * math.ceil(int(factor * int(8 * hidden / 3)) / multiple)
 
 
@@ -193,14 +196,14 @@ def _batch(configuration: Mapping[str, Any], header: list[str], columns: Mapping
     """Return columns of batch and sequence length."""
     train, parallelism = _section(configuration, "training"), _section(configuration, "parallelism")
     stated = next((match for line in header if (match := BATCHES.search(line))), None)
-    local = int(stated[1]) if stated else whole(train.get("local_batch_size", train.get("batch_size")))
+    local = int(stated[1]) if stated else whole_number(train.get("local_batch_size", train.get("batch_size")))
     split = math.prod(columns[name] or 1 for name in ("tp", "cp", "pp"))
-    gbs = int(stated[2]) if stated else whole(train.get("global_batch_size"))
+    gbs = int(stated[2]) if stated else whole_number(train.get("global_batch_size"))
     if not gbs and local and columns["gpus"]:
         gbs = local * columns["gpus"] // split
     pipelined = (columns["pp"] or 1) > 1
-    mbs = whole(parallelism.get("pipeline_parallel_microbatch_size", 1)) if pipelined else local
-    return {"mbs": mbs, "gbs": gbs, "seq": int(stated[3]) if stated else whole(train.get("seq_len"))}
+    mbs = whole_number(parallelism.get("pipeline_parallel_microbatch_size", 1)) if pipelined else local
+    return {"mbs": mbs, "gbs": gbs, "seq": int(stated[3]) if stated else whole_number(train.get("seq_len"))}
 
 
 def _gpu(header: list[str]) -> str | None:

@@ -83,7 +83,7 @@ class LastRun:
         return [line for _, line in sorted(self.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
 
 
-def counted(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], LogStep | None]:
+def numbered_by_line(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], LogStep | None]:
     """Return a reader of progress lines without iteration numbers, which counts lines.
 
     Parameters
@@ -142,7 +142,7 @@ def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep 
     return finished[-1]
 
 
-def timed(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
+def iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
     """Return median over iterations after warm-up, width of the middle half over the median, and number; None without any.
 
     Iterations of another global batch than the last one are left out: the batch was ramped up. At least half of the rest stays.
@@ -186,7 +186,7 @@ def training_rows(file: str, cells: Mapping[str, Any], run: LastRun, timing: tup
     run : LastRun
         The logged run, for its `left_out`.
     timing : (float, float, int) or None
-        What `timed` returned, in seconds; None if there is no finished iteration.
+        What `iteration_times` returned, in seconds; None if there is no finished iteration.
 
     Raises
     ------

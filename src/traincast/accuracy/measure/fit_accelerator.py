@@ -14,7 +14,7 @@ import numpy as np
 from traincast.accuracy.measure import predict as predicted
 from traincast.accuracy.measure.bounded_fit import BOUND_MARGIN, Bounds, Values, fit_constants, mean_soft_error
 from traincast.accuracy.measure.tables import Row
-from traincast.catalog.software_stacks import USUAL, resolve
+from traincast.catalog.software_stacks import DEFAULT_STACK, resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats
@@ -85,7 +85,7 @@ class Figures:
 
     def assumed(self, **more: float) -> Assumptions:
         """Return the assumptions about software with the fitted fields and those of `more`."""
-        return replace(resolve(USUAL), **self.software, **more)  # type: ignore[arg-type]  # fields by name
+        return replace(resolve(DEFAULT_STACK), **self.software, **more)  # type: ignore[arg-type]  # fields by name
 
     def bare(self) -> Assumptions:
         """Return the assumptions for kernels launched in a loop without autograd."""

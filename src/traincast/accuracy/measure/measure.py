@@ -23,14 +23,14 @@ from traincast.accuracy.measure.rank_loop import measure_as_rank
 from traincast.accuracy.measure.system_yaml import catalogue_name, document
 from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.catalog.load import load_accelerator
-from traincast.core.errors import ErrorCollector, InputError, not_whole
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
 
 MIN_BUDGET_SECONDS: Final = 5.0  # enough for one task of each family
 FIT_SECONDS: Final = 2.0  # reserved for the fit
 RESERVE_SHARES: Final = (0.03, 0.25)  # of the budget: reserved in addition, and at most in all
 PERCENTILES: Final = (50, 5, 95)  # of samples [%]: the median, and the ends of a figure's interval
-BUDGET: Final = 120.0  # [s]
+DEFAULT_BUDGET_SECONDS: Final = 120.0  # [s]
 Progress = Callable[[float, float], Any]
 
 
@@ -86,7 +86,7 @@ class MeasuredMachine:
 def measure(
     output: str | Path,
     *,
-    budget: float = BUDGET,
+    budget: float = DEFAULT_BUDGET_SECONDS,
     ranks: int | None = None,
     threads: int | None = None,
     force: bool = False,
@@ -165,7 +165,7 @@ def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mi
         else [f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds"]
     )
     for name, value in (("ranks", ranks), ("threads", threads)):
-        problems += [] if value is None else not_whole(name, value)
+        problems += [] if value is None else whole_number_problems(name, value)
     rank = launched_rank()
     if rank is not None and ranks is not None:
         problems.append(f"ranks = {ranks}: {rank.launcher} has started {rank.size} already; leave it out")

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.fit.benchmark_residuals import collective_seconds, product_seconds
-from traincast.accuracy.fit.kernel_benchmarks import timed
+from traincast.accuracy.fit.kernel_benchmarks import pass_seconds
 from traincast.accuracy.measure.tables import Row, collective_row, matmul_row
 from traincast.accuracy.measure.tasks import ARRAYS_MOVED
 from traincast.core.assumptions import Assumptions
@@ -31,7 +31,7 @@ def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Float
     elements = np.array([float(row.task.sizes[0]) for row in rows])
     flops = np.array([FLOPS_PER_ELEMENT[row.task.op] for row in rows]) * elements
     nbytes = np.array([ARRAYS_MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
-    return np.asarray(timed(PassCount((Vector(flops),), nbytes), gpu, assumed, recipe), float)
+    return np.asarray(pass_seconds(PassCount((Vector(flops),), nbytes), gpu, assumed, recipe), float)
 
 
 def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
@@ -42,7 +42,9 @@ def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Fl
     share = 1 - causal * assumed.causal_skipping * (1 - (1 + 1 / s) / 2)
     kernel = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False)
     fused = replace(assumed, attention_kernel="fa2")
-    forward, backward = (np.asarray(timed(passes, gpu, fused, recipe), float) for passes in (kernel.forward, kernel.backward))
+    forward, backward = (
+        np.asarray(pass_seconds(passes, gpu, fused, recipe), float) for passes in (kernel.forward, kernel.backward)
+    )
     return np.where([row.task.op == "backward" for row in rows], backward, forward)
 
 

@@ -8,15 +8,15 @@ from traincast.accuracy.logs.accelerator_names import accelerator as table_name
 from traincast.accuracy.measure.bounded_fit import Values
 from traincast.accuracy.measure.fit_accelerator import Figures
 from traincast.accuracy.runs.run import MACHINES
-from traincast.catalog.documents import known
+from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import load_system
 from traincast.catalog.schema.fields import Entry
 from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
-from traincast.catalog.software_stacks import USUAL, stack_names
+from traincast.catalog.software_stacks import DEFAULT_STACK, stack_names
 from traincast.core.units import GIB, quantity
 
 SIGNIFICANT_DIGITS: Final = 4
-STACKS: Final = (USUAL, "pytorch")  # the default stack, and plain PyTorch
+STACKS: Final = (DEFAULT_STACK, "pytorch")  # the default stack, and plain PyTorch
 UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
 NOT_MEASURED_ACROSS_NODES: Final = "not measured, there was one node: taken to be as inside it"
 
@@ -98,7 +98,7 @@ def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Valu
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
     known_name = catalogue_name(str(about["device"]))
     accelerator: dict[str, Any] = (
-        (known("accelerators", known_name) or {}) if known_name else {"name": accelerator_label(about), "source": source}
+        (catalogue_entry("accelerators", known_name) or {}) if known_name else {"name": accelerator_label(about), "source": source}
     )
     memory = {"hbm_bytes": float(about["memory_bytes"])}
     accelerator |= figure_entries(AcceleratorPart, [memory | fit.accelerator for fit in spread], source, median_fit)

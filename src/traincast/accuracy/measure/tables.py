@@ -10,7 +10,7 @@ import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.measure.tasks import Family, Task
-from traincast.core.output_files import beside
+from traincast.core.output_files import atomic_output
 
 FAMILIES_OF_TABLE: Final[dict[str, tuple[Family, ...]]] = {  # suffix of a table's name -> families
     "products": ("products",),
@@ -132,7 +132,7 @@ def _write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
         lines.append(
             names | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constants
         )
-    with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(lines)

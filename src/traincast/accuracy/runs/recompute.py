@@ -4,7 +4,7 @@ import re
 from typing import Any, Final
 
 from traincast.accuracy.runs.row import Cells
-from traincast.core.plan_choices import not_allowed
+from traincast.core.plan_choices import choice_problems
 
 POLICIES: Final = (  # pattern of the source, what is recomputed in backward; the first match counts
     (r"per-op", "per-op"),  # torchtitan: every second matrix product is recomputed, and elementwise operations
@@ -66,7 +66,7 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
         return {"recompute": kind}
     if not kind:
         return _policy_in_notes(cells) or _recipe_choice(cells)
-    if not not_allowed("recompute", kind):  # modules as a plan names them
+    if not choice_problems("recompute", kind):  # modules as a plan names them
         return {"recompute": kind}
     cells.problem(f"recompute {kind}: {detail or 'no kind that is known, and not told how'}")
     return {"recompute": "none"}

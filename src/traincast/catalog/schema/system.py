@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, get_type_hints
 
 from pydantic import StrictBool, create_model, field_validator
 
-from traincast.catalog.documents import catalogue, known
+from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.schema.fields import (
     Amount,
     ByteRate,
@@ -170,7 +170,7 @@ class SystemFile(File):
         """Replace the name of an accelerator by its entry in the catalogue."""
         if not isinstance(raw, str):
             return raw
-        accelerator = known("accelerators", raw.lower())
+        accelerator = catalogue_entry("accelerators", raw.lower())
         if accelerator is None:
             raise ValueError(f"no accelerator of the catalogue; {close_to(raw, catalogue('accelerators'))}")
         return accelerator

@@ -16,7 +16,7 @@ RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "mla_up_proj": "mla_up_proj",
 }
 CP_COMM_TYPES: Final = {"ring": "p2p", "ulysses": "a2a", "all-gather": "allgather", "hybrid": "a2a+p2p"}
-SHARDING: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 
 
 def write_expert_tp(facts: Facts) -> Settings:
@@ -63,7 +63,11 @@ def write_zero(facts: Facts) -> Settings:
     if zero == 1:
         settings = {"use_distributed_optimizer": True}
     elif zero > 1:
-        settings = {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": SHARDING[zero], "ckpt_format": "fsdp_dtensor"}
+        settings = {
+            "use_megatron_fsdp": True,
+            "data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero],
+            "ckpt_format": "fsdp_dtensor",
+        }
     return settings | ({"num_distributed_optimizer_instances": copies} if copies > 1 else {})
 
 
@@ -71,17 +75,19 @@ def read_zero(settings: Settings) -> Facts:
     """Read what is sharded over data-parallel ranks; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
     if not is_off(settings.get("zero_stage")):
         strategy = str(settings["zero_stage"]).removesuffix(".0")
-        if strategy not in map(str, SHARDING):
-            raise InputError("zero_stage", [f"zero_stage = {strategy[:60]!r}: must be one of {', '.join(map(str, SHARDING))}"])
+        if strategy not in map(str, SHARDING_STRATEGIES):
+            raise InputError(
+                "zero_stage", [f"zero_stage = {strategy[:60]!r}: must be one of {', '.join(map(str, SHARDING_STRATEGIES))}"]
+            )
         return {"zero": int(strategy)}
     fsdp_flags = {name for name in ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2") if not is_off(settings.get(name))}
     strategy = str(settings.get("data_parallel_sharding_strategy", "no_shard"))
-    if strategy not in SHARDING.values():
-        allowed = ", ".join(SHARDING.values())
+    if strategy not in SHARDING_STRATEGIES.values():
+        allowed = ", ".join(SHARDING_STRATEGIES.values())
         raise InputError(
             "data_parallel_sharding_strategy", [f"data_parallel_sharding_strategy = {strategy!r}: must be one of {allowed}"]
         )
-    zero = next(stage for stage, name in SHARDING.items() if name == strategy)
+    zero = next(stage for stage, name in SHARDING_STRATEGIES.items() if name == strategy)
     if "use_torch_fsdp2" in fsdp_flags:
         zero = 2 if not is_off(settings.get("torch_fsdp2_no_reshard_after_forward")) else 3
     elif not fsdp_flags:

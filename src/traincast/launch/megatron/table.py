@@ -9,7 +9,7 @@ from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, constant_facts
+from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts
 from traincast.launch.megatron import model_settings, plan_settings
 from traincast.launch.pipeline_layout import layout_chunks, layout_text
 
@@ -50,7 +50,7 @@ def _read_chunks(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "launch": (
-        Made(
+        ComputedRow(
             ("gpus",),
             plan_settings.LAUNCHER_SETTINGS,
             plan_settings.write_gpus,
@@ -59,56 +59,56 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "model": (
-        Same("layers", "num_layers", ("encoder_num_layers",)),
-        Same("hidden", "hidden_size"),
-        Same("heads", "num_attention_heads"),
-        Made(
+        ValueRow("layers", "num_layers", ("encoder_num_layers",)),
+        ValueRow("hidden", "hidden_size"),
+        ValueRow("heads", "num_attention_heads"),
+        ComputedRow(
             ("kv_heads", "head_dim"),
             model_settings.HEAD_SETTINGS,
             model_settings.write_heads,
             model_settings.read_heads,
             "GQA; width of a head where it is not hidden size over heads",
         ),
-        Made(
+        ComputedRow(
             ("ffn",),
             ("ffn_hidden_size",),
             lambda facts: {"ffn_hidden_size": facts["ffn"]},
             model_settings.read_ffn,
             "by default 4 × hidden",
         ),
-        Same("seq", "seq_length", ("encoder_seq_length",)),
-        Made(
+        ValueRow("seq", "seq_length", ("encoder_seq_length",)),
+        ComputedRow(
             ("max_positions",),
             ("max_position_embeddings",),
             model_settings.write_positions,
             model_settings.read_positions,
             "the sequence length unless positions are learned",
         ),
-        Same("vocab", "vocab_size", ("padded_vocab_size", "pad_vocab_size_to")),
-        Words("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
-        Words(
+        ValueRow("vocab", "vocab_size", ("padded_vocab_size", "pad_vocab_size_to")),
+        ChoiceRow("tied", ((False, {"untie_embeddings_and_output_weights": True}), (True, {}))),
+        ChoiceRow(
             "mlp",
             (("swiglu", {"swiglu": True}), ("relu2", {"squared_relu": True}), ("gelu", {})),
             (("geglu", {"quick_geglu": True}),),
         ),
-        Words("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {})), others=("LayerNorm",)),
-        Words("qk_norm", (("head", {"qk_layernorm": True}), ("plain", {"qk_l2_norm": True}))),
-        Made(
+        ChoiceRow("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {})), others=("LayerNorm",)),
+        ChoiceRow("qk_norm", (("head", {"qk_layernorm": True}), ("plain", {"qk_l2_norm": True}))),
+        ComputedRow(
             ("biases", "experts.router_bias"),
             ("disable_bias_linear", "add_qkv_bias"),
             model_settings.write_bias,
             model_settings.read_bias,
             "of all linear layers (including the router), of queries, keys and values only, or none",
         ),
-        Words("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
-        Made(
+        ChoiceRow("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
+        ComputedRow(
             ("dropout",),
             ("attention_dropout", "hidden_dropout"),
             lambda facts: {} if facts["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0},
             model_settings.read_dropout,
             "by default 0.1",
         ),
-        Words(
+        ChoiceRow(
             "positions",
             (
                 ("rotary", {"position_embedding_type": "rope"}),
@@ -124,82 +124,84 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ),
             others=("learned_absolute",),
         ),
-        Made(
+        ComputedRow(
             ("local.window", "local_layers"),
             ("window_size", "window_attn_skip_freq"),
             model_settings.write_local,
             model_settings.read_local,
             "tokens before and after the query; layers that have it",
         ),
-        Same("mtp", "mtp_num_layers", usual=0, least=0),
+        ValueRow("mtp", "mtp_num_layers", usual=0, least=0),
         constant_facts(causal=True, inner_dropout=False, norms=2),
     ),
     "latent attention": (
-        Made(
+        ComputedRow(
             (),
             ("multi_latent_attention",),
             lambda facts: {"multi_latent_attention": True} if "latent.kv_rank" in facts else {},
             lambda _: {},
             "with the widths below",
         ),
-        Same("latent.q_rank", "q_lora_rank", least=0),
-        Same("latent.kv_rank", "kv_lora_rank", usual=32, given="multi_latent_attention", always=True),
-        Same("latent.nope_dim", "qk_head_dim", usual=128, given="multi_latent_attention", always=True),
-        Same("latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True),
-        Same("latent.value_dim", "v_head_dim", usual=128, given="multi_latent_attention", always=True),
+        ValueRow("latent.q_rank", "q_lora_rank", least=0),
+        ValueRow("latent.kv_rank", "kv_lora_rank", usual=32, given="multi_latent_attention", always=True),
+        ValueRow("latent.nope_dim", "qk_head_dim", usual=128, given="multi_latent_attention", always=True),
+        ValueRow("latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True),
+        ValueRow("latent.value_dim", "v_head_dim", usual=128, given="multi_latent_attention", always=True),
     ),
     "experts": (
-        Same("experts.experts", "num_experts"),
-        Same("experts.topk", "moe_router_topk", usual=2, given="num_experts", always=True),
-        Made(
+        ValueRow("experts.experts", "num_experts"),
+        ValueRow("experts.topk", "moe_router_topk", usual=2, given="num_experts", always=True),
+        ComputedRow(
             ("experts.ffn",),
             ("moe_ffn_hidden_size",),
             lambda facts: {"moe_ffn_hidden_size": facts["experts.ffn"]} if "experts.ffn" in facts else {},
             model_settings.read_expert_width,
             "by default that of the MLP",
         ),
-        Same("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
-        Words("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE),
-        Made(
+        ValueRow("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
+        ChoiceRow("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE),
+        ComputedRow(
             ("moe_layers",),
             ("moe_layer_freq",),
             model_settings.write_moe_layers,
             model_settings.read_moe_layers,
             "a mark for each layer; a number n is read as the last of every n layers, of which Megatron-LM takes the first",
         ),
-        Made(("experts.capacity",), ("moe_expert_capacity_factor",), model_settings.write_capacity, model_settings.read_capacity),
+        ComputedRow(
+            ("experts.capacity",), ("moe_expert_capacity_factor",), model_settings.write_capacity, model_settings.read_capacity
+        ),
     ),
     "parallelism": (
-        Same("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
-        Same("pp", "pipeline_model_parallel_size", usual=1, always=True),
-        Same("cp", "context_parallel_size", usual=1),
-        Same("ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"),
-        Made(
+        ValueRow("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
+        ValueRow("pp", "pipeline_model_parallel_size", usual=1, always=True),
+        ValueRow("cp", "context_parallel_size", usual=1),
+        ValueRow("ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"),
+        ComputedRow(
             ("etp",),
             ("expert_tensor_parallel_size",),
             plan_settings.write_expert_tp,
             plan_settings.read_expert_tp,
             "by default tp",
         ),
-        Made(
+        ComputedRow(
             ("vp", "chunks"),
             plan_settings.CHUNK_SETTINGS,
             _write_chunks,
             _read_chunks,
             "their number where all have the same number of layers, else the layout",
         ),
-        Made(
+        ComputedRow(
             ("cp_kind", "ulysses"),
             ("cp_comm_type", "hierarchical_context_parallel_sizes"),
             plan_settings.write_context,
             plan_settings.read_context,
             "p2p (ring), a2a (Ulysses), allgather, a2a+p2p",
         ),
-        Words("sp", ((True, {"sequence_parallel": True}), (False, {}))),
-        Words("tp_overlap", ((True, {"tp_comm_overlap": True}), (False, {}))),
-        Words("ep_overlap", ((True, {"overlap_moe_expert_parallel_comm": True}), (False, {}))),
-        Words("order", (("tp-cp-pp-dp", {"use_tp_pp_dp_mapping": True}), ("tp-cp-dp-pp", {}))),
-        Made(
+        ChoiceRow("sp", ((True, {"sequence_parallel": True}), (False, {}))),
+        ChoiceRow("tp_overlap", ((True, {"tp_comm_overlap": True}), (False, {}))),
+        ChoiceRow("ep_overlap", ((True, {"overlap_moe_expert_parallel_comm": True}), (False, {}))),
+        ChoiceRow("order", (("tp-cp-pp-dp", {"use_tp_pp_dp_mapping": True}), ("tp-cp-dp-pp", {}))),
+        ComputedRow(
             ("zero", "replicas"),
             plan_settings.ZERO_SETTINGS,
             plan_settings.write_zero,
@@ -209,11 +211,11 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         constant_facts(schedule="1f1b", tp_kind="1d"),
     ),
     "batch": (
-        Same("mbs", "micro_batch_size", usual=1, always=True),
-        Made(("gbs",), ("global_batch_size",), lambda facts: {"global_batch_size": facts["gbs"]}, plan_settings.read_batch),
+        ValueRow("mbs", "micro_batch_size", usual=1, always=True),
+        ComputedRow(("gbs",), ("global_batch_size",), lambda facts: {"global_batch_size": facts["gbs"]}, plan_settings.read_batch),
     ),
     "precision and optimizer": (
-        Words(
+        ChoiceRow(
             "precision",
             (
                 ("nvfp4", {"bf16": True, "fp4_format": "e2m1"}),
@@ -233,7 +235,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
                 ("nvfp4", {"bf16": True, "fp4_format": ANY}),
             ),
         ),
-        Words(
+        ChoiceRow(
             "grad_dtype",
             (
                 ("16-bit", {"grad_reduce_in_bf16": True}),
@@ -242,7 +244,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ),
             (("16-bit", {"bf16": True, "main_grads_dtype": "bf16"}),),
         ),
-        Words(
+        ChoiceRow(
             "optimizer_kind",
             (
                 ("adam-8bit", {"use_precision_aware_optimizer": True, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": "fp8"}),
@@ -253,7 +255,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             ),
             (("muon", {"optimizer": "dist_muon"}),),
         ),
-        Made(
+        ComputedRow(
             ("attention",),
             ("attention_backend", "use_flash_attn", "transformer_impl"),
             lambda facts: {"attention_backend": "unfused"} if facts["attention"] == "unfused" else {},
@@ -262,14 +264,14 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "memory": (
-        Made(
+        ComputedRow(
             ("recompute", "recompute_every"),
             plan_settings.RECOMPUTE_SETTINGS,
             plan_settings.write_recompute,
             plan_settings.read_recompute,
             "whole layers, or modules",
         ),
-        Made(
+        ComputedRow(
             ("offload",),
             ("optimizer_cpu_offload", "cpu_offloading_num_layers"),
             plan_settings.write_offload,
@@ -278,7 +280,7 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "software": (
-        Made(
+        ComputedRow(
             (),
             ("deepspeed", "moe_token_dispatcher_type", *FLEX_DISPATCHER_FLAGS),
             lambda _: {},

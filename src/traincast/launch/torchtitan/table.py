@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, Made, Row, Same, Settings, Words, constant_facts, is_off
+from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off
 from traincast.launch.torchtitan import settings as titan_settings
 
 TOML: Final = (
@@ -20,14 +20,14 @@ PYTHON: Final = (
     "torchtitan 0.3.0 (PyPI), torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py and "
     "torchtitan/models/llama3/config_registry.py, looked at on 2026-11-20"
 )
-MODEL: Final = Made(
+MODEL: Final = ComputedRow(
     ("model",),
     ("model.name", "model.flavor"),
     titan_settings.write_flavour,
     titan_settings.read_model,
     "a flavour that is in the catalogue",
 )
-BATCH: Final = Made(
+BATCH: Final = ComputedRow(
     ("mbs", "gbs", "seq"),
     (
         *("training.local_batch_size", "training.batch_size", "training.global_batch_size", "training.seq_len"),
@@ -38,7 +38,7 @@ BATCH: Final = Made(
     "batch of a rank; with a pipeline of all its micro-batches",
 )
 RECIPE_SETTINGS: Final = (*(f"{name}.recipe_name" for name in titan_settings.FLOAT8), "quantize.linear.mx.recipe_name")
-PRECISION: Final = Made(
+PRECISION: Final = ComputedRow(
     ("precision",),
     ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPE_SETTINGS),
     titan_settings.write_precision,
@@ -46,7 +46,7 @@ PRECISION: Final = Made(
     "by default bf16",
 )
 PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
-    Made(
+    ComputedRow(
         ("dp", "zero", "replicas"),
         tuple(
             f"{titan_settings.PARALLELISM}{name}"
@@ -56,17 +56,17 @@ PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
         titan_settings.read_data,
         "DDP (0), FSDP without (2) or with resharding after forward (3), HSDP",
     ),
-    Same("tp", f"{titan_settings.PARALLELISM}tensor_parallel_degree", usual=1, always=True),
-    Same("cp", f"{titan_settings.PARALLELISM}context_parallel_degree", usual=1),
-    Same("pp", f"{titan_settings.PARALLELISM}pipeline_parallel_degree", usual=1),
-    Same("ep", f"{titan_settings.PARALLELISM}expert_parallel_degree", usual=1),
+    ValueRow("tp", f"{titan_settings.PARALLELISM}tensor_parallel_degree", usual=1, always=True),
+    ValueRow("cp", f"{titan_settings.PARALLELISM}context_parallel_degree", usual=1),
+    ValueRow("pp", f"{titan_settings.PARALLELISM}pipeline_parallel_degree", usual=1),
+    ValueRow("ep", f"{titan_settings.PARALLELISM}expert_parallel_degree", usual=1),
     constant_facts(etp=1, order="tp-cp-dp-pp", attention="flash", tp_kind="1d"),
 )
 
 
-def pipeline(head: str) -> Made:
+def pipeline(head: str) -> ComputedRow:
     """Return the row of pipelines for a version of torchtitan with this name of the output projection."""
-    return Made(
+    return ComputedRow(
         ("schedule", "vp", "chunks"),
         (
             f"{titan_settings.PARALLELISM}pipeline_parallel_schedule",
@@ -80,15 +80,15 @@ def pipeline(head: str) -> Made:
     )
 
 
-COMPILED: Final = Made(
+COMPILED: Final = ComputedRow(
     (),
     ("compile.enable", "compile.components", "training.compile"),
     lambda _: {},
     lambda _: {},
     "selects the software stack of the prediction: compiled or eager",
 )
-OFFLOAD: Final = Words("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
-RECOMPUTATION: Final = Made(
+OFFLOAD: Final = ChoiceRow("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
+RECOMPUTATION: Final = ComputedRow(
     ("recompute", "recompute_every"),
     ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
     titan_settings.write_recompute,
@@ -102,18 +102,18 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         PRECISION,
         OFFLOAD,
         COMPILED,
-        Words("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
+        ChoiceRow("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
     ),
     "parallelism": (
         *PARALLELISM_ROWS,
         pipeline("output"),
-        Words(
+        ChoiceRow(
             "cp_kind",
             (("all-gather", {titan_settings.ROTATE_METHOD: "allgather"}), ("ring", {titan_settings.ROTATE_METHOD: "alltoall"})),
             (("all-gather", {f"{titan_settings.PARALLELISM}context_parallel_degree": ANY}),),
             others=(),
         ),
-        Words("tp_overlap", ((True, {f"{titan_settings.PARALLELISM}enable_async_tensor_parallel": True}), (False, {}))),
+        ChoiceRow("tp_overlap", ((True, {f"{titan_settings.PARALLELISM}enable_async_tensor_parallel": True}), (False, {}))),
         constant_facts(sp=True),
     ),
     "recomputation": (RECOMPUTATION,),
@@ -122,7 +122,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "model": (MODEL,),
     "training": (
         BATCH,
-        Words(
+        ChoiceRow(
             "precision",
             (
                 ("fp8-rowwise", {"model.converters": "Float8LinearConverter"}),
@@ -135,7 +135,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("bf16", {}),),
         ),
         OFFLOAD,
-        Made(
+        ComputedRow(
             ("pp", "ep"),
             ("training.disable_cuda_graphs",),
             titan_settings.write_graphs,
@@ -147,7 +147,7 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "parallelism": (
         *PARALLELISM_ROWS,
         pipeline("lm_head"),
-        Made(
+        ComputedRow(
             ("sp",),
             (f"{titan_settings.PARALLELISM}enable_sequence_parallel",),
             lambda facts: {} if facts.get("sp", True) else {f"{titan_settings.PARALLELISM}enable_sequence_parallel": False},
@@ -156,9 +156,9 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
         constant_facts(cp_kind="all-gather"),
     ),
-    "compile": (Words("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),),
+    "compile": (ChoiceRow("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),),
     "recomputation": (
-        Words(
+        ChoiceRow(
             "recompute",
             (
                 ("full", {"activation_checkpoint": "FullAC"}),

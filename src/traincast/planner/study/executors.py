@@ -23,7 +23,7 @@ import polars as pl
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.planner.study.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
 from traincast.planner.study.sweep import Chunk, Study, define
@@ -91,7 +91,7 @@ class Parts:
         if not create:
             return parts
         parts.folder.mkdir(parents=True, exist_ok=True)
-        with beside(mark) as partial:  # shards may start at once: the mark is whole, or not there
+        with atomic_output(mark) as partial:  # shards may start at once: the mark is whole, or not there
             partial.write_text(content, encoding="utf-8")
         return parts
 
@@ -127,7 +127,7 @@ class Parts:
     def _keep(self, stem: str, frame: pl.DataFrame) -> Path:
         """Write a frame into the folder."""
         path = self.folder / f"{stem}.parquet"
-        with beside(path) as partial:
+        with atomic_output(path) as partial:
             frame.write_parquet(partial)
         return path
 
@@ -151,7 +151,7 @@ class Parts:
             blocks = [self._keep(f"block-{number:06d}", frame) for number, frame in enumerate(self._blocks(chunks))]
             table = pl.scan_parquet(blocks)
             header = to_header(describe(self.study, table.collect_schema().names()))
-            with beside(output) as partial:
+            with atomic_output(output) as partial:
                 table.sink_parquet(partial, metadata=header, maintain_order=True)
         else:
             collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(output, force)
@@ -169,7 +169,7 @@ class Parts:
                 yield arrange(self.study, rows.collect())
 
 
-def work(chunk: Chunk) -> pl.DataFrame:
+def run_chunk(chunk: Chunk) -> pl.DataFrame:
     """Run a chunk in a worker, and return only its best plans."""
     return to_frame(chunk.run())
 
@@ -289,7 +289,7 @@ def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int
     if executor is not None:
         yield from _submitted(chunks, executor)
     elif workers == 1:
-        yield from ((number, work(chunk)) for number, chunk in chunks.items())
+        yield from ((number, run_chunk(chunk)) for number, chunk in chunks.items())
     else:
         yield from _local(dict(chunks), workers)
 
@@ -298,7 +298,9 @@ def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[i
     """Run all chunks on an executor, a limited number at a time, so that results do not pile up."""
     waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
     while True:
-        running |= {executor.submit(work, chunk): number for number, chunk in islice(waiting, MAX_CHUNKS_SUBMITTED - len(running))}
+        running |= {
+            executor.submit(run_chunk, chunk): number for number, chunk in islice(waiting, MAX_CHUNKS_SUBMITTED - len(running))
+        }
         if not running:
             return
         finished, _ = wait(running, return_when=FIRST_COMPLETED)

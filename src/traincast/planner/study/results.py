@@ -15,7 +15,7 @@ import polars as pl
 
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
@@ -50,7 +50,7 @@ class Results:
         """
         path = Path(path)
         check_output(path, force, FORMATS)
-        with beside(path) as partial:
+        with atomic_output(path) as partial:
             if path.suffix == ".parquet":
                 self.frame.write_parquet(partial, metadata=to_header(self.metadata))
             elif path.suffix == ".csv":

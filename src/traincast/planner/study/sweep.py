@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, unknown
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
-from traincast.core.units import in_si
+from traincast.core.units import to_si
 from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search import check_arguments
@@ -307,7 +307,7 @@ def _read_axis(axis: Mapping[str, Sequence[float | str]]) -> tuple[Axis, list[st
         unit = COLUMNS[path].unit if path in COLUMNS else ""
         for value in values:
             try:
-                numbers[path].append(in_si(value, unit))
+                numbers[path].append(to_si(value, unit))
             except ValueError as error:
                 problems.append(f"vary: {path} = {value!r}: {error}")
     return numbers, problems
@@ -319,7 +319,7 @@ def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
     known = [path for system in systems for path in fields_of(system)]
     for path, values in axis.items():
         if path not in known:
-            problems.append(f"vary: {unknown('field', path, set(known))}")
+            problems.append(f"vary: {unknown_name_error('field', path, set(known))}")
         elif not len(values):
             problems.append(f"vary: {path}: give at least one value")
         elif not all(math.isfinite(value) and value > 0 for value in values):

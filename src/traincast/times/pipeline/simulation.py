@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import InputError, is_whole, unknown
+from traincast.core.errors import InputError, is_whole, unknown_name_error
 from traincast.core.quantities import Floats
 from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Order, device_of
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -138,7 +138,7 @@ def simulate(
         If the schedule is unknown or cannot run with these numbers, all reasons at once.
     """
     if schedule not in SCHEDULES:
-        raise unknown("schedule", schedule, SCHEDULES)
+        raise unknown_name_error("schedule", schedule, SCHEDULES)
     _raise_if_impossible(schedule, forward, backward, weight, microbatches, transfer, v)
     pp = len(forward) // v
     full_backward = [b + w for b, w in zip(backward, weight, strict=True)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from traincast.core.errors import ErrorCollector, NothingFits, unknown
+from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
 from traincast.ui.cli.completion import names_of_formats, names_of_models
@@ -57,13 +57,13 @@ def export(
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
-    from traincast.core.output_files import beside, check_output
+    from traincast.core.output_files import atomic_output, check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
     from traincast.ui.text.plans import title
 
     if to not in FORMATS:
-        raise unknown("format", to, FORMATS)
+        raise unknown_name_error("format", to, FORMATS)
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
     locked = {name: value for name, value in vars(locks).items() if value is not None}
@@ -78,7 +78,7 @@ def export(
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
-        with beside(output) as partial:
+        with atomic_output(output) as partial:
             partial.write_text(launch.text, encoding="utf-8")
     if json:
         written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
@@ -147,13 +147,13 @@ def _best(
     options: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
 ) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
-    from traincast.launch.check import space_of
+    from traincast.launch.check import expressible_space
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
     model_read, machine, gbs = options.read(errors, model, system)
     space, framework_locks = (
-        (form.framework, {}) if model_read is None else space_of(form, model_read, locked | {"stack": assumptions})
+        (form.framework, {}) if model_read is None else expressible_space(form, model_read, locked | {"stack": assumptions})
     )
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions, None, MAX_PLANS_TRIED, None, space, framework_locks | locked

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from traincast.core.errors import ErrorCollector, InputError, not_whole
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder
-from traincast.core.units import counted
+from traincast.core.units import parse_count
 from traincast.ui.cli.app import OUTPUT, Json, app, print_json
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 
@@ -54,7 +54,7 @@ def limits(
 
     errors = ErrorCollector("limits")
     widths = errors.catch(_layer_widths, layer) or (1, 1)
-    tokens = errors.catch(counted, batch, "--batch", 1024) or 1
+    tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
     counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
     run_days, growth_exponent = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
     errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth_exponent)
@@ -98,7 +98,7 @@ def _gpu_counts(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
     numbers = [int(word) for word in words if word.isdecimal()]
-    wrong += [problem for number in numbers for problem in not_whole("gpus", number)]
+    wrong += [problem for number in numbers for problem in whole_number_problems("gpus", number)]
     if wrong:
         raise InputError("--gpus", wrong)
     return tuple(numbers)

@@ -48,7 +48,7 @@ def measure(
 
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
-    from traincast.accuracy.measure.measure import BUDGET
+    from traincast.accuracy.measure.measure import DEFAULT_BUDGET_SECONDS
     from traincast.accuracy.measure.measure import measure as measure_machine
 
     if step:
@@ -57,7 +57,12 @@ def measure(
     machine = _required_output(output, {"--system": system, "--shapes": shapes, "--calibrated": calibrated})
     with progress("measuring") as report_progress:
         measured = measure_machine(
-            machine, budget=BUDGET if budget is None else budget, ranks=ranks, threads=threads, force=force, told=report_progress
+            machine,
+            budget=DEFAULT_BUDGET_SECONDS if budget is None else budget,
+            ranks=ranks,
+            threads=threads,
+            force=force,
+            told=report_progress,
         )
     if measured is None:  # not the first rank, which alone reports
         return
@@ -93,30 +98,30 @@ def judge_steps(
 ) -> None:
     """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
     from traincast.accuracy.measure.training.compare import (
-        BUDGET,
+        DEFAULT_BUDGET_SECONDS,
         TrainingJob,
-        judged,
-        measured_steps,
-        of_system,
-        partial_of,
+        compare_with_predictions,
+        measure_steps,
+        partial_path,
+        with_system,
         write_rows,
     )
-    from traincast.accuracy.measure.training.shapes import shapes_of
+    from traincast.accuracy.measure.training.shapes import parse_shapes
 
     errors = ErrorCollector("measure")
     file = errors.catch(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
-    shapes_wanted = () if shapes is None else errors.catch(shapes_of, shapes) or ()
-    job = TrainingJob(table, BUDGET if budget is None else budget, ranks, threads, shapes_wanted)
+    shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
+    job = TrainingJob(table, DEFAULT_BUDGET_SECONDS if budget is None else budget, ranks, threads, shapes_wanted)
     errors.catch(job.check, calibrated, force)
     errors.raise_any()
     with progress("training steps") as report_progress:
-        rows = measured_steps(job, report_progress)
+        rows = measure_steps(job, report_progress)
     if not job.first:  # not the first rank, which alone reports
         return
-    write_rows(table, of_system(rows, file, table.parent))
-    partial_of(table).unlink(missing_ok=True)
-    judgement = judged(rows, file, calibrated)
+    write_rows(table, with_system(rows, file, table.parent))
+    partial_path(table).unlink(missing_ok=True)
+    judgement = compare_with_predictions(rows, file, calibrated)
     if json:
         print_json({"steps": judgement.to_dict(), "files": [str(path) for path in (table, calibrated) if path is not None]})
         return

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan
-from traincast.core.units import counted
+from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import SEARCHED
 from traincast.ui.cli.app import KNOBS, QUESTION, warn
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
@@ -103,7 +103,7 @@ class RunOptions:
 
     def _tokens(self) -> int | None:
         """Return the tokens of the whole run, if given."""
-        return None if self.tokens is None else counted(self.tokens, "--tokens", 1000)
+        return None if self.tokens is None else parse_count(self.tokens, "--tokens", 1000)
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """Return the global batch [sequences]: requested, the model's own, or the usual one."""
@@ -124,7 +124,7 @@ class RunOptions:
             return self.global_batch
         if self.global_batch is not None:
             raise InputError("global batch", ["--global-batch and --tokens-per-batch: give one of them"])
-        tokens = counted(self.tokens_per_batch, "--tokens-per-batch", 1024)
+        tokens = parse_count(self.tokens_per_batch, "--tokens-per-batch", 1024)
         if model is None:
             return None
         if tokens % model.seq or not tokens:

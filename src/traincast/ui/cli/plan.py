@@ -188,9 +188,9 @@ def memory(
     given = plan or Plan()
     est = estimate_of_options(options, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
     if json:
-        from traincast.analysis.per_parameter import kept_by
+        from traincast.analysis.per_parameter import bytes_per_parameter_of
 
-        kept = {"bytes_per_parameter": kept_by(est).to_dict()}
+        kept = {"bytes_per_parameter": bytes_per_parameter_of(est).to_dict()}
         print_json(case_dict(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
     else:
         from traincast.ui.text.advice import print_bytes_per_parameter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from traincast.core.errors import ErrorCollector, InputError, not_whole
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.ui.cli.app import (
     OUTPUT,
     Force,
@@ -54,7 +54,7 @@ def study(
 
     errors = ErrorCollector("study")
     definition_read, shards = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
-    problems = not_whole("workers", workers)
+    problems = whole_number_problems("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
     if html is not None and shards is not None and shards.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")

@@ -55,7 +55,9 @@ def trace(
         errors.catch(check_output, output, force, chrome_trace.ENDINGS)
     if figure is not None:
         errors.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
-    selection = [errors.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))]
+    selection = [
+        errors.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))
+    ]
     est = errors.require(errors.catch(estimate_of_options, options, model, system, plan or Plan(), assumptions))
     step_trace = trace(est)
     if output is not None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from traincast.analysis.trace import trace
-from traincast.core.errors import InputError, close_to, is_whole, not_a
+from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer, Estimate, estimate
@@ -154,7 +154,7 @@ def _split_request(content: Mapping[str, Any], *names: str) -> tuple[State, list
 def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
     """Return the checked state on the GPUs of the requested plan, and that plan."""
     state, (knobs,) = _split_request(content, "plan")
-    if wrong := not_a("plan", knobs, "an object of knobs and choices", Mapping):
+    if wrong := type_problems("plan", knobs, "an object of knobs and choices", Mapping):
         raise InputError("plan", wrong)
     problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in knobs if name not in KNOBS]
     problems += [

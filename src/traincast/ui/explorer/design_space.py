@@ -20,7 +20,9 @@ def sample(result: Found) -> dict[str, Any]:
     It takes ranks 1, 2, … r, … by time in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
     which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
-    layout, seconds = (np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least_seconds"))
+    layout, seconds = (
+        np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least_seconds")
+    )
     order = np.argsort(seconds, kind="stable")
     ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
     picked = order[ranks]

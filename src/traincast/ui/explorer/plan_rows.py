@@ -10,7 +10,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.misfit import short_of
 from traincast.step.estimate import Estimate, estimate_columns
-from traincast.step.uncertainty import outside
+from traincast.step.uncertainty import outside_measured_range
 from traincast.ui.explorer.question import ExplorerCase
 from traincast.ui.explorer.snippets import knobs_of
 
@@ -37,7 +37,7 @@ def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
             "metrics": vars(case.metrics(est)),
         }
         sizes = _row_of_columns(est.case.sizes, 0)  # they depend on model and GPUs only: the same for all rows
-        outside_measured = {"outside_measured": outside(replace(est.case, sizes=sizes))} if est.interval else {}
+        outside_measured = {"outside_measured": outside_measured_range(replace(est.case, sizes=sizes))} if est.interval else {}
         for row, i in enumerate(group):
             rows[i] = {
                 "strategy": plans[i].strategy,

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, not_a
+from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
 from traincast.core.model import Model
 from traincast.core.plan_choices import ALLOWED
 from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
-from traincast.core.units import counted
+from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import SEARCHED
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
@@ -207,7 +207,7 @@ def model_of(state: State) -> Model:
     InputError
         If it is neither, or a pasted one has more layers than are answered for.
     """
-    if wrong := not_a("model", state.model, "a name of the catalogue, or an object", str, Mapping):
+    if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
     if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):
         raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
@@ -233,7 +233,7 @@ def catalogue_system(name: Any) -> System:
     InputError
         If there is none of that name.
     """
-    if wrong := not_a("system", name, "a name of the catalogue", str):
+    if wrong := type_problems("system", name, "a name of the catalogue", str):
         raise InputError("search", wrong)
     return _catalogue_system(name)
 
@@ -253,7 +253,7 @@ def system_of(state: State) -> System:
         If there is none of that name, or with every figure that cannot be.
     """
     system = catalogue_system(state.system)
-    if wrong := not_a("figures", state.figures, "an object of paths and values", Mapping):
+    if wrong := type_problems("figures", state.figures, "an object of paths and values", Mapping):
         raise InputError("search", wrong)
     known = entries(system)
     problems, values = [], {}
@@ -310,14 +310,14 @@ def _tokens(state: State) -> int | None:
     if state.tokens is None:
         return None
     is_count = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
-    return counted(f"{int(state.tokens) if is_count else state.tokens}"[:40], "tokens", 1000)
+    return parse_count(f"{int(state.tokens) if is_count else state.tokens}"[:40], "tokens", 1000)
 
 
 def _check_types(state: State) -> None:
     """Refuse what no argument of a search can be, beyond what the search itself refuses."""
-    problems = not_a("locks", state.locks, "an object of knobs and values", Mapping)
-    problems += not_a("objective", state.objective, "a name", str)
-    problems += not_a("strategy", state.strategy, "a name or a list of names", str, list, type(None))
+    problems = type_problems("locks", state.locks, "an object of knobs and values", Mapping)
+    problems += type_problems("objective", state.objective, "a name", str)
+    problems += type_problems("strategy", state.strategy, "a name or a list of names", str, list, type(None))
     if is_whole(state.top) and state.top > MOST_PLANS:
         problems.append(f"top = {state.top}: must be at most {MOST_PLANS}")
     locks = state.locks if isinstance(state.locks, Mapping) else {}

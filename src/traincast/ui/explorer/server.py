@@ -7,7 +7,7 @@ from typing import Final
 
 import uvicorn
 
-from traincast.core.errors import InputError, not_a
+from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.app import application
 
 BACKLOG: Final = 512  # connections that the system may hold for us
@@ -28,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
     InputError
         If nobody can listen there: no such address, a port in use, or one that needs more rights.
     """
-    if wrong := not_a("port", port, "a whole number", int) or (
+    if wrong := type_problems("port", port, "a whole number", int) or (
         [] if 0 <= port < 1 << 16 else [f"port = {port}: must be from 0 to 65535"]
     ):
         raise InputError("serve", wrong)

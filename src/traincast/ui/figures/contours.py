@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
-from traincast.core.errors import InputError, unknown
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.quantities import COLUMNS, Floats
 from traincast.core.system import System
 from traincast.ui.figures.style import (
@@ -71,7 +71,9 @@ def contour(
     rows = best_rows(frame, "contour", "model", "gbs")
     for name in (x, y, value):
         if name not in frame.columns:
-            raise unknown("column", name, [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}])
+            raise unknown_name_error(
+                "column", name, [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}]
+            )
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
     problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
     problems += [f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2]

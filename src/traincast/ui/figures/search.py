@@ -13,7 +13,7 @@ from traincast.core.quantities import COLUMNS, Floats
 from traincast.core.system import System
 from traincast.planner.evaluation import StrategyResult, evaluate
 from traincast.planner.explain import space_of
-from traincast.planner.misfit import FELT
+from traincast.planner.misfit import MIN_CHANGE_REPORTED
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate
 from traincast.ui.figures.step import require_one_plan
@@ -141,7 +141,7 @@ def pareto(result: Found) -> Figure:
 
 
 @styled
-def tornado(result: Found, least: float = FELT) -> Figure:
+def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     """Draw the change of step time when each hardware figure is 10 % less or more, plan fixed and plan re-optimised.
 
     Parameters

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import NullLocator
 
 from traincast.catalog.load import load_system
-from traincast.core.errors import InputError, unknown
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS
 from traincast.planner.misfit import label as component_name
@@ -60,7 +60,7 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
         If the value is another, the table has more than one batch or point on varied fields, or nothing fits.
     """
     if value not in VALUE_COLUMNS:
-        raise unknown("value", value, VALUE_COLUMNS)
+        raise unknown_name_error("value", value, VALUE_COLUMNS)
     column = VALUE_COLUMNS[value]
     rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):

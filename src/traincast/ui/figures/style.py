@@ -20,7 +20,7 @@ from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.core.errors import InputError
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import GIB
 
@@ -116,7 +116,7 @@ def save(figure: Figure, path: str | Path) -> None:
     """
     path = Path(path)
     check_output(path, True, ENDINGS)
-    with beside(path) as partial, _style():
+    with atomic_output(path) as partial, _style():
         figure.savefig(partial, format=path.suffix[1:], metadata=ENDINGS[path.suffix])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from traincast.core.plan import Plan
-from traincast.core.units import gib, many, percent, rate, seconds, signed
+from traincast.core.units import count_of, gib, percent, rate, seconds, signed
 from traincast.planner.misfit import whole_memory
 from traincast.ui.html.elements import Html, bars, code, element, items, joined, paragraph, table
 
@@ -68,7 +68,7 @@ def _results(results: "Results") -> Html:
     from traincast.ui.html.study_report import first_points
 
     study = results.metadata["study"]
-    sentence = f"{many(len(results.frame), 'row')}; assumptions: {study['assumptions']['name']}"
+    sentence = f"{count_of(len(results.frame), 'row')}; assumptions: {study['assumptions']['name']}"
     return joined((paragraph(element("strong", study["name"]), element("br"), sentence), first_points(results, MAX_CARD_ROWS)))
 
 

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from traincast.core.errors import InputError
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 from traincast.core.version import __version__
 from traincast.ui.html.elements import Html, Section, element, items, joined, listing, pairs, paragraph
 
@@ -86,7 +86,7 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
         If the path cannot be written to.
     """
     check_output(path, True, (".html",))
-    with beside(path) as partial:
+    with atomic_output(path) as partial:
         partial.write_bytes(page.document(command).encode("utf-8", errors="replace"))
 
 

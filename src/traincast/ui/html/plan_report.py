@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import COLUMNS, Column
-from traincast.core.units import gib, rate, seconds, signed, within
+from traincast.core.units import gib, rate, seconds, seconds_with_interval, signed
 from traincast.planner.explain import sensitivity
-from traincast.planner.misfit import FELT, short_of, whole_memory
+from traincast.planner.misfit import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.elements import Html, Section, bars, code, element, items, joined, pairs, paragraph, table, tiles
@@ -61,7 +61,7 @@ def step(est: Estimate) -> str:
     time = float(est.step_seconds)
     if est.interval is None:
         return seconds(time)
-    return f"{within(time, *map(float, est.interval))} with a probability of 90%)"
+    return f"{seconds_with_interval(time, *map(float, est.interval))} with a probability of 90%)"
 
 
 def whole_run(measures: Metrics) -> str:
@@ -208,9 +208,13 @@ def _long_duration(value: float) -> str:
 
 def hardware_gains(moved: Mapping[str, float]) -> Html:
     """Return what better hardware would gain."""
-    rows = [(name, signed(change)) for name, change in sorted(moved.items(), key=lambda item: item[1]) if abs(change) > FELT]
+    rows = [
+        (name, signed(change))
+        for name, change in sorted(moved.items(), key=lambda item: item[1])
+        if abs(change) > MIN_CHANGE_REPORTED
+    ]
     gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
-    idle = [name for name, change in moved.items() if abs(change) <= FELT]
+    idle = [name for name, change in moved.items() if abs(change) <= MIN_CHANGE_REPORTED]
     return joined((gains_table, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from traincast.core.units import gib, many, seconds, signed
+from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
-from traincast.planner.misfit import against, compare
+from traincast.planner.misfit import compare, time_against_best
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer, Estimate
 from traincast.step.metrics import Metrics, metrics
@@ -104,12 +104,12 @@ def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
     if explanation.miss is None:
         return joined(
             (
-                paragraph(f"No plan uses exactly {many(result.gpus, 'GPU')}."),
+                paragraph(f"No plan uses exactly {count_of(result.gpus, 'GPU')}."),
                 items(line.strip() for line in explanation.lines()[1:]),
             )
         )
     plan, est = explanation.miss
-    head = paragraph(f"None of {many(result.candidates, 'candidate')} fits in memory. The nearest miss:")
+    head = paragraph(f"None of {count_of(result.candidates, 'candidate')} fits in memory. The nearest miss:")
     more = Html()
     if explanation.fits_from is not None:
         enough, least = explanation.fits_from
@@ -120,12 +120,12 @@ def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
 def _question_section(result: Found) -> Section:
     """Return the section on what was searched."""
     chip, model, domain = result.system.accelerator, result.model, result.system.fast_domain
-    job = f"{many(result.gpus, 'GPU')} of {result.system.name}"
+    job = f"{count_of(result.gpus, 'GPU')} of {result.system.name}"
     best = {"time": "the least time of a step", "memory": "the least memory"}
     rows: list[tuple[str, object]] = [
         ("Model", f"{model.title}, {model.parameters:,} parameters, sequences of {model.seq:,} tokens"),
         ("Machine", f"{job}: {chip.name} with {gib(float(chip.hbm_bytes))}, fast domains of {domain}"),
-        ("Global batch", f"{many(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"),
+        ("Global batch", f"{count_of(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"),
         ("Search space", f"{result.framework.name}, {result.framework.about}"),
         ("Strategies", ", ".join(result.strategies)),
         ("Held", ", ".join(f"{name} = {value}" for name, value in result.locks.items()) or "nothing"),
@@ -238,7 +238,7 @@ def _misses_section(explanation: Explanation) -> Html:
     }
     winner = explanation.plans[0][1]
     parts = [
-        joined((element("h3", heading), paragraph(code(plan), f": {against(est, winner)}"), memory_shortfall(est)))
+        joined((element("h3", heading), paragraph(code(plan), f": {time_against_best(est, winner)}"), memory_shortfall(est)))
         for heading, pair in misses.items()
         if pair is not None
         for plan, est in (pair,)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from inspect import cleandoc
 from typing import Any, Final
 
-from traincast.catalog.software_stacks import USUAL, on, stack_file, stack_names
+from traincast.catalog.software_stacks import DEFAULT_STACK, stack_file, stack_names, with_fitted_values
 from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS
@@ -43,7 +43,7 @@ def figures_of(subject: Model | System) -> Html:
 
 def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
     """Return a table of every assumption (as it applies to a system, if given): value, meaning and source."""
-    applied = assumed if system is None else on(system, assumed)
+    applied = assumed if system is None else with_fitted_values(system, assumed)
     meanings, origins = _meanings(), _origins(applied, system)
     rows = (
         (
@@ -95,7 +95,7 @@ def _meanings() -> dict[str, str]:
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption whose value is that of the preset, the software stack or the system."""
-    stack = USUAL if assumed.name == CALIBRATED.name else assumed.name
+    stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
     known: dict[str, tuple[object, str]] = {field.name: (getattr(base, field.name), source) for field in fields(Assumptions)}
     if base is PAPER:

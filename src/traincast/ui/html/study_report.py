@@ -11,7 +11,7 @@ from traincast.core.model import Model
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
-from traincast.core.units import gib, many, quantity, seconds
+from traincast.core.units import count_of, gib, quantity, seconds
 from traincast.planner.study.results import Results
 from traincast.ui.html.elements import MAX_TABLE_ROWS, Html, Section, joined, pairs, paragraph, table, tiles
 from traincast.ui.html.page import Page
@@ -40,7 +40,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
     rows = results.frame.filter(pl.col("rank") == 1)
     fitting = rows.drop_nulls("step_seconds")
     study = results.metadata["study"]
-    remarks = [f"{many(int(rows['candidates'].sum()), 'candidate')} decided; assumptions: {study['assumptions']['name']}"]
+    remarks = [f"{count_of(int(rows['candidates'].sum()), 'candidate')} decided; assumptions: {study['assumptions']['name']}"]
     sections = (
         _question_section(study, rows),
         *_figure_sections(rows, study),
@@ -49,7 +49,12 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
     )
     if not len(fitting):
         return Page(
-            "Study", study["name"], remarks, paragraph(f"Nothing fits at any of {many(len(rows), 'point')}."), sections, fits=False
+            "Study",
+            study["name"],
+            remarks,
+            paragraph(f"Nothing fits at any of {count_of(len(rows), 'point')}."),
+            sections,
+            fits=False,
         )
     answer = joined((paragraph(_answer(rows, fitting)), tiles(_summary(rows, fitting))))
     return Page("Study", study["name"], remarks, answer, sections)
@@ -58,8 +63,8 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
 def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
     """Return a sentence on the fastest of all points."""
     best = fitting.sort("step_seconds").row(0, named=True)
-    where = f"{best['model']} on {many(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
-    fit = f"Of {many(len(rows), 'point')} {len(fitting):,} have a plan that fits"
+    where = f"{best['model']} on {count_of(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
+    fit = f"Of {count_of(len(rows), 'point')} {len(fitting):,} have a plan that fits"
     return f"{fit}; the fastest step takes {seconds(best['step_seconds'])}: {where}."
 
 
@@ -82,7 +87,7 @@ def _question_section(study: Mapping[str, Any], rows: pl.DataFrame) -> Section:
         ("Systems", ", ".join(study["systems"])),
         ("GPUs", ", ".join(f"{n:,}" for n in study["gpus"])),
         ("Strategies", ", ".join(study["strategies"])),
-        ("Global batch", ", ".join(many(n, "sequence") for n in study["batches"])),
+        ("Global batch", ", ".join(count_of(n, "sequence") for n in study["batches"])),
         ("Assumptions", study["assumptions"]["name"]),
         ("Plans kept", f"{study['top']} at each point"),
     ]

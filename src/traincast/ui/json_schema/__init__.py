@@ -6,7 +6,7 @@ A new command adds its record to a module here and a line to `OUTPUTS`; tests ho
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.core.errors import unknown
+from traincast.core.errors import unknown_name_error
 from traincast.ui.json_schema import accuracy, analyses, launch, plans, reference, trace
 from traincast.ui.json_schema.vocabulary import Schema, document
 
@@ -44,5 +44,5 @@ def schema(name: str) -> Schema:
         If there is no such output.
     """
     if name not in OUTPUTS:
-        raise unknown("output", name, OUTPUTS)
+        raise unknown_name_error("output", name, OUTPUTS)
     return document(OUTPUTS[name], f"traincast {name} --json" if name != "error" else "error")

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from traincast.analysis.advise import Advice
 from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
-from traincast.analysis.model_dimensions import COARSE, Dimension, Product
-from traincast.analysis.per_parameter import BEKMAN, kept_by
+from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Product
+from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.core.units import gib, percent, rate, seconds, signed
 from traincast.step.estimate import Estimate
 from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_memory
@@ -32,7 +32,7 @@ def print_advice(advice: Advice, out: Console) -> None:
 
 def print_bytes_per_parameter(est: Estimate, out: Console) -> None:
     """Print the bytes per parameter before sharding."""
-    kept, n = kept_by(est), est.model.parameters
+    kept, n = bytes_per_parameter_of(est), est.model.parameters
     parts = {"weights": kept.weights, "master copy": kept.master, "gradients": kept.gradients, "moments": kept.moments}
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts.items() if value)
     total_text = f"{rate(kept.training * n, 'B')} for all {rate(n, ' parameters')}"
@@ -67,7 +67,7 @@ def _print_throughput(advice: Advice, out: Console) -> None:
 
 def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Estimate, out: Console) -> None:
     """Print sizes of the model, better sizes, and matrix products that waste tiles and waves."""
-    out.print(heading(f"Dimensions (good: multiples of {COARSE}, at least of {MIN_MULTIPLE}, on a rank too)"))
+    out.print(heading(f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)"))
     table = _columns(
         borderless_table(gap=1), "", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "", left=(0, 8)
     )

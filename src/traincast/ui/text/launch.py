@@ -7,8 +7,8 @@ from rich.console import Console
 
 from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.check import Checked
-from traincast.launch.suggestions import Tried
-from traincast.planner.misfit import against, short_of
+from traincast.launch.suggestions import EstimatedChange
+from traincast.planner.misfit import short_of, time_against_best
 from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_breakdowns, print_header
 
 MAX_CHANGES_LISTED: Final = 5  # changes of one setting
@@ -87,8 +87,8 @@ def _setting_line(setting: dict[str, Any]) -> str:
 def misfit_advice(checked: Checked) -> str:
     """Return by how much a launch does not fit, and the smallest change that makes it fit."""
     short = f"{checked.reading.path}: the launch does not fit: {short_of(checked.est)}"
-    change: Tried | None = checked.changes[0] if checked.changes else checked.together
+    change: EstimatedChange | None = checked.changes[0] if checked.changes else checked.together
     if change is None:
         return f"{short}\n    no change of one, two or three settings makes it fit"
     settings = "; ".join(_setting_lines(checked, change.settings))
-    return f"{short}\n    would fit with {settings}: {gib(float(change.est.memory_bytes))}, {against(change.est, checked.est)}"
+    return f"{short}\n    would fit with {settings}: {gib(float(change.est.memory_bytes))}, {time_against_best(change.est, checked.est)}"

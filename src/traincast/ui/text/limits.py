@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.analysis.training_limits import COLLAPSES, EXCESS, HALVES, Limits
-from traincast.core.units import many, rate, seconds
+from traincast.analysis.training_limits import EXCESS, HALF_OF_LARGEST, TENTH_OF_LARGEST, Limits
+from traincast.core.units import count_of, rate, seconds
 from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 RIGHT: Final = "right"
@@ -23,7 +23,7 @@ def print_limits(limits: Limits, out: Console) -> None:
     out.print(f"{peaks[0]} at 16 bits and {peaks[1]} of memory, of which {float(device.sustained):.0%} are sustained")
     out.print(f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})")
     d_in, d_out = limits.layer
-    cut = f" in {many(limits.micro_batches, 'micro-batch').replace('batchs', 'batches')}"
+    cut = f" in {count_of(limits.micro_batches, 'micro-batch').replace('batchs', 'batches')}"
     out.print(heading(f"One layer of {d_in:,} x {d_out:,}, {limits.tokens:,} tokens a batch{cut}"))
     out.print(_clusters(limits))
     out.print(Text("FLOP, memory, network: share of the time in which each binds", style="dim"))
@@ -74,7 +74,7 @@ def utilisation_sentences(limits: Limits) -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
     largest = limits.largest
     lines = [f"The largest utilisation there can be is {largest:.0%}."]
-    for share, at, verb in ((HALVES, limits.halves, "halves"), (COLLAPSES, limits.collapses, "collapses")):
+    for share, at, verb in ((HALF_OF_LARGEST, limits.halves, "halves"), (TENTH_OF_LARGEST, limits.collapses, "collapses")):
         where = f"at {at:.1e} FLOP" if at is not None else "nowhere on the range looked at"
         lines.append(f"Utilisation {verb} (to {share * largest:.0%}) {where}.")
     if np.isnan(limits.training.utilisation).any():

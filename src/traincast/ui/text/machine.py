@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from traincast.core.units import many, seconds
+from traincast.core.units import count_of, seconds
 from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def print_measured(machine: "MeasuredMachine", out: Console) -> None:
     """Print the machine, its figures, and the prediction errors on its own benchmarks."""
     about = machine.about
     out.print(Text(str(machine.document["title"]), style="bold"))
-    where = f"torch {about['torch']}, {many(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
+    where = f"torch {about['torch']}, {count_of(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
     out.print(Text(", ".join(filter(None, (where, about["driver"], f"host {about['host']}")))))
     counts = Counter(row.task.family for row in machine.rows)
     out.print(Text("timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())))

@@ -15,7 +15,7 @@ from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import CHOICES, Column
-from traincast.core.units import GIB, gib, many, rate, seconds, within
+from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
 from traincast.planner.explain import Explanation
 from traincast.planner.misfit import label, whole_memory
 from traincast.planner.search import Found
@@ -82,13 +82,13 @@ def print_header(est: Found | Estimate, out: Console, usual_batch: bool = False,
 def title(est: Found | Estimate) -> str:
     """Return model, parameters, number of GPUs and system in a line."""
     gpus = est.gpus if isinstance(est, Found) else int(est.plan.gpus)
-    return f"{est.model.title} ({rate(est.model.parameters, ' parameters')}) on {many(gpus, 'GPU')} of {est.system.name}"
+    return f"{est.model.title} ({rate(est.model.parameters, ' parameters')}) on {count_of(gpus, 'GPU')} of {est.system.name}"
 
 
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
     """Return remarks on the batch, the assumptions and the calibration; `usual_batch` if the model has no batch of its own."""
     model = est.model
-    batch = f"{many(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
+    batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
         lines.append(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
@@ -184,7 +184,7 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
-    time_text = seconds(time) if est.interval is None else f"{within(time, *map(float, est.interval))}, 90%)"
+    time_text = seconds(time) if est.interval is None else f"{seconds_with_interval(time, *map(float, est.interval))}, 90%)"
     title = f"Time of a step: {time_text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     training_days = est.training_days
     out.print(heading(title if training_days is None else f"{title}, {days(training_days)} in all"))

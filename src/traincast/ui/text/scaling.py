@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from traincast.core.units import gib, many, rate, seconds
+from traincast.core.units import count_of, gib, rate, seconds
 from traincast.ui.text.plans import borderless_table, paragraphs
 
 if TYPE_CHECKING:
@@ -17,14 +17,14 @@ def print_scaling(request: "ScalingRequest", stages: "list[Scaling]", out: Conso
     """Print the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
     model, system = request.model, request.system
     out.print(Text(f"{model.title} ({rate(request.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
-    batch = f"{many(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
+    batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     out.print(f"{batch}, {request.flops / 1e12:.1f} TFLOP; assumptions: {request.assumptions.name}")
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:g}, k2 {request.k2:g}"
     out.print(f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n")
     out.print(_table(request, stages))
     first, capacity = request.gpus[0], system.accelerator.hbm_bytes
     eff = "as given" if request.efficiency is not None else "of its times"
-    lines = [f"network: eff({first}→n), {eff}; efficiency: speed kept from {many(first, 'GPU')}"]
+    lines = [f"network: eff({first}→n), {eff}; efficiency: speed kept from {count_of(first, 'GPU')}"]
     if any(memory > capacity for stage in stages for memory in stage.memory):
         lines.append(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
     if request.target is not None:
@@ -60,7 +60,7 @@ def _enough(bandwidth: float | None) -> str:
 
 def _target(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
     """Return sentences on the network that is enough for the target efficiency."""
-    first = many(request.gpus[0], "GPU")
+    first = count_of(request.gpus[0], "GPU")
     lines = []
     if request.efficiency is None:
         domain, now = request.system.fast_domain, rate(request.node_bandwidth, "B/s")

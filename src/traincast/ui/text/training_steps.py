@@ -12,7 +12,7 @@ from traincast.ui.text.accuracy import COLUMNS, summary_cells
 from traincast.ui.text.plans import borderless_table, paragraphs
 
 if TYPE_CHECKING:
-    from traincast.accuracy.measure.training.compare import Judgement
+    from traincast.accuracy.measure.training.compare import StepComparison
     from traincast.accuracy.scores import ErrorSummary, Prediction
 
 MEANING: Final = (
@@ -25,7 +25,7 @@ MEANING: Final = (
 MACHINE_TITLES: Final = {"before": "as measured", "fitted": "calibrated: fitted", "left_out": "calibrated: left out"}
 
 
-def print_judgement(judgement: "Judgement", out: Console) -> None:
+def print_judgement(judgement: "StepComparison", out: Console) -> None:
     """Print every step, errors by shape, and total errors before and after calibration."""
     out.print(Text(f"{len(judgement.rows)} training steps measured: {judgement.rows[0]['source']}", style="bold"))
     out.print(_row_table(judgement))
@@ -36,7 +36,7 @@ def print_judgement(judgement: "Judgement", out: Console) -> None:
     paragraphs([MEANING], out)
 
 
-def _row_table(judgement: "Judgement") -> Table:
+def _row_table(judgement: "StepComparison") -> Table:
     """Return a table of steps with their predictions before and after calibration."""
     after = judgement.calibrated
     table = borderless_table(gap=1)

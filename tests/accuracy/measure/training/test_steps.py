@@ -13,8 +13,15 @@ import pytest
 
 import traincast as tc
 from traincast.accuracy.measure.training import compare
-from traincast.accuracy.measure.training.compare import TrainingJob, judged, measured_steps, of_system, partial_of, write_rows
-from traincast.accuracy.measure.training.shapes import CPU_SHAPES, Shape, TrainingCase, plans_of_shape, shapes_of, training_cases
+from traincast.accuracy.measure.training.compare import (
+    TrainingJob,
+    compare_with_predictions,
+    measure_steps,
+    partial_path,
+    with_system,
+    write_rows,
+)
+from traincast.accuracy.measure.training.shapes import CPU_SHAPES, Shape, TrainingCase, parse_shapes, plans_of_shape, training_cases
 from traincast.accuracy.measure.training.timed_steps import _next_case, faster_visit, run_row, same_machine
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
@@ -71,9 +78,9 @@ def test_parameters_of_the_estimate_are_those_of_the_gpt():
 
 
 def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
-    assert shapes_of("256x4x4x128x4096x8, 64X2x2x32x128x4") == (Shape(256, 4, 4, 128, 4096, 8), Shape(64, 2, 2, 32, 128, 4))
+    assert parse_shapes("256x4x4x128x4096x8, 64X2x2x32x128x4") == (Shape(256, 4, 4, 128, 4096, 8), Shape(64, 2, 2, 32, 128, 4))
     with pytest.raises(InputError) as caught:
-        shapes_of("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
+        parse_shapes("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
     message = str(caught.value)
     assert "'256x4': write hidden x layers" in message
     assert "3 heads do not divide 256" in message
@@ -103,7 +110,7 @@ def test_rows_of_another_machine_or_another_pytorch_are_not_continued():
 
 
 def test_predictions_are_those_of_the_engine_on_the_machine_file():
-    result = judged(STEPS, MACHINE)
+    result = compare_with_predictions(STEPS, MACHINE)
     system = load_system(MACHINE)
     for prediction, cells in zip(result.before.predictions, STEPS, strict=True):
         run = read(cells)
@@ -115,7 +122,7 @@ def test_predictions_are_those_of_the_engine_on_the_machine_file():
 def test_recorded_steps_are_met_within_the_goal():
     """The goal is 15 % after calibration, also for the shapes left out."""
     pytest.importorskip("scipy", reason="scipy is not installed")
-    result = judged(STEPS, MACHINE)
+    result = compare_with_predictions(STEPS, MACHINE)
     assert result.calibration is not None
     assert {item.id for item in (*result.fitted.predictions, *result.left_out.predictions)} == {item["id"] for item in STEPS}
     for half in (result.before, result.fitted, result.left_out):
@@ -131,7 +138,7 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
     """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
     pytest.importorskip("scipy", reason="scipy is not installed")
     text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
-    errors = judged(STEPS, MACHINE).errors
+    errors = compare_with_predictions(STEPS, MACHINE).errors
     labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
     for name, label in labels.items():
         cells = re.search(rf"\| {label} \|(.*)\|", text)[1].split("|")
@@ -143,7 +150,7 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
 
 
 def test_plans_of_a_shape_are_ranked_together():
-    result = judged(STEPS, MACHINE)
+    result = compare_with_predictions(STEPS, MACHINE)
     name = STEPS[0]["id"].split("-")[0]
     plans = [item for item in result.before.predictions if item.id.startswith(f"{name}-") and "-one" not in item.id]
     measured, predicted = (
@@ -160,21 +167,21 @@ def test_a_table_names_its_machine_file_from_where_it_stands(tmp_path):
     machine = tmp_path / "cpu.yaml"
     machine.write_bytes(MACHINE.read_bytes())
     table = tmp_path / "out" / "steps.csv"
-    write_rows(table, of_system(STEPS[:2], machine, table.parent))
+    write_rows(table, with_system(STEPS[:2], machine, table.parent))
     with table.open(encoding="utf-8", newline="") as file:
         assert next(csv.DictReader(file))["system"] == str(Path("..") / "cpu.yaml")
     assert read(rows(table)[0]).system == load_system(machine)
-    assert partial_of(table).name == "steps.partial.csv"
+    assert partial_path(table).name == "steps.partial.csv"
 
 
 def test_a_machine_file_that_is_missing_is_the_reason_of_a_row(tmp_path):
-    write_rows(tmp_path / "steps.csv", of_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
+    write_rows(tmp_path / "steps.csv", with_system(STEPS[:2], tmp_path / "gone.yaml", tmp_path))
     report = tc.validate(tmp_path / "steps.csv")
     assert all("gone.yaml" in prediction.skipped for prediction in report.predictions)
 
 
 def test_to_dict_is_json():
-    document = json.loads(json.dumps(judged(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
+    document = json.loads(json.dumps(compare_with_predictions(STEPS[:6], MACHINE).to_dict(), allow_nan=False))
     assert list(document) == ["source", "rows", "shapes", "errors", "constants"]
     assert len(document["rows"]) == 6
     assert (document["errors"]["fitted"], document["constants"]) == (None, [])  # one shape only
@@ -199,13 +206,13 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     some = training_cases("cpu", 2)[:3]
     play(ABOUT, some)
     with pytest.raises(KeyboardInterrupt):
-        measured_steps(job)
-    assert [one["id"] for one in rows(partial_of(job.output))] == [one.id for one in some[:2]]
+        measure_steps(job)
+    assert [one["id"] for one in rows(partial_path(job.output))] == [one.id for one in some[:2]]
     play(ABOUT, some[2:])
-    assert [one["id"] for one in measured_steps(job, lambda *done: seen.append(done))] == [one.id for one in some]
+    assert [one["id"] for one in measure_steps(job, lambda *done: seen.append(done))] == [one.id for one in some]
     assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
-    assert [one["id"] for one in measured_steps(job)] == [some[0].id]
+    assert [one["id"] for one in measure_steps(job)] == [some[0].id]
     assert asked == [("traincast.accuracy.measure.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
 
 
@@ -254,7 +261,7 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
     main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "60", "--shapes", shapes, *files, "--json"])
     told = json.loads(capsys.readouterr().out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
-    wanted = [one.id for one in training_cases("cpu", 2, shapes_of(shapes))]
+    wanted = [one.id for one in training_cases("cpu", 2, parse_shapes(shapes))]
     assert [one["id"] for one in told["steps"]["rows"]] == wanted
     for one in told["steps"]["rows"]:
         seconds = [one[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]

@@ -21,16 +21,16 @@ from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
 from traincast.core.errors import ErrorCollector
-from traincast.core.output_files import beside, check_output
+from traincast.core.output_files import atomic_output, check_output
 
 Rows = Sequence[Mapping[str, str]]
 WORKER: Final = "traincast.accuracy.measure.worker"
-BUDGET: Final = 180.0  # [s]
+DEFAULT_BUDGET_SECONDS: Final = 180.0  # [s]
 HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
 @dataclass(frozen=True)
-class Judgement:
+class StepComparison:
     """Comparison of measured steps with predictions.
 
     Parameters
@@ -111,7 +111,7 @@ class TrainingJob:
     """
 
     output: Path
-    budget: float = BUDGET
+    budget: float = DEFAULT_BUDGET_SECONDS
     ranks: int | None = None
     threads: int | None = None
     shapes: tuple[Shape, ...] = ()
@@ -139,7 +139,7 @@ class TrainingJob:
         mistakes.raise_any()
 
 
-def measured_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+def measure_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
     """Run a job, and keep rows as they are measured, so that it can be continued.
 
     Parameters
@@ -154,7 +154,7 @@ def measured_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambd
     tuple of dict of str to str
         Rows of a table of runs; none on ranks other than the first.
     """
-    partial, rank = partial_of(job.output), launched_rank()
+    partial, rank = partial_path(job.output), launched_rank()
     kept = {row["id"]: row for row in rows(partial)} if job.first and partial.is_file() else {}
 
     def on_message(message: dict[str, Any]) -> None:
@@ -176,26 +176,26 @@ def measured_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambd
     return tuple(kept.values())
 
 
-def partial_of(output: Path) -> Path:
+def partial_path(output: Path) -> Path:
     """Return the path of the unfinished table."""
     return output.with_name(f"{output.stem}.partial{output.suffix}")
 
 
 def write_rows(path: Path, table: Rows) -> None:
     """Write rows as a table of runs."""
-    with beside(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+    with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(table[0]))
         writer.writeheader()
         writer.writerows(table)
 
 
-def of_system(table: Rows, system: Path, folder: Path | None = None) -> list[dict[str, str]]:
+def with_system(table: Rows, system: Path, folder: Path | None = None) -> list[dict[str, str]]:
     """Return rows with the system file they ran on, as a path relative to the folder of their table."""
     name = str(system.resolve()) if folder is None else os.path.relpath(system, folder)
     return [dict(row) | {"system": name} for row in table]
 
 
-def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgement:
+def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None = None) -> StepComparison:
     """Predict measured steps before and after calibration.
 
     Parameters
@@ -209,7 +209,7 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
 
     Returns
     -------
-    Judgement
+    StepComparison
         Without calibration if scipy is missing.
 
     Raises
@@ -217,20 +217,20 @@ def judged(table: Rows, system: Path, calibrated: Path | None = None) -> Judgeme
     InputError
         If the system file cannot be read.
     """
-    before = validate(of_system(table, system))
+    before = validate(with_system(table, system))
     shapes = list(dict.fromkeys(source_of(row["id"], False) for row in table))
     halves = [_rows_of_shapes(table, shapes[half::HALF_COUNT]) for half in range(HALF_COUNT)]
     if not all(halves):
-        return Judgement(tuple(table), before)
+        return StepComparison(tuple(table), before)
     if find_spec("scipy") is None:
-        return Judgement(tuple(table), before)
-    runs = [run for _, run in readable(of_system(halves[0], system)) if isinstance(run, Run)]
+        return StepComparison(tuple(table), before)
+    runs = [run for _, run in readable(with_system(halves[0], system)) if isinstance(run, Run)]
     calibration = fitted_to(system, Measured(load_system(system), runs=tuple(runs)))
     with TemporaryDirectory() as folder:
         path = calibrated or Path(folder) / f"{system.stem}.yaml"
         calibration.write(path, force=True)
-        fitted, left_out = (validate(of_system(half, path)) for half in halves)
-    return Judgement(tuple(table), before, calibration, fitted, left_out)
+        fitted, left_out = (validate(with_system(half, path)) for half in halves)
+    return StepComparison(tuple(table), before, calibration, fitted, left_out)
 
 
 def _rows_of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:

@@ -108,7 +108,7 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
     )
 
 
-def shapes_of(text: str) -> tuple[Shape, ...]:
+def parse_shapes(text: str) -> tuple[Shape, ...]:
     """Parse shapes.
 
     Parameters
