@@ -101,6 +101,7 @@ NANOTRON: Final = UnreadRules(
         ),
         UnreadEffect("another kind of model", (f"{_M}is_starcoder2_config",)),
         UnreadEffect("local attention", (f"{_M}sliding_window_size", f"{_M}flex_attention_mask")),
+        UnreadEffect("attention within documents only", (f"{_M}_use_doc_masking",)),
         UnreadEffect("gathered activations are saved for backward", ("parallelism.tp_recompute_allgather",), at=(False,)),
         UnreadEffect(
             "another attention variant",
@@ -110,7 +111,7 @@ NANOTRON: Final = UnreadRules(
         UnreadEffect("Domino overlaps tensor-parallel communication", ("domino", "parallelism.domino*")),
     ),
     split_names("""
-        model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by model.model_config._use_doc_masking
+        model.ddp_bucket_cap_mb model.make_vocab_size_divisible_by
         model.model_config._fused_* model.model_config._use_qkv_packed model.model_config.z_loss_enabled
         model.model_config.log_attn_probs model.model_config.ring_attn_* model.model_config.moe_config.router_aux_loss_coef
     """),
@@ -160,12 +161,13 @@ TORCHTITAN: Final = UnreadRules(
         UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.enable", "experimental.enable_ft")),
         UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"),
         UnreadEffect("how much is recomputed", ("activation_checkpoint.memory_budget",), neutral=(0.5,)),
+        UnreadEffect("attention within documents only", ("model.attn_mask_type",), neutral=("causal",)),
         UnreadEffect("deterministic kernels", ("debug.deterministic", "training.deterministic")),
         UnreadEffect("only some weights are trained", ("lora.*", "peft.*")),
     ),
     split_names("""
         float8.filter_fqns quantize.*.filter_fqns *.precompute_float8_dynamic_scale_for_fsdp quantize.grouped_mm.*
-        quantize.linear.mx.* mx.* activation_checkpoint.* compile.backend model.use_flex_attn model.attn_mask_type
+        quantize.linear.mx.* mx.* activation_checkpoint.* compile.backend model.use_flex_attn
         model.norm_type training.gc_debug experimental.custom_import experimental.custom_args_module job.custom_config_module
         comm.mode training.disable_cuda_graphs
     """),

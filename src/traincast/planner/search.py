@@ -23,6 +23,7 @@ from traincast.core.system import System
 from traincast.planner.confidence import probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
 from traincast.planner.explain import Explanation, explain
+from traincast.planner.framework_refusals import refused
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, Framework, default_framework
 from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search_space import enumerate_space
@@ -291,8 +292,13 @@ def search_request(
     assumed = mistakes.catch(check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions)
     batches = mistakes.catch((chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed)
     if not mistakes.errors and chosen is not None and not batches:
-        problem = f"the locks leave nothing of what {chosen.name} can run; framework any has more"
-        mistakes.errors.append(InputError("search", [problem]))
+        stack = {} if assumed is None else {"stack": assumed.name}
+        problems = [
+            f"{refusal.choice} = {(checked_locks or {})[refusal.choice]}: {refusal.why}; framework any has it"
+            for refusal in refused(chosen.name, (checked_locks or {}) | stack)
+        ]
+        problems = problems or [f"the locks leave nothing of what {chosen.name} can run; framework any has more"]
+        mistakes.errors.append(InputError("search", problems))
     if mistakes.errors:
         return None
     require = mistakes.require

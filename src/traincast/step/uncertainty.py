@@ -309,5 +309,5 @@ def first_within(
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> float:
-    """Return the probability that the first of a ranking is within some share of the true best; arguments as for `draw_near_best`."""
+    """Return the probability that the top-ranked plan is near the true best; arguments as for `draw_near_best`."""
     return float(np.mean(draw_near_best(seconds, shares, cut, factor, within, known)[:, 0]))

@@ -180,7 +180,8 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     hidden, heads = whole_number(arguments["dim"]), whole_number(arguments.get("n_heads"))
     ffn = whole_number(arguments.get("hidden_dim"))
     return {
-        "model": name, "layers": whole_number(arguments["n_layers"]), "hidden": hidden, "heads": heads, "mlp": "swiglu", "mla": "False",
+        "model": name, "layers": whole_number(arguments["n_layers"]), "hidden": hidden, "heads": heads,
+        "mlp": "swiglu", "mla": "False",
         "kv_heads": whole_number(arguments.get("n_kv_heads")) or heads, "vocab": whole_number(arguments.get("vocab_size")),
         "ffn": ffn or (_ffn(hidden, arguments) if hidden else None),
     }  # fmt: skip

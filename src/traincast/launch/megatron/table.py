@@ -311,6 +311,9 @@ WHY: Final[Mapping[str, str]] = {  # facts that cannot always be expressed
 }
 
 
+FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")  # overlap without a flag of their own
+
+
 def granted(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
     notes = []
@@ -320,6 +323,11 @@ def granted(settings: Settings) -> tuple[str, ...]:
         notes.append("what the file of --deepspeed-config sets besides the ZeRO stage is not read")
     if plan_settings.is_on(settings, "fp8_format") and not plan_settings.is_on(settings, "fp8_param_gather"):
         notes.append("whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set")
+    if not any(plan_settings.is_on(settings, name) for name in ("overlap_grad_reduce", *FSDP_FLAGS)):
+        notes.append(
+            "gradients are reduced while backward runs, although the launch does not set --overlap-grad-reduce"
+            " (--assumptions megatron-core-plain overlaps nothing)"
+        )
     return tuple(notes)
 
 

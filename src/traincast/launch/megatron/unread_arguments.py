@@ -35,6 +35,7 @@ UNREAD_EFFECTS: Final = (
         "sequences of varying length",
         ("variable_seq_lengths", "use_dynamic_batch_size", "max_tokens_per_gpu", "*sequence_packing*"),
     ),
+    UnreadEffect("attention within documents only", ("reset_attention_mask", "dataloader_inter_document_masking")),
     # experts
     UnreadEffect("another token dispatcher", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"),
     UnreadEffect(
@@ -211,8 +212,8 @@ SMALL: Final = split_names("""
     min_offloaded_tensor_size delta_offload_bytes_* delay_offload_until_cuda_graph cuda_graph_* tp_comm_overlap_cfg tp_comm_*
     clone_scatter_output_in_embedding no_clone_scatter_output_in_embedding symmetric_ar_type tp_only_amax_red
     no_scatter_gather_tensors_in_pipeline batch_p2p_* use_ring_exchange_p2p pipeline_dtype DDP_impl
-    no_contiguous_buffers_in_local_ddp use_contiguous_buffers_in_ddp reset_attention_mask reset_position_ids
-    dataloader_inter_document_masking empty_unused_memory_level te_rng_tracker use_te_rng_tracker moe_deepep_num_sms
+    no_contiguous_buffers_in_local_ddp use_contiguous_buffers_in_ddp reset_position_ids
+    empty_unused_memory_level te_rng_tracker use_te_rng_tracker moe_deepep_num_sms
     moe_hybridep_* moe_flex_dispatcher_num_sms moe_ncclep_zero_copy moe_router_padding_for_* moe_router_dtype moe_pad_experts_*
     moe_min_capacity disable_moe_token_dropping zero_reduce_scatter zero_contigious_gradients zero_*_bucket_size
     no_pipeline_parallel use_legacy_models use_grouped_gemm_for_* persist_layer_norm no_use_layer_wise_param_layout

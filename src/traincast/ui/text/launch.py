@@ -22,7 +22,7 @@ def print_checked(checked: Checked, out: Console) -> None:
     out.print(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
     unread = [f"{name}{f' {value}' if value != 'on' else ''} ({why})" for name, value, why in reading.unread]
     _print_names("not read though it matters", unread, out, len(unread))
-    _print_names("not understood", reading.not_understood, out, len(reading.not_understood))
+    _print_names("not understood, may matter", reading.not_understood, out, len(reading.not_understood))
     _print_names("of small effect, not predicted", reading.small, out)
     _print_names("no part of the prediction", reading.ignored, out)
     paragraphs([f"assumed: {line}" for line in reading.assumed], out)
@@ -91,4 +91,5 @@ def misfit_advice(checked: Checked) -> str:
     if change is None:
         return f"{short}\n    no change of one, two or three settings makes it fit"
     settings = "; ".join(_setting_lines(checked, change.settings))
-    return f"{short}\n    would fit with {settings}: {gib(float(change.est.memory_bytes))}, {time_against_best(change.est, checked.est)}"
+    memory, time = gib(float(change.est.memory_bytes)), time_against_best(change.est, checked.est)
+    return f"{short}\n    would fit with {settings}: {memory}, {time}"
