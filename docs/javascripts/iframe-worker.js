@@ -10,7 +10,10 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.body.append(this.frame);
       const scope = this.frame.contentWindow;
-      scope.postMessage = (data) => setTimeout(() => this.emit(new MessageEvent("message", { data })));
+      scope.postMessage = (message) => {
+        const data = structuredClone(message);
+        setTimeout(() => this.emit(new MessageEvent("message", { data })));
+      };
       this.loaded = new Promise((resolve) => {
         const script = scope.document.createElement("script");
         script.src = url;
@@ -25,7 +28,8 @@ if (location.protocol === "file:") {
       this.dispatchEvent(event);
     }
 
-    postMessage(data) {
+    postMessage(message) {
+      const data = structuredClone(message);
       this.loaded.then(() => this.frame.contentWindow?.dispatchEvent(new MessageEvent("message", { data })));
     }
 
