@@ -15,6 +15,7 @@ from traincast.ui.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
+    "docs/index.md",
     "docs/tutorial.md",
     "docs/models.md",
     "docs/machines.md",
