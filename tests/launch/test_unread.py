@@ -218,6 +218,7 @@ UNREAD = [
     (MEGATRON + " --optimizer lamb", None, "--optimizer", "lamb"),
     (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16", None, "--exp-avg-dtype", "bf16"),
     (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
+    (MEGATRON + " --reset-attention-mask", None, "--reset-attention-mask", "on"),
     (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
     (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
     (MOE + " --moe-token-dispatcher-type allgather", None, "--moe-token-dispatcher-type", "allgather"),
@@ -259,6 +260,12 @@ UNREAD = [
         "nanotron",
         "model.model_config.num_experts_per_tok",
         "1",
+    ),
+    (
+        NANOTRON.format(parallelism="", model="    _use_doc_masking: true\n", optimizer=""),
+        "nanotron",
+        "model.model_config._use_doc_masking",
+        "on",
     ),
     (
         NANOTRON.format(parallelism="  tp_recompute_allgather: false\n", model="", optimizer=""),
@@ -496,3 +503,9 @@ def test_the_software_that_predicts_a_launch(text, stack, reading):
     result = reading(text)
     assert result.form.stack(result.settings) == stack
     assert not any("compile" in name for name in result.ignored)
+
+
+@pytest.mark.parametrize(("flags", "assumed"), [("", True), (" --overlap-grad-reduce", False), (" --use-megatron-fsdp", False)])
+def test_overlap_that_no_flag_sets_is_named_as_assumed(flags, assumed, reading):
+    """Megatron-LM overlaps the reduction of gradients only where `--overlap-grad-reduce` says so."""
+    assert any("--overlap-grad-reduce" in line for line in reading(MEGATRON + flags).assumed) == assumed

@@ -328,3 +328,9 @@ def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
     held = {knob.name: knob for knob in found.explain().held}
     assert held["offload"].other == "optimizer"
     assert held["offload"].memory < -(2**30) * 50
+
+
+@pytest.mark.parametrize(("name", "knob"), [("deepspeed", "tp_overlap"), ("deepspeed", "ep_overlap"), ("torchtitan", "ep_overlap")])
+def test_overlap_that_a_framework_has_no_setting_for_is_refused(name, knob):
+    with pytest.raises(tc.InputError, match=f"{knob} = True: .*has no setting that overlaps .*; framework any has it"):
+        tc.search(MOE, H100, 16, 64, framework=name, locks={knob: True})

@@ -476,7 +476,7 @@ def pages() -> dict[str, str]:
 
 
 def draw() -> None:
-    """Draw the figures of the gallery and the scoreboard, which are not in the repository."""
+    """Draw the figures of the gallery and the scoreboard, which are kept in the repository."""
     from traincast.accuracy.validate import validate
     from traincast.analysis.trace import trace
     from traincast.analysis.training_limits import limits
