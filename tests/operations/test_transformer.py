@@ -20,14 +20,14 @@ def parameters_on_rank(model, plan, experts):
     """Parameters of the one rank of a pipeline of one stage: those of experts, or the others."""
     (device,) = devices(model, 1, 1)
     operations = parts(model, plan, EXACT)
-    return sum(n * sum(op.weights for op in operations[part] if op.experts == experts) for part, n in device.held.items())
+    return sum(n * sum(op.weights for op in operations[part] if op.experts == experts) for part, n in device.stored_parts.items())
 
 
 def products(model, plan, assumed=EXACT, way="forward", only=""):
     """FLOPs of matrix products of one rank and micro-batch."""
     (device,) = devices(model, 1, 1)
     operations = parts(model, plan, assumed)
-    passes = [(n, getattr(op, way)) for part, n in device.work.items() for op in operations[part] if only in op.name]
+    passes = [(n, getattr(op, way)) for part, n in device.executed_parts.items() for op in operations[part] if only in op.name]
     return sum(n * (work.flops("matrix") + work.flops("low")) for n, work in passes)
 
 
