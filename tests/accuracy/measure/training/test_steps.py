@@ -238,7 +238,7 @@ def test_all_mistakes_are_reported_before_training(tmp_path, monkeypatch, capsys
         main(["measure", "--step", *files, "--budget", "1", "--ranks", "0", "--shapes", "1x2"])
     assert stop.value.code == 2
     output = capsys.readouterr().err
-    parts = ("--system: None: give the file", "is there already", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
+    parts = ("--system: None: give the file", "already exists", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
     assert [part for part in (*parts, "needs PyTorch") if part not in output] == []
 
 
