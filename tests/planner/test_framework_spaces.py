@@ -278,7 +278,7 @@ def test_megatron_overlaps_experts_in_a_pipeline_with_virtual_stages_and_without
         assert columns.recompute != "full"
         assert ((columns.pp == 1) | (columns.vp > 1)).all()
         assert (columns.ep > 1).all()
-    with pytest.raises(tc.InputError, match="ep_overlap = True: .*does not support full recomputation"):
+    with pytest.raises(tc.InputError, match=r"ep_overlap = True: .*does not support full recomputation"):
         tc.search(MOE, H100, 16, 64, framework="megatron", locks={"ep_overlap": True, "recompute": "full"})
 
 
