@@ -23,11 +23,12 @@ demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
 test: .venv/.dev  ## Run the tests with coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --cov
 
-lint: .venv/.dev  ## Check style, types and the layering of imports
+lint: .venv/.dev  ## Check style, types, the layering of imports and the size of packages
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/size.py
 
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py

@@ -82,7 +82,10 @@ def study(timed: str, repeats: int) -> tuple[float, int, int, float]:
     `timed` is "fitting", or "all" for unlimited memory, so that every candidate is timed.
     """
     command = [sys.executable, "-c", STUDY, timed]
-    runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(repeats)]
+    runs = [
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        for _ in range(repeats)
+    ]
     peak = max(float(run[3]) for run in runs)
     return statistics.median(float(run[0]) for run in runs), int(runs[0][1]), int(runs[0][2]), peak
 
@@ -159,13 +162,22 @@ def assumed(repeats: int) -> dict[str, tuple[float, int]]:
     def once(name: str) -> tuple[float, int]:
         begin = time.perf_counter()
         result = tc.search(
-            model, unlimited, 16384, model.global_batch, name, framework="any", locks={"zero": 1, "schedule": "1f1b"}
+            model,
+            unlimited,
+            16384,
+            model.global_batch,
+            name,
+            framework="any",
+            locks={"zero": 1, "schedule": "1f1b"},
         )
         return time.perf_counter() - begin, result.feasible
 
     once(ASSUMED[0])  # enumerates the space, which is cached
     runs = {name: [once(name) for _ in range(repeats)] for name in ASSUMED}
-    return {name: (statistics.median(seconds for seconds, _ in results), results[0][1]) for name, results in runs.items()}
+    return {
+        name: (statistics.median(seconds for seconds, _ in results), results[0][1])
+        for name, results in runs.items()
+    }
 
 
 COMMANDS = (  # none should take more than half a second
@@ -191,29 +203,45 @@ def main() -> None:
     for timed in ("fitting", "all"):
         seconds, candidates, placed, peak = study(timed, repeats)
         rate = candidates / seconds
-        print(f"  {candidates:,} candidates, {placed:,} timed ({timed}): {seconds:.3f} s, {rate / 1e6:.1f} M candidates/s,")
+        print(
+            f"  {candidates:,} candidates, {placed:,} timed ({timed}): {seconds:.3f} s, {rate / 1e6:.1f} M candidates/s,"
+        )
         print(f"    {rate / scalar:,.0f} times the baseline, peak memory {peak:.0f} MiB")
-    print(f"  baseline, one candidate at a time: {scalar:,.0f} candidates/s ({1e3 / scalar:.2f} ms per estimate)\n")
+    print(
+        f"  baseline, one candidate at a time: {scalar:,.0f} candidates/s ({1e3 / scalar:.2f} ms per estimate)\n"
+    )
     print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
     for strategy in ("1d", "summa", "context", "1d,summa,context"):
-        print(f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms")
+        print(
+            f"  {strategy:<18}{1e3 * median(lambda strategy=strategy: one_search(strategy), repeats):8.1f} ms"
+        )
     print("\nOne search for a model of today on DGX H100, the ten best plans estimated")
     for name, gpus, framework in MODERN:
         seconds, candidates, placed = modern(name, gpus, framework)
         rate = f"{candidates / seconds / 1e6:.2f} M candidates/s, {candidates / seconds / scalar:,.0f} times the baseline"
-        print(f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {placed:,} timed: {seconds:.2f} s, {rate}")
-    print("\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, enumeration kept")
+        print(
+            f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {placed:,} timed: {seconds:.2f} s, {rate}"
+        )
+    print(
+        "\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, enumeration kept"
+    )
     costs = assumed(repeats)
     for name, (seconds, timed) in costs.items():
         ratio = seconds / costs[ASSUMED[0]][0]
-        print(f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, {ratio:.2f} times paper")
+        print(
+            f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, {ratio:.2f} times paper"
+        )
     from traincast.planner.study.executors import run
     from traincast.ui.figures.paper import paper_figures, paper_studies
 
-    print("\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process")
+    print(
+        "\nCapacity × bandwidth: 32 × 28 machines on 13 numbers of GPUs, results table included, one process"
+    )
     for strategy in ("1d", "summa"):
         seconds, candidates = sweep(strategy, 1, 28)
-        print(f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s")
+        print(
+            f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s"
+        )
     begin = time.perf_counter()
     candidates = run(paper_studies()["flops-capacity"]).frame["candidates"].sum()
     seconds = time.perf_counter() - begin

@@ -17,7 +17,12 @@ from collections import Counter
 
 import httpx
 
-STATE = {"model": "llama-3-70b", "system": "dgx-h100", "gpus": 512, "framework": "megatron"}  # the default space
+STATE = {
+    "model": "llama-3-70b",
+    "system": "dgx-h100",
+    "gpus": 512,
+    "framework": "megatron",
+}  # the default space
 
 
 def serve() -> tuple[subprocess.Popen[str], str]:
@@ -42,7 +47,11 @@ class Load:
         """Return the next request: a new memory bandwidth each time, or one of eight."""
         self.asked += 1
         number = self.asked % 8 if self.same else self.asked
-        return STATE | {"figures": {"accelerator.hbm_bandwidth": 3e12 + number * 1e6 + time.time() % 1e6 * (not self.same)}}
+        return STATE | {
+            "figures": {
+                "accelerator.hbm_bandwidth": 3e12 + number * 1e6 + time.time() % 1e6 * (not self.same)
+            }
+        }
 
     async def client(self, http: httpx.AsyncClient, until: float) -> None:
         """Send requests as one user."""
@@ -71,7 +80,9 @@ class Load:
         """Print one line of results."""
         times = sorted(self.seconds)
         milliseconds = (
-            [1000 * times[min(int(quantile * len(times)), len(times) - 1)] for quantile in (0.5, 0.99)] if times else [0.0, 0.0]
+            [1000 * times[min(int(quantile * len(times)), len(times) - 1)] for quantile in (0.5, 0.99)]
+            if times
+            else [0.0, 0.0]
         )
         kind = "few machines" if self.same else "other machines"
         statuses = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
@@ -88,7 +99,9 @@ def first_page(url: str) -> None:
         begin = time.perf_counter()
         page = httpx.get(url, params=query)
         times.append(1000 * (time.perf_counter() - begin))
-    print(f"the page with its first answer ({len(page.content) >> 10} KiB): median {statistics.median(times):.1f} ms")
+    print(
+        f"the page with its first answer ({len(page.content) >> 10} KiB): median {statistics.median(times):.1f} ms"
+    )
 
 
 def main() -> None:
@@ -97,7 +110,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=200)
     options = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
+    )
     process, url = serve()
     try:
         first_page(url)

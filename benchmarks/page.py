@@ -16,7 +16,9 @@ ANSWERS = "() => performance.getEntriesByName('answer').map((one) => one.duratio
 
 
 def report(name: str, seconds: list[float], goal: str) -> None:
-    print(f"{name:44} median {statistics.median(seconds):4.0f} ms   worst {max(seconds):4.0f} ms   goal {goal}")
+    print(
+        f"{name:44} median {statistics.median(seconds):4.0f} ms   worst {max(seconds):4.0f} ms   goal {goal}"
+    )
 
 
 def cold(browser: Browser, url: str, mark: str) -> float:
@@ -42,9 +44,14 @@ def slid(page: Page, url: str, path: str) -> list[float]:
 def main() -> None:
     executable = next(filter(None, map(shutil.which, NAMES)))
     server = [sys.executable, "-m", "traincast", "serve", "--port", "0"]
-    with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as playwright:
+    with (
+        subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process,
+        sync_playwright() as playwright,
+    ):
         url = re.search(r"http://\S+/", process.stdout.readline())[0]
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+        )
         cold(browser, url, "painted")
         for mark, goal in (("painted", "200 ms"), ("complete", "none")):
             report(f"cold load until {mark}", [cold(browser, url, mark) for _ in range(RUNS)], goal)

@@ -33,7 +33,10 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "all2all": "all-to-all",
     "p2p": "send",
 }
-BUS_FACTOR: Final = {"all-reduce": 2.0, "send": math.nan}  # bus bytes over (n - 1)/n V, as nccl-tests count; 1 for the others
+BUS_FACTOR: Final = {
+    "all-reduce": 2.0,
+    "send": math.nan,
+}  # bus bytes over (n - 1)/n V, as nccl-tests count; 1 for the others
 MACHINES: Final = (  # pattern of source and system, system of the catalogue; the first match counts
     (r"nccl-tests, Perlmutter|Perlmutter 1 node", "perlmutter"),
     (r"Perlmutter", "TCP: far below what the network carries"),
@@ -84,7 +87,11 @@ class Timing:
     @property
     def error(self) -> float:
         """Predicted over measured time, less 1."""
-        return math.nan if self.measured is None or self.predicted is None else self.predicted / self.measured - 1
+        return (
+            math.nan
+            if self.measured is None or self.predicted is None
+            else self.predicted / self.measured - 1
+        )
 
     @property
     def band(self) -> str:
@@ -132,10 +139,15 @@ class Collectives:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object with every row and the summaries."""
-        return {"rows": [asdict(item) for item in self.timings], "summary": [asdict(item) for item in self.summaries]}
+        return {
+            "rows": [asdict(item) for item in self.timings],
+            "summary": [asdict(item) for item in self.summaries],
+        }
 
 
-def check_collectives(path: str | Path | None = None, assumptions: str | Assumptions = "calibrated") -> Collectives:
+def check_collectives(
+    path: str | Path | None = None, assumptions: str | Assumptions = "calibrated"
+) -> Collectives:
     """Predict every timed collective of a table, and compare.
 
     The launch overhead is counted in full, as in a benchmark, also where a step hides a part of it.
@@ -163,14 +175,20 @@ def check_collectives(path: str | Path | None = None, assumptions: str | Assumpt
     for row, timing in table:
         if timing.skipped is None:
             groups[timing.system, timing.kind, "ring" in row.get("algo", "").lower()].append(timing)
-    predictions = {timing.id: timing for key, timings in groups.items() for timing in _predicted(timings, key[2], assumed)}
+    predictions = {
+        timing.id: timing
+        for key, timings in groups.items()
+        for timing in _predicted(timings, key[2], assumed)
+    }
     all_timings = tuple(predictions.get(timing.id, timing) for _, timing in table)
     return Collectives(all_timings, tuple(_summaries(all_timings)))
 
 
 def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     """Read a table of timed collectives; default: the bundled one. Raises InputError if there are no rows."""
-    file = files("traincast").joinpath("catalog", "measured", "collectives.csv") if path is None else Path(path)
+    file = (
+        files("traincast").joinpath("catalog", "measured", "collectives.csv") if path is None else Path(path)
+    )
     try:
         with file.open(encoding="utf-8-sig", newline="") as stream:  # type: ignore[call-overload]
             table = list(csv.DictReader(stream))
@@ -178,7 +196,9 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
         raise InputError(str(path), [f"cannot be read as a table of collectives ({error})"]) from None
     missing = [name for name in NEEDED if not table or name not in table[0]]
     if missing:
-        raise InputError(str(path), [f"column {name}: missing" for name in missing] if table else ["holds no timing"])
+        raise InputError(
+            str(path), [f"column {name}: missing" for name in missing] if table else ["holds no timing"]
+        )
     return table
 
 
@@ -186,10 +206,15 @@ def read(row: Mapping[str, str]) -> Timing:
     """Return the timing of a row, or the reason why it cannot be predicted."""
     source = re.split(r" network README| comm_validation| NCCL| hardware_config|:", row["source"])[0]
     known = Timing(row["id"], source, kind=KINDS.get(row["op"].split()[0], ""))
-    system = next((name for pattern, name in MACHINES if re.search(pattern, f"{row['source']} {row['system']}")), "")
+    system = next(
+        (name for pattern, name in MACHINES if re.search(pattern, f"{row['source']} {row['system']}")), ""
+    )
     nodes, per_node, V = (_number(row.get(name, "")) for name in ("nodes", "gpus_per_node", "size_bytes"))
     if not known.kind or not system or " " in system:
-        return replace(known, skipped=system if " " in system else f"{row['op']} on {row['system']}: not in the catalogue")
+        return replace(
+            known,
+            skipped=system if " " in system else f"{row['op']} on {row['system']}: not in the catalogue",
+        )
     if math.isnan(nodes * per_node * V):
         return replace(known, system=system, skipped="no message size, or no size of the group")
     if "tree" in row.get("algo", "") and "ring" not in row.get("algo", ""):
@@ -246,10 +271,15 @@ def _predicted(timings: Sequence[Timing], ring: bool, assumed: Assumptions) -> I
         system = replace(system, tiers=(replace(system.fast, switch_reduction=None), *system.tiers[1:]))
     g = np.array([float(timing.per_node) for timing in timings])
     n = g * np.array([float(timing.nodes) for timing in timings])
-    members_within = [g, *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1])]
+    members_within = [
+        g,
+        *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1]),
+    ]
     kind: CollectiveKind = timings[0].kind  # type: ignore[assignment]
     V = np.array([timing.nbytes for timing in timings])
-    seconds = np.broadcast_to(np.asarray(collective(kind, V, Group(n, tuple(members_within)), system, assumed)), len(timings))
+    seconds = np.broadcast_to(
+        np.asarray(collective(kind, V, Group(n, tuple(members_within)), system, assumed)), len(timings)
+    )
     for timing, time in zip(timings, seconds, strict=True):
         yield replace(timing, predicted=float(time))
 

@@ -27,12 +27,21 @@ from traincast.step.uncertainty import (
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
 PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
-ALTERNATIONS: Final = (15, 3)  # alternations of variances and factors of stacks: from scratch, and from a previous fit
+ALTERNATIONS: Final = (
+    15,
+    3,
+)  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
 ASSUMED: Final = {"new_stack": 0.08, "new_accelerator": 0.08, "memory_new_stack": 0.08}  # docs/uncertainty.md
 MAX_NEW_STACK: Final = 0.3
 DRIFT_BOUNDS: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
-REACH_CANDIDATES: Final = (0.5, 1.0, 2.0, 4.0, 8.0)  # correlation lengths between plans; the likeliest is taken
+REACH_CANDIDATES: Final = (
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+    8.0,
+)  # correlation lengths between plans; the likeliest is taken
 MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 HALVINGS: Final = 5  # bisections of the scale of differences
 MIN_GROUPS_FOR_DRIFT: Final = 3  # groups needed to estimate a drift
@@ -51,14 +60,20 @@ def estimate_errors(data: Residuals, without: int | None = None, start: Errors |
         Initial values of the constants.
     """
     mask = (data.weights > 0) & (data.groups != (-1 if without is None else without))
-    fits = [_fit(data, mask, start, reach) for reach in (REACH_CANDIDATES if start is None else (start.reach,))]
+    fits = [
+        _fit(data, mask, start, reach) for reach in (REACH_CANDIDATES if start is None else (start.reach,))
+    ]
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
     size = _deviations_without(data, mask, variances, factors)
     quantile = weighted_quantile(np.abs(data.left_out[mask]) / size, data.weights[mask], 0.9)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
     known = replace(_known(data, mask, factors, variances), quantile=quantile, apart=apart, reach=reach)
-    return known if start is not None else _with_sure_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
+    return (
+        known
+        if start is not None
+        else _with_sure_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
+    )
 
 
 def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
@@ -69,9 +84,14 @@ def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
     predicted = ~np.isnan(data.without_stack) & (data.weights > 0)
     if not predicted.any():
         return ASSUMED["new_stack"]
-    squares, common = data.without_stack[predicted] ** 2, known.other_stacks**2 * (data.design[predicted] @ variances)
+    squares, common = (
+        data.without_stack[predicted] ** 2,
+        known.other_stacks**2 * (data.design[predicted] @ variances),
+    )
     missing = squares / known.quantile**2 - common  # variance missing for the run to lie within
-    return float(np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MAX_NEW_STACK**2) ** 0.5)
+    return float(
+        np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MAX_NEW_STACK**2) ** 0.5
+    )
 
 
 def rankings(data: Residuals, known: Errors) -> Floats:
@@ -86,7 +106,9 @@ def rankings(data: Residuals, known: Errors) -> Floats:
     size = Counter(int(data.groups[group[0]]) for group in groups)
     for group in groups:
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
-        probability = first_within(data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known)
+        probability = first_within(
+            data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known
+        )
         is_right = measured[group[0]] <= (1 + NEAR_BEST_SLOWDOWN) * measured[group].min()
         rows.append((size[int(data.groups[group[0]])] ** -0.5, probability, float(is_right)))
     return np.array(rows).reshape(-1, 3)
@@ -99,12 +121,16 @@ def _with_sure_rankings(data: Residuals, known: Errors) -> Errors:
         middle = (low * high) ** 0.5
         weight, probability, is_right = rankings(data, replace(known, apart=middle * known.apart)).T
         low, high = (
-            (middle, high) if np.average(probability, weights=weight) > np.average(is_right, weights=weight) else (low, middle)
+            (middle, high)
+            if np.average(probability, weights=weight) > np.average(is_right, weights=weight)
+            else (low, middle)
         )
     return replace(known, apart=(low * high) ** 0.5 * known.apart)
 
 
-_Fit: TypeAlias = tuple[float, float, dict[str, float], Floats]  # likelihood of pairs, reach, factors of stacks, variances
+_Fit: TypeAlias = tuple[
+    float, float, dict[str, float], Floats
+]  # likelihood of pairs, reach, factors of stacks, variances
 
 
 def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _Fit:
@@ -118,7 +144,9 @@ def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _F
         variances = _variances(data, mask, factors, variances, reach)
         factors = _factors(data, mask, variances, factors)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
-    log_likelihood = -np.log(size) - (DEGREES_OF_FREEDOM + 1) / 2 * np.log1p(differences**2 / size**2 / DEGREES_OF_FREEDOM)
+    log_likelihood = -np.log(size) - (DEGREES_OF_FREEDOM + 1) / 2 * np.log1p(
+        differences**2 / size**2 / DEGREES_OF_FREEDOM
+    )
     return float(weights @ log_likelihood), reach, factors, variances
 
 
@@ -133,14 +161,20 @@ def _differences(
     return (data.left_out[pairs.first] - data.left_out[pairs.second])[used], size, pairs.weights[used]
 
 
-def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start: Floats, reach: float) -> Floats:
+def _variances(
+    data: Residuals, mask: Bools, factors: Mapping[str, float], start: Floats, reach: float
+) -> Floats:
     """Fit the variances of the parts by multiplicative steps that raise the likelihood and keep them above 0."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     design = np.vstack((data.design[mask], pairs.design(reach)[used]))
-    squares = np.concatenate((data.left_out[mask] ** 2, (data.left_out[pairs.first] - data.left_out[pairs.second])[used] ** 2))
+    squares = np.concatenate(
+        (data.left_out[mask] ** 2, (data.left_out[pairs.first] - data.left_out[pairs.second])[used] ** 2)
+    )
     weights = np.concatenate((data.weights[mask], pairs.weights[used]))
-    scale = np.array([factors[name] ** 2 for name in np.concatenate((data.stacks[mask], data.stacks[pairs.first[used]]))])
+    scale = np.array(
+        [factors[name] ** 2 for name in np.concatenate((data.stacks[mask], data.stacks[pairs.first[used]]))]
+    )
     result = start
     for _ in range(STEPS):
         total = np.maximum(scale * (design @ result), 1e-8)
@@ -150,7 +184,9 @@ def _variances(data: Residuals, mask: Bools, factors: Mapping[str, float], start
     return result
 
 
-def _squares(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> tuple[Any, Any, Any]:
+def _squares(
+    data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
+) -> tuple[Any, Any, Any]:
     """Return place, weight and robust mean squared standardised error of every pair of a stack and a group."""
     squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
     squares *= (DEGREES_OF_FREEDOM + 1) / (
@@ -167,7 +203,10 @@ def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str,
     """Return the deviation of each stack relative to all, shrunk towards 1."""
     places, weight, squares = _squares(data, mask, variances, near)
     stacks = np.array([stack for stack, _ in places])
-    return {str(name): _factor(weight[stacks == name], squares[stacks == name]) for name in dict.fromkeys(stacks.tolist())}
+    return {
+        str(name): _factor(weight[stacks == name], squares[stacks == name])
+        for name in dict.fromkeys(stacks.tolist())
+    }
 
 
 def _factor(weights: Floats, squares: Floats) -> float:
@@ -176,15 +215,23 @@ def _factor(weights: Floats, squares: Floats) -> float:
     return float(((n * np.average(squares, weights=weights) + PRIOR_GROUPS) / (n + PRIOR_GROUPS)) ** 0.5)
 
 
-def _deviations_without(data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]) -> Floats:
+def _deviations_without(
+    data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
+) -> Floats:
     """Return the standard deviation of each run's error, with the factor of its stack from other groups, shape (masked runs,)."""
     places, weight, squares = _squares(data, mask, variances, factors)
     stacks, unknown = np.array([stack for stack, _ in places]), _others(factors)
     parts: dict[Any, tuple[float, float]] = {}
     for k, (stack, group) in enumerate(places):
         others = (stacks == stack) & (np.arange(len(stacks)) != k)
-        parts[stack, group] = (_factor(weight[others], squares[others]), 0.0) if others.any() else (unknown, ASSUMED["new_stack"])
-    values = np.array([parts[name] for name in zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True)])
+        parts[stack, group] = (
+            (_factor(weight[others], squares[others]), 0.0)
+            if others.any()
+            else (unknown, ASSUMED["new_stack"])
+        )
+    values = np.array(
+        [parts[name] for name in zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True)]
+    )
     return np.asarray((values[:, 0] ** 2 * (data.design[mask] @ variances) + values[:, 1] ** 2) ** 0.5)
 
 
@@ -231,8 +278,14 @@ def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]
     factors = dict.fromkeys(memory.stacks[used].tolist(), 1.0)
     variances = np.array([0.01 * (name == "own") for name in PARTS])
     for _ in range(ALTERNATIONS[0]):
-        standard = squares / (memory.design[used] @ variances) / np.array([factors[name] ** 2 for name in memory.stacks[used]])
-        variances = variances * np.average((DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + standard) * standard, weights=weights)
+        standard = (
+            squares
+            / (memory.design[used] @ variances)
+            / np.array([factors[name] ** 2 for name in memory.stacks[used]])
+        )
+        variances = variances * np.average(
+            (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + standard) * standard, weights=weights
+        )
         factors = _factors(memory, used, variances, factors)
     size = _deviations_without(memory, used, variances, factors)
     reach = weighted_quantile(squares**0.5 / size, weights, 0.9) * float(variances.max()) ** 0.5
@@ -244,7 +297,9 @@ def _spans(data: Residuals, where: Sequence[int]) -> dict[str, Span]:
     spans = {}
     for name in SIZES:
         sizes = np.array([float(data.cases[i].sizes[name]) for i in where])
-        spans[name] = Span(float(sizes.min()), float(sizes.max()), _drift(data, np.array(where), np.log(sizes)))
+        spans[name] = Span(
+            float(sizes.min()), float(sizes.max()), _drift(data, np.array(where), np.log(sizes))
+        )
     return spans
 
 

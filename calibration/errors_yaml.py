@@ -35,10 +35,10 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
     fitted = (*PARTS, "other_stacks", "quantile", "apart", "reach")
     assumed = {name: _entry(value, "assumed", "docs/uncertainty.md") for name, value in ASSUMED.items()}
     if (~np.isnan(data.without_stack)).any():
-        assumed["new_stack"] = _entry(known.new_stack, source=f"runs predicted with constants fitted without their software, {day}")
-    runs_text = (
-        f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
-    )
+        assumed["new_stack"] = _entry(
+            known.new_stack, source=f"runs predicted with constants fitted without their software, {day}"
+        )
+    runs_text = f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
     return {
         "name": "errors",
         "title": "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)",
@@ -46,10 +46,15 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "time": {name: _entry(getattr(known, name)) for name in fitted}
         | {name: assumed[name] for name in ("new_stack", "new_accelerator")},
         "memory": {
-            "ninety": _entry(known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"),
+            "ninety": _entry(
+                known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"
+            ),
             "new_stack": assumed["memory_new_stack"],
             "stacks": {
-                name: _entry(known.memory_stacks[name], source=f"{groups(with_memory & (data.stacks == name))} groups, {day}")
+                name: _entry(
+                    known.memory_stacks[name],
+                    source=f"{groups(with_memory & (data.stacks == name))} groups, {day}",
+                )
                 for name in sorted(known.memory_stacks)
             },
         },
@@ -75,7 +80,11 @@ def _entry(value: float, basis: str = "fitted", source: str | None = None) -> di
 def _spans(spans: Mapping[str, Span]) -> dict[str, Any]:
     """Return the measured range of sizes, and the drift of errors beyond it."""
     return {
-        name: {"least": _entry(span.least, "measured"), "most": _entry(span.most, "measured"), "drift": _entry(span.drift)}
+        name: {
+            "least": _entry(span.least, "measured"),
+            "most": _entry(span.most, "measured"),
+            "drift": _entry(span.drift),
+        }
         for name, span in spans.items()
     }
 

@@ -79,7 +79,10 @@ GOALS: Final = (
     Goal("InternEvo", ("internevo",), 12),
     Goal("… strategies left out", ("internevo",), 5, column="without_strategy"),
 )
-TOTALS: Final = {"dense": 5.0, "moe": 12.0}  # highest error of all dense and of all mixture-of-experts models [%]
+TOTALS: Final = {
+    "dense": 5.0,
+    "moe": 12.0,
+}  # highest error of all dense and of all mixture-of-experts models [%]
 COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # highest errors of benchmarks [%]
 COVERED: Final = (0.85, 0.95)  # lowest and highest share of left-out runs within their 90 % intervals
 STACK, JAX_STACK = 10.0, 20.0  # highest error of a left-out software stack, dense models [%]
@@ -112,7 +115,11 @@ class Board:
             if prediction.measured_step_seconds is None:
                 predictions += [prediction] if prediction.skipped is None else []
             elif residual is not None:
-                predictions.append(replace(prediction, predicted_step_seconds=prediction.measured_step_seconds * exp(residual)))
+                predictions.append(
+                    replace(
+                        prediction, predicted_step_seconds=prediction.measured_step_seconds * exp(residual)
+                    )
+                )
         return predictions
 
     def of(self, sources: Sequence[str], column: str) -> ErrorSummary:
@@ -145,7 +152,11 @@ class Board:
     def moved(self) -> float:
         """Return the mean change of predictions since the left-out table was written [1]."""
         predictions = {prediction.id: prediction for prediction in self.report.predictions}
-        pairs = ((predictions[name], residuals["fitted"]) for name, residuals in self.residuals.items() if name in predictions)
+        pairs = (
+            (predictions[name], residuals["fitted"])
+            for name, residuals in self.residuals.items()
+            if name in predictions
+        )
         return float(
             np.mean(
                 [
@@ -202,7 +213,11 @@ def perlmutter() -> dict[int, list[Timing]]:
     """Return nccl-tests timings on Perlmutter by number of nodes."""
     groups: dict[int, list[Timing]] = defaultdict(list)
     for timing in check_collectives().timings:
-        if timing.skipped is None and timing.system == "perlmutter" and timing.source.startswith("transformer"):
+        if (
+            timing.skipped is None
+            and timing.system == "perlmutter"
+            and timing.source.startswith("transformer")
+        ):
             groups[timing.nodes].append(timing)
     return dict(sorted(groups.items()))
 

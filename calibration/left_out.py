@@ -28,7 +28,9 @@ def _strategy(run: Run) -> Hashable:
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
 
 
-WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {  # column → group left out together with a run; None: not left out
+WITHOUT: Final[
+    dict[str, Callable[[Run], Hashable]]
+] = {  # column → group left out together with a run; None: not left out
     "left_out": group_of,
     "without_stack": lambda run: run.stack,
     "without_size": _size,

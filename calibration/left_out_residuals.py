@@ -27,7 +27,9 @@ from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.uncertainty import COMPONENTS, ErrorCase, plan_coordinates, plan_distance
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
-NEAR_BEST: Final = 0.3  # plans slower than the best by more than this share do not affect the top of a ranking
+NEAR_BEST: Final = (
+    0.3  # plans slower than the best by more than this share do not affect the top of a ranking
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ def table(path: str | Path | None = None) -> dict[str, Left]:
     try:
         with file.open(encoding="utf-8", newline="") as opened:  # type: ignore[call-overload]
             return {
-                row["id"]: Left(row["group"], float(row["left_out"]), float(row.get("without_stack") or "nan"))
+                row["id"]: Left(
+                    row["group"], float(row["left_out"]), float(row.get("without_stack") or "nan")
+                )
                 for row in csv.DictReader(opened)
                 if row["left_out"]
             }
@@ -102,7 +106,9 @@ class Residuals:
     def design(self) -> Floats:
         """Factor of each of the variances `PARTS`, shape (runs, parts)."""
         shares = [[case.shares[name] ** 2 for name in COMPONENTS] for case in self.cases]
-        return np.array([[1.0, 1.0, float(case.moe), *squares] for case, squares in zip(self.cases, shares, strict=True)])
+        return np.array(
+            [[1.0, 1.0, float(case.moe), *squares] for case, squares in zip(self.cases, shares, strict=True)]
+        )
 
     @cached_property
     def seconds(self) -> Floats:
@@ -115,10 +121,18 @@ class Residuals:
         groups: dict[Any, list[int]] = defaultdict(list)
         for i, run in enumerate(self.runs):
             if not np.isnan(self.seconds[i]):
-                groups[replace(run.model, name=""), run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack].append(
-                    i
-                )
-        return [np.array(sorted(group, key=lambda i: float(self.seconds[i])), np.int64) for group in groups.values()]
+                groups[
+                    replace(run.model, name=""),
+                    run.system.name,
+                    run.plan.gpus,
+                    run.gbs,
+                    run.plan.precision,
+                    run.stack,
+                ].append(i)
+        return [
+            np.array(sorted(group, key=lambda i: float(self.seconds[i])), np.int64)
+            for group in groups.values()
+        ]
 
     @cached_property
     def pairs(self) -> "Pairs":
@@ -186,17 +200,25 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
         except InputError:  # a precision that the accelerator lacks
             continue
         reported_memory = {
-            kind: np.broadcast_to(np.asarray(memory_as_reported(est.memory, kind)), len(batch.rows)) for kind in LEFT_OUT
+            kind: np.broadcast_to(np.asarray(memory_as_reported(est.memory, kind)), len(batch.rows))
+            for kind in LEFT_OUT
         }
         for k, i in enumerate(batch.rows.tolist()):
             run = all_runs[i]
-            parts = {name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()}
+            parts = {
+                name: float(np.broadcast_to(value, len(batch.rows))[k]) for name, value in breakdown.items()
+            }
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
-            cases[i] = ErrorCase.of(run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), parts, time)
+            cases[i] = ErrorCase.of(
+                run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), parts, time
+            )
             if run.memory_bytes:
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
-    names = [known[all_runs[i].id].group if all_runs[i].id in known else " / ".join(group_of(all_runs[i])) for i in used]
+    names = [
+        known[all_runs[i].id].group if all_runs[i].id in known else " / ".join(group_of(all_runs[i]))
+        for i in used
+    ]
     places = {name: k for k, name in enumerate(sorted(set(names)))}
     missing = Left("", np.nan, np.nan)
     rows = [known.get(all_runs[i].id, missing) for i in used]

@@ -57,7 +57,9 @@ def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
     given = {name: value for name, value in line.items() if name not in ("path", "of", "why")}
     if not line.get("why"):
         raise InputError(str(FILE), [f"{home}.{line['path']}: why is its prior believed?"])
-    return Parameter(path=f"{home}.{line['path']}", of=tuple(line.get("of", ())), meaning=line["why"], **given)
+    return Parameter(
+        path=f"{home}.{line['path']}", of=tuple(line.get("of", ())), meaning=line["why"], **given
+    )
 
 
 def _named(constants: Sequence[Parameter]) -> Iterable[str]:
@@ -70,7 +72,9 @@ def _counted(constants: Sequence[Parameter], generations: dict[str, str]) -> Ite
     """Yield the kind and name that each constant counts for: generation, network, stack or universal."""
     for constant in constants:
         if constant.home == "accelerator":
-            yield from (("generation", kind) for kind in {generations.get(name, name) for name in constant.of})
+            yield from (
+                ("generation", kind) for kind in {generations.get(name, name) for name in constant.of}
+            )
         else:
             yield from ((constant.home, name) for name in constant.of or ("",))
 
@@ -78,14 +82,21 @@ def _counted(constants: Sequence[Parameter], generations: dict[str, str]) -> Ite
 def unlisted(path: Path = FILE) -> list[str]:
     """Return the figures that the catalogue calls fitted to published runs but the file does not list."""
     known = set(_named(parameters(path))) | {
-        f"{name}:{line['path']}" for line in read(path).get("apart") or () for name in line["of"] if line["why"]
+        f"{name}:{line['path']}"
+        for line in read(path).get("apart") or ()
+        for name in line["of"]
+        if line["why"]
     }
     missing = []
     for home, folder in FOLDERS.items():
         for name, file in catalogue(folder).items():
             for field, entry in _entries(read(file)):
                 key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
-                if entry.get("basis") == "fitted" and RUNS.search(entry.get("source", "")) and key not in known:
+                if (
+                    entry.get("basis") == "fitted"
+                    and RUNS.search(entry.get("source", ""))
+                    and key not in known
+                ):
                     missing.append(key)
     return missing
 
@@ -105,7 +116,9 @@ def in_catalogue(constant: Parameter) -> float:
         case "accelerator":
             value = getattr(load_accelerator(constant.of[0]), constant.field)
         case "network":
-            value = getattr(load_system(constant.of[0]).tiers[int(constant.path.split(".")[1])], constant.field)
+            value = getattr(
+                load_system(constant.of[0]).tiers[int(constant.path.split(".")[1])], constant.field
+            )
         case "stack":
             value = getattr(resolve(constant.of[0]), constant.field)
         case _:

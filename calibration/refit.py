@@ -77,8 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--no-values", action="store_true", help="leave the catalogue as it is")
-    parser.add_argument("--no-left-out", action="store_true", help="leave the table of runs left out as it is")
-    parser.add_argument("--keep-values", action="store_true", help="no fit: take the values of the catalogue as fitted")
+    parser.add_argument(
+        "--no-left-out", action="store_true", help="leave the table of runs left out as it is"
+    )
+    parser.add_argument(
+        "--keep-values", action="store_true", help="no fit: take the values of the catalogue as fitted"
+    )
     parser.add_argument("--steps", type=int, default=25, help="most steps of the fit (25)")
     return parser
 
@@ -89,7 +93,9 @@ def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> 
     theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
     y, slopes = evidence.residuals(theta)
     robust, curvature = deviations(y, slopes, evidence.data)
-    solution = Solution(theta, y, slopes, robust, curvature, curvature < DETERMINED, np.ones(len(theta), bool))
+    solution = Solution(
+        theta, y, slopes, robust, curvature, curvature < DETERMINED, np.ones(len(theta), bool)
+    )
     return Fitted(tuple(constants), evidence, evidence, solution, y)
 
 
@@ -101,7 +107,9 @@ def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
     lines = [f"{'source':14s}{'n':>6s}" + "".join(f"{name:>18s}" for name in errors)]
     for source, rows in sorted(groups.items()):
         known = {name: y[rows][~np.isnan(y[rows])] for name, y in errors.items()}
-        cells = (f"{100 * np.mean(np.abs(np.expm1(y))):16.2f} %" if len(y) else f"{'':18s}" for y in known.values())
+        cells = (
+            f"{100 * np.mean(np.abs(np.expm1(y))):16.2f} %" if len(y) else f"{'':18s}" for y in known.values()
+        )
         lines.append(f"{source:14s}{len(rows):6d}" + "".join(cells))
     return "\n".join(lines)
 
@@ -109,13 +117,17 @@ def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
 def fitted_values(done: Fitted) -> list[FittedValue]:
     """Return the fitted values with their sources."""
     today = date.today().isoformat()
-    results = zip(done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True)
+    results = zip(
+        done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True
+    )
     return [
         FittedValue(
             constant,
             value,
             *ends,
-            f"fitted to {n} published runs, {today}" if determined else f"{constant.meaning}; runs say little, {today}",
+            f"fitted to {n} published runs, {today}"
+            if determined
+            else f"{constant.meaning}; runs say little, {today}",
         )
         for constant, value, ends, n, determined in results
     ]
@@ -131,7 +143,10 @@ def write_values(fitted: Fitted) -> list[Path]:
             text = with_universal(text, value)
     with atomic_output(assumptions) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-    return [assumptions, *write_catalogue([value for value in values if value.parameter.of], PACKAGE / "catalog")]
+    return [
+        assumptions,
+        *write_catalogue([value for value in values if value.parameter.of], PACKAGE / "catalog"),
+    ]
 
 
 def with_universal(text: str, fitted: FittedValue) -> str:

@@ -37,7 +37,9 @@ class Score(TypedDict):
     mape: float
 
 
-Explained = dict[tuple[str, str], float]  # source, and "mape" or "n" → how much of its growth or loss is explained
+Explained = dict[
+    tuple[str, str], float
+]  # source, and "mape" or "n" → how much of its growth or loss is explained
 
 
 def scores(report: Report) -> dict[str, Score]:
@@ -53,7 +55,9 @@ def explained(folder: Path = ROOT / "changelog.d") -> Explained:
     """Read the growth of errors and loss of rows that changelog fragments explain."""
     result: Explained = {}
     for file in sorted(folder.glob("*.md")):
-        for source, points, rows, _ in LINE.findall(file.read_text(encoding="utf-8")) if file.name != "README.md" else ():
+        for source, points, rows, _ in (
+            LINE.findall(file.read_text(encoding="utf-8")) if file.name != "README.md" else ()
+        ):
             what = (source, "mape" if points else "n")
             result[what] = max(result.get(what, 0.0), float(points or rows))
     return result
@@ -74,13 +78,17 @@ def worse(before: Mapping[str, Score], now: Mapping[str, Score], reasons: Explai
         new = now.get(source, Score(n=0, mape=old["mape"]))
         grown, lost = new["mape"] - old["mape"], old["n"] - new["n"]
         if grown > max(MAX_GROWTH, reasons.get((source, "mape"), 0) + ROUNDING) + 1e-9:
-            result[source] = f"error grew by {grown:.2f} points, from {old['mape']:.2f} % to {new['mape']:.2f} %"
+            result[source] = (
+                f"error grew by {grown:.2f} points, from {old['mape']:.2f} % to {new['mape']:.2f} %"
+            )
         elif lost > reasons.get((source, "n"), 0):
             result[source] = f"{lost} of {old['n']} rows are no longer predicted"
     return result
 
 
-def renewed(before: Mapping[str, Score], now: Mapping[str, Score], refused: Mapping[str, str]) -> dict[str, Score]:
+def renewed(
+    before: Mapping[str, Score], now: Mapping[str, Score], refused: Mapping[str, str]
+) -> dict[str, Score]:
     """Return the new scores, but the old ones of refused sources."""
     return dict(sorted({**now, **{source: before[source] for source in refused}}.items()))
 
@@ -94,7 +102,10 @@ def main() -> None:
     """Write scores and pages."""
     before, now = read(), scores(validate())
     refused = worse(before, now, explained())
-    lines = (f"  {json.dumps(source)}: {json.dumps(score)}" for source, score in renewed(before, now, refused).items())
+    lines = (
+        f"  {json.dumps(source)}: {json.dumps(score)}"
+        for source, score in renewed(before, now, refused).items()
+    )
     with atomic_output(FILE) as unfinished:
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "tools" / "docs" / "generate.py")], check=True)

@@ -21,8 +21,12 @@ def executed():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         jupyter_folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), folder)
-        with patch.dict(os.environ, jupyter_folders | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}):
-            client = NotebookClient(notebook, timeout=300, startup_timeout=300, kernel_name="python3", record_timing=False)
+        with patch.dict(
+            os.environ, jupyter_folders | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ):
+            client = NotebookClient(
+                notebook, timeout=300, startup_timeout=300, kernel_name="python3", record_timing=False
+            )
             client.execute(cwd=str(NOTEBOOK.parent))
     for cell in notebook.cells:
         cell.metadata.clear()

@@ -15,7 +15,9 @@ def found(**changed):
 
 def settled(page):
     """Wait until the answer to what was asked last is drawn."""
-    page.wait_for_function("() => document.querySelector('#locks .field') && document.querySelector('#main').ariaBusy !== 'true'")
+    page.wait_for_function(
+        "() => document.querySelector('#locks .field') && document.querySelector('#main').ariaBusy !== 'true'"
+    )
 
 
 def complete(page):

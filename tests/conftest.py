@@ -8,7 +8,9 @@ from hypothesis import settings
 
 import traincast as tc
 
-settings.register_profile("traincast", deadline=None, derandomize=True)  # on a busy machine, and the same everywhere
+settings.register_profile(
+    "traincast", deadline=None, derandomize=True
+)  # on a busy machine, and the same everywhere
 settings.load_profile("traincast")
 
 GOLDEN = Path(__file__).parent / "published"

@@ -13,7 +13,10 @@ SCRIPTS = Path(__file__).parent / "launch" / "scripts"
 NAMES = sorted(name for name in app if not name.startswith("-"))
 ENDLESS = {"serve"}  # commands that go on until interrupted
 LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that need what is not installed
-EXAMPLES = {name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE) for name in NAMES}
+EXAMPLES = {
+    name: re.findall(r"^ *Example: traincast (.*)", app[name].default_command.__doc__, re.MULTILINE)
+    for name in NAMES
+}
 
 SHORTER = {  # examples that take long, as they are tried here
     "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
@@ -70,7 +73,10 @@ FURTHER = {
 }
 BEFORE = {  # what has to be run first
     "plot": ["study study.yaml --output scaling.parquet"],
-    "merge": ["study study.yaml --output shards.parquet --shard 1/2", "study study.yaml --output shards.parquet --shard 2/2"],
+    "merge": [
+        "study study.yaml --output shards.parquet --shard 1/2",
+        "study study.yaml --output shards.parquet --shard 2/2",
+    ],
 }
 STUDY = """
 name: scaling

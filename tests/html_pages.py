@@ -52,13 +52,17 @@ def read(text):
     assert text.startswith("<!DOCTYPE html>\n")
     page = Page(text)
     assert page.problems == []
-    assert {tag for tag, _, _ in page.elements}.isdisjoint({"script", "link", "iframe", "object", "embed", "base", "form", "img"})
+    assert {tag for tag, _, _ in page.elements}.isdisjoint(
+        {"script", "link", "iframe", "object", "embed", "base", "form", "img"}
+    )
     ids = [attributes["id"] for _, attributes, _ in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
     for tag, attributes, _ in page.elements:
         assert not [name for name in attributes if name.startswith(("on", "src", "xlink", "xmlns"))]
         address = attributes.get("href", "#")
-        assert address.startswith(("#", "data:image/png;base64,") if tag in ("use", "image") else ("#", "https://", "http://"))
+        assert address.startswith(
+            ("#", "data:image/png;base64,") if tag in ("use", "image") else ("#", "https://", "http://")
+        )
         assert not address.startswith("#") or address[1:] in {"", *ids}
         for value in filter(None, attributes.values()):
             assert set(re.findall(r"url\(#?([^)]*)\)", value)) <= set(ids)

@@ -34,7 +34,9 @@ IMPORTS = {module: imported(module) for module in MODULES if module not in FACE}
 
 def floors():
     """The floor of every package, from the contract that the linter holds."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = next(one["layers"] for one in contracts if one["name"] == "Nothing imports upward")
     return {name.strip(): floor for floor, names in enumerate(reversed(layers)) for name in names.split("|")}
 
@@ -46,7 +48,10 @@ def test_every_import_points_down():
         for module, others in IMPORTS.items()
         for other in others
         if other == "traincast"
-        or (other.split(".")[1] != module.split(".")[1] and floor[other.split(".")[1]] >= floor[module.split(".")[1]])
+        or (
+            other.split(".")[1] != module.split(".")[1]
+            and floor[other.split(".")[1]] >= floor[module.split(".")[1]]
+        )
     ]
     assert wrong == []
 
@@ -67,7 +72,9 @@ def test_no_circles(depth):
 
 def test_nothing_is_imported_by_a_name_in_a_string():
     """A dynamic import would be an arrow that no linter sees."""
-    named = [module for module, file in MODULES.items() if "import_module(" in file.read_text(encoding="utf-8")]
+    named = [
+        module for module, file in MODULES.items() if "import_module(" in file.read_text(encoding="utf-8")
+    ]
     assert named == ["traincast"]
 
 

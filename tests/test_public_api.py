@@ -12,11 +12,16 @@ MODEL, SYSTEM = "llama-3-8b", "dgx-h100"
 FILE = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "models" / "llama-3-8b.yaml"
 
 
-@pytest.mark.parametrize("model", [MODEL, FILE, str(FILE), tc.load_model(MODEL)], ids=["name", "Path", "path", "Model"])
+@pytest.mark.parametrize(
+    "model", [MODEL, FILE, str(FILE), tc.load_model(MODEL)], ids=["name", "Path", "path", "Model"]
+)
 def test_models_and_systems_are_given_by_name_file_or_object(model):
     for system in (SYSTEM, tc.load_system(SYSTEM)):
         assert tc.estimate(model, system, PLAN, 8).model == tc.load_model(MODEL)
-    assert tc.search(model, SYSTEM, 8, 8, top=1).best == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), 8, 8, top=1).best
+    assert (
+        tc.search(model, SYSTEM, 8, 8, top=1).best
+        == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), 8, 8, top=1).best
+    )
 
 
 SEARCHES = {
@@ -48,7 +53,17 @@ def test_a_search_names_the_argument_that_is_wrong(message):
 
 def test_a_search_tells_all_that_is_wrong_at_once():
     with pytest.raises(tc.InputError) as caught:
-        tc.search("lama-3-8b", None, -8, 0, framework="jax", strategy="3d", locks={"zero": 7, "tpp": 2}, top=0, objective="fun")
+        tc.search(
+            "lama-3-8b",
+            None,
+            -8,
+            0,
+            framework="jax",
+            strategy="3d",
+            locks={"zero": 7, "tpp": 2},
+            top=0,
+            objective="fun",
+        )
     said = "\n".join(caught.value.problems)
     for part in (
         "did you mean llama-3-8b",
@@ -83,7 +98,9 @@ def test_an_estimate_names_the_argument_that_is_wrong(message, wrong):
 
 
 def test_an_estimate_tells_all_that_is_wrong_at_once():
-    with pytest.raises(tc.InputError, match=r"(?s)plan = 3.*unknown model.*system = None.*gbs = 0.*assumptions = 3"):
+    with pytest.raises(
+        tc.InputError, match=r"(?s)plan = 3.*unknown model.*system = None.*gbs = 0.*assumptions = 3"
+    ):
         tc.estimate("nope", None, 3, 0, 3)
 
 

@@ -70,7 +70,9 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
         run = read(BY_ID[one.id])
         est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
         assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-        assert one.predicted_memory_bytes == pytest.approx(memory_as_reported(est.memory, run.reported), rel=1e-12)
+        assert one.predicted_memory_bytes == pytest.approx(
+            memory_as_reported(est.memory, run.reported), rel=1e-12
+        )
 
 
 def test_summaries_are_of_their_rows():
@@ -80,7 +82,9 @@ def test_summaries_are_of_their_rows():
         done = [
             one
             for one in REPORT.predictions
-            if one.measured_step_seconds and one.id.rsplit("-", 1)[0] == name and bool(BY_ID[one.id]["experts"]) == moe
+            if one.measured_step_seconds
+            and one.id.rsplit("-", 1)[0] == name
+            and bool(BY_ID[one.id]["experts"]) == moe
         ]
         assert summary.n == len(done)
         if not done:
@@ -96,7 +100,11 @@ def test_regret_of_a_group_by_hand(tmp_path):
     """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again as the others."""
     predicted = {one.id: one.predicted_step_seconds for one in REPORT.predictions if one.skipped is None}
     first = BY_ID["vtrain-m-001"]
-    alike = [row for row in TABLE if row["id"] in predicted and all(row[key] == first[key] for key in ("model", "gpus", "gbs"))][:3]
+    alike = [
+        row
+        for row in TABLE
+        if row["id"] in predicted and all(row[key] == first[key] for key in ("model", "gpus", "gbs"))
+    ][:3]
     assert len({(row["tp"], row["pp"], row["mbs"]) for row in alike}) == 3
     fastest = min(alike, key=lambda row: predicted[row["id"]])
     own = [row | {"step_seconds": "3.0" if row is fastest else "2.0"} for row in alike]
@@ -108,7 +116,9 @@ def test_regret_of_a_group_by_hand(tmp_path):
     assert summary.mape == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("a", "b", "rank"), [([1, 2, 3], [10, 20, 30], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 1, 1], [1, 2, 3], 0)])
+@pytest.mark.parametrize(
+    ("a", "b", "rank"), [([1, 2, 3], [10, 20, 30], 1), ([1, 2, 3], [3, 2, 1], -1), ([1, 1, 1], [1, 2, 3], 0)]
+)
 def test_rank_correlation(a, b, rank):
     assert spearman(a, b) == pytest.approx(rank)
 
@@ -176,17 +186,30 @@ def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cel
 
 def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
     """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention where it is causal."""
-    own = [changed("korth-008", id=f"own-{i}", step_seconds=value) for i, value in enumerate(("71.49", "30", "41"))]
+    own = [
+        changed("korth-008", id=f"own-{i}", step_seconds=value)
+        for i, value in enumerate(("71.49", "30", "41"))
+    ]
     first, second, third = validate(write(tmp_path / "runs.csv", own)).predictions
     assert (first.skipped, third.skipped) == (None, None)
-    least = re.fullmatch(r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak", second.skipped)
+    least = re.fullmatch(
+        r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak", second.skipped
+    )
     assert 0.98 * 40.2 < float(least.group(1)) < 40.2
 
 
 def test_rows_without_a_name_and_with_that_of_another(tmp_path):
-    own = [changed("korth-008", id=""), changed("korth-008", id="", gbs="0"), changed("korth-008", id="own-1")]
+    own = [
+        changed("korth-008", id=""),
+        changed("korth-008", id="", gbs="0"),
+        changed("korth-008", id="own-1"),
+    ]
     found = validate(write(tmp_path / "runs.csv", own)).predictions
-    assert [(one.id, one.skipped) for one in found] == [("row 2", None), ("row 3", "gbs = 0: must be at least 1"), ("own-1", None)]
+    assert [(one.id, one.skipped) for one in found] == [
+        ("row 2", None),
+        ("row 3", "gbs = 0: must be at least 1"),
+        ("own-1", None),
+    ]
     with pytest.raises(tc.InputError, match="id = 'own-1': names several runs"):
         validate(write(tmp_path / "twice.csv", [own[2], own[2]]))
 
@@ -202,5 +225,11 @@ def test_a_column_that_stands_there_twice(tmp_path):
 
 def test_times_in_another_unit_are_noticed(tmp_path, capsys):
     milliseconds = str(1000 * float(BY_ID["korth-008"]["step_seconds"]))
-    main(["validate", "--runs", str(write(tmp_path / "runs.csv", [changed("korth-008", step_seconds=milliseconds)]))])
+    main(
+        [
+            "validate",
+            "--runs",
+            str(write(tmp_path / "runs.csv", [changed("korth-008", step_seconds=milliseconds)])),
+        ]
+    )
     assert "are times in seconds" in " ".join(capsys.readouterr().out.split())

@@ -73,7 +73,9 @@ def test_measured_step_by_the_formula_of_thumb():
     billions = est.model.parameters / 1e9
     assert billions == pytest.approx(52, rel=0.01)
     one = found["bekman"]
-    assert one.hardware_flops_per_second == pytest.approx(billions * 4 * 2 * 2048 * 1024 / (127 * 64 * 1e3) * 1e12, rel=1e-12)
+    assert one.hardware_flops_per_second == pytest.approx(
+        billions * 4 * 2 * 2048 * 1024 / (127 * 64 * 1e3) * 1e12, rel=1e-12
+    )
     assert one.model_flops_per_second == pytest.approx(0.75 * one.hardware_flops_per_second, rel=1e-12)
     assert one.hfu == pytest.approx(one.hardware_flops_per_second / 312e12, rel=1e-12)  # A100
     exactly_52 = one.hardware_flops_per_second * 52 / billions
@@ -110,7 +112,11 @@ def test_the_offending_dimensions_are_named():
     assert (found["head width"].value, found["head width"].multiple) == (86, 2)
     assert found["head width"].better.value == 88
     hidden = found["hidden"]
-    assert (hidden.multiple, hidden.shard, hidden.better.value) == (8, 1032, 2048)  # GPT-3 XL of arXiv 2005.14165 is 2048 wide
+    assert (hidden.multiple, hidden.shard, hidden.better.value) == (
+        8,
+        1032,
+        2048,
+    )  # GPT-3 XL of arXiv 2005.14165 is 2048 wide
     assert hidden.better.even > 0.01
     other = replace(est.model, hidden=2048, heads=32)
     again = tc.estimate(other, est.system, est.plan, 512, "calibrated")
@@ -132,7 +138,9 @@ def test_a_vocabulary_is_padded_and_experts_are_sized():
     assert set(found) == {"hidden", "expert ffn", "head width", "vocabulary"}
     assert found["vocabulary"].multiple == 1
     assert found["vocabulary"].better.value % 16 == 0
-    assert found["vocabulary"].better.gain == pytest.approx(0, abs=1e-9)  # the framework pads it anyway (Megatron-LM)
+    assert found["vocabulary"].better.gain == pytest.approx(
+        0, abs=1e-9
+    )  # the framework pads it anyway (Megatron-LM)
 
 
 @settings(deadline=None, max_examples=15)
@@ -152,7 +160,13 @@ def test_waste_of_a_product_by_hand():
     """2048 × 12288 by 12288 × 6144 on 108 multiprocessors: 16 × 48 tiles of 128, 7.11 waves, half of the gap to 8 lost."""
     est = tc.estimate("gpt3-175b", "dgx-a100", tc.Plan(tp=8, pp=8, dp=4), assumptions="calibrated")
     (first, *_) = wasteful(est)
-    assert (first.operation, first.direction, first.m, first.k, first.n) == ("mlp.fc1", "forward", 2048, 12288, 6144)
+    assert (first.operation, first.direction, first.m, first.k, first.n) == (
+        "mlp.fc1",
+        "forward",
+        2048,
+        12288,
+        6144,
+    )
     assert first.tiles == 0
     lost = est.assumptions.wave_loss * (8 / (16 * 48 / 108) - 1)
     assert first.waves == pytest.approx(lost / (1 + lost), rel=1e-12)
@@ -170,7 +184,9 @@ def test_batches_are_estimates(gpt):
     assert {one.mbs for one in rows} == {1, 2, 4, 8}
     for one in rows:
         again = tc.estimate(gpt.model, gpt.system, replace(gpt.plan, mbs=one.mbs), one.gbs, "calibrated")
-        assert one.gain == pytest.approx(one.gbs / again.step_seconds * gpt.step_seconds / gpt.gbs - 1, rel=1e-9, abs=1e-12)
+        assert one.gain == pytest.approx(
+            one.gbs / again.step_seconds * gpt.step_seconds / gpt.gbs - 1, rel=1e-9, abs=1e-12
+        )
         assert one.memory_bytes == pytest.approx(again.memory_bytes, rel=1e-12)
         assert one.accumulation * one.mbs * gpt.plan.dp == one.gbs
     best = best_batch(rows)
@@ -205,7 +221,9 @@ def test_the_bandwidth_needed_is_the_least(share, degrees):
 def test_more_bandwidth_leaves_less_to_wait_for(gpt):
     waits = waiting(gpt, np.geomspace(1e-3, 1e3, 40))
     assert np.all(np.diff(waits) <= 1e-15)
-    slower = gpt.system.with_figures({f"network.{i}.bandwidth": gpt.system.tiers[i].bandwidth / 10 for i in (1, 2)})
+    slower = gpt.system.with_figures(
+        {f"network.{i}.bandwidth": gpt.system.tiers[i].bandwidth / 10 for i in (1, 2)}
+    )
     again = tc.estimate(gpt.model, slower, gpt.plan, gpt.gbs, "calibrated")
     assert waiting(gpt, np.array([0.1]))[0] == pytest.approx(network(again).share, rel=1e-6)
 
@@ -224,7 +242,9 @@ def test_shares_that_cannot_be_are_refused(share, gpt):
 
 def test_advice_is_on_one_plan():
     columns = tc.Plan(tp=8, pp=8, dp=4, fast_tp=8).columns()
-    est = tc.estimate("gpt3-175b", "dgx-a100", replace(columns, mbs=np.array([1.0, 2.0])), assumptions="calibrated")
+    est = tc.estimate(
+        "gpt3-175b", "dgx-a100", replace(columns, mbs=np.array([1.0, 2.0])), assumptions="calibrated"
+    )
     with pytest.raises(tc.InputError, match="one plan"):
         tc.advise(est)
     with pytest.raises(tc.InputError, match="must be an Estimate"):
@@ -239,5 +259,9 @@ def test_rules_of_thumb_stand_beside_exact_figures(gpt):
     assert states.exact == sum(gpt.memory[name] for name in ("weights", "gradients", "optimizer"))
     assert rules["backward pass"].exact == pytest.approx(2, rel=0.15)  # about twice forward (Bekman)
     assert 0.15 < rules["full recomputation"].exact < 0.4  # 20 to 25 %, recent reports 30 to 40 % (Bekman)
-    assert rules["context, libraries"].low <= rules["context, libraries"].exact <= rules["context, libraries"].high
+    assert (
+        rules["context, libraries"].low
+        <= rules["context, libraries"].exact
+        <= rules["context, libraries"].high
+    )
     assert all(one.source for one in rules.values())

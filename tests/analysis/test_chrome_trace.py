@@ -26,7 +26,9 @@ def test_events_fill_the_step_of_every_device(est):
     """Those with a component: once after the other, from the start of the step to its end, with the totals of the trace."""
     found = tc.trace(est)
     for device in range(est.plan.pp):
-        told = sorted((one for one in chrome_trace.events(found, device) if one.component), key=lambda one: one.start)
+        told = sorted(
+            (one for one in chrome_trace.events(found, device) if one.component), key=lambda one: one.start
+        )
         sums = defaultdict(float)
         for one in told:
             assert one.seconds >= 0
@@ -52,12 +54,16 @@ def test_threads_do_not_overlap(est):
             assert lasts >= 0
             threads[event["pid"], event["tid"]].append((start, start + lasts))
     assert threads
-    assert all(first[1] <= second[0] for spans in threads.values() for first, second in pairwise(sorted(spans)))
+    assert all(
+        first[1] <= second[0] for spans in threads.values() for first, second in pairwise(sorted(spans))
+    )
 
 
 def test_processes_and_threads_have_names(found):
     told = chrome_trace.to_chrome(found)["traceEvents"]
-    names = {(event["name"], event["pid"], event["tid"]): event["args"] for event in told if event["ph"] == "M"}
+    names = {
+        (event["name"], event["pid"], event["tid"]): event["args"] for event in told if event["ph"] == "M"
+    }
     for stage in range(4):
         more = ", sets the step" if stage == found.device else ""
         assert names["process_name", stage + 1, 1]["name"] == f"stage {stage}{more}"
@@ -85,7 +91,11 @@ def test_a_slow_link_has_several_sends_on_its_way(found):
     """Sends that take three passes need at least three threads."""
     slow = tc.trace(found.estimate)
     object.__setattr__(slow.passes, "beside", 3 * max(slow.passes.seconds("F")))
-    names = {event["args"].get("name") for event in chrome_trace.to_chrome(slow)["traceEvents"] if event["name"] == "thread_name"}
+    names = {
+        event["args"].get("name")
+        for event in chrome_trace.to_chrome(slow)["traceEvents"]
+        if event["name"] == "thread_name"
+    }
     assert {"PP comm (sends)", "PP comm (sends) 2", "PP comm (sends) 3"} <= names
 
 
@@ -94,12 +104,16 @@ def test_data_parallel_traffic_that_hides(zero):
     """All of it is on its stream: once in a step within it, or beside the passes of every micro-batch."""
     found = tc.trace(tc.estimate("llama-3-8b", "dgx-h100", Plan(tp=2, pp=2, dp=8, zero=zero), gbs=64))
     for device in range(2):
-        told = [one for one in chrome_trace.events(found, device) if one.stream == "data" and not one.component]
+        told = [
+            one for one in chrome_trace.events(found, device) if one.stream == "data" and not one.component
+        ]
         assert sum(one.seconds for one in told) == pytest.approx(sum(found.passes.traffic[device]), rel=1e-9)
         assert len(told) == {1: 2, 2: 1 + found.microbatches, 3: 2 * found.microbatches}[zero]
         for one in told:
             assert one.start >= 0
-            assert one.start + one.seconds <= (found.pipeline_seconds if one.of is None else one.of.end) * (1 + 1e-9)
+            assert one.start + one.seconds <= (found.pipeline_seconds if one.of is None else one.of.end) * (
+                1 + 1e-9
+            )
 
 
 def test_exchanges_with_experts_that_hide():

@@ -16,10 +16,20 @@ from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan, Plans
 
-MODELS = {name: load_model(name, seq=2048) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt3-175b")}
+MODELS = {
+    name: load_model(name, seq=2048)
+    for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt3-175b")
+}
 MODELS["gpt3-1t"] = load_model("gpt3-1t")
 SYSTEMS = {name: load_system(name) for name in ("dgx-h100", "polaris", "h200-nvs8")}
-STACKS = ("paper", "calibrated", "megatron-lm-2022", "megatron-lm-2023", "megatron-deepspeed-2022", "torchtitan-2025")
+STACKS = (
+    "paper",
+    "calibrated",
+    "megatron-lm-2022",
+    "megatron-lm-2023",
+    "megatron-deepspeed-2022",
+    "torchtitan-2025",
+)
 SCHEDULES = ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe")
 EXACT = {"rel": 1e-9, "abs": 1e-12}
 
@@ -44,7 +54,10 @@ def estimates(draw, schedules=SCHEDULES, models=tuple(MODELS), stacks=STACKS):
         "mbs": draw(st.sampled_from([1, 2])),
     }
     if model.experts:
-        knobs |= {"ep": draw(st.sampled_from([1, 2])), "offload": draw(st.sampled_from(["none", "activations"]))}
+        knobs |= {
+            "ep": draw(st.sampled_from([1, 2])),
+            "offload": draw(st.sampled_from(["none", "activations"])),
+        }
         knobs["ep_overlap"] = knobs["ep"] > 1 and draw(st.booleans())
     gbs = nm * knobs["dp"] * knobs["mbs"]
     plan = Plan(**knobs)
@@ -65,7 +78,9 @@ def test_totals_are_those_of_the_estimate(est):
     for component, seconds in est.breakdown.items():
         if component not in found.remainder:
             assert found.totals[component] == pytest.approx(seconds, **scale), component
-    assert max(map(abs, found.remainder.values())) <= sum(map(sum, map(found.passes.seconds, found.passes.spent)))
+    assert max(map(abs, found.remainder.values())) <= sum(
+        map(sum, map(found.passes.seconds, found.passes.spent))
+    )
     assert found.simulated_seconds + sum(found.remainder.values()) == pytest.approx(est.step_seconds, **scale)
     for device in range(est.plan.pp):
         assert sum(found.totals_of(device).values()) == pytest.approx(found.simulated_seconds, **scale)
@@ -86,7 +101,9 @@ def test_equal_stages_have_no_remainder(est):
 @given(estimates())
 def test_every_micro_batch_passes_every_chunk_forward_and_backward(est):
     found = tc.trace(est)
-    passed = Counter((way, one.chunk, one.microbatch) for own in found.by_device for one in own for way in one.kind)
+    passed = Counter(
+        (way, one.chunk, one.microbatch) for own in found.by_device for one in own for way in one.kind
+    )
     expected = product("FBW", range(est.plan.pp * est.plan.vp), range(found.microbatches))
     assert passed == Counter(expected)
     assert found.microbatches == est.gbs / est.plan.dp / est.plan.mbs
@@ -138,7 +155,9 @@ def test_passes_that_run_as_one_are_told_one_after_the_other():
     plan = Plan(tp=4, pp=4, dp=2, schedule="dualpipe")
     found = tc.trace(tc.estimate(MODELS["llama-3-8b"], "dgx-h100", plan, gbs=32))
     assert sum(map(len, found.by_device)) == len(found.timeline.passes)
-    assert len({(one.device, one.start) for one in found.timeline.passes}) < len(found.timeline.passes), "some run as one"
+    assert len({(one.device, one.start) for one in found.timeline.passes}) < len(found.timeline.passes), (
+        "some run as one"
+    )
     for own in found.by_device:
         for first, second in pairwise(own):
             assert first.end <= second.start
@@ -155,12 +174,16 @@ def test_transfers_beside_the_work():
     assert found.passes.beside > 0
 
 
-@pytest.mark.parametrize("knobs", [{"zero": 0}, {"zero": 1, "vp": 2}, {"zero": 2, "replicas": 2}, {"zero": 3}])
+@pytest.mark.parametrize(
+    "knobs", [{"zero": 0}, {"zero": 1, "vp": 2}, {"zero": 2, "replicas": 2}, {"zero": 3}]
+)
 def test_data_parallel_traffic_is_waited_for_or_hides(knobs):
     """Together it is all of it, which is what is waited for where nothing can hide; stages alike, no contention."""
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1, **knobs)
     found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
-    bare = tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64, assumptions=replace(PAPER, name="custom", dp_window=0))
+    bare = tc.estimate(
+        "gpt3-1t", "h200-nvs8", plan, gbs=64, assumptions=replace(PAPER, name="custom", dp_window=0)
+    )
     assert 0 < found.totals["dp_comm"] < bare.breakdown["dp_comm"]
     for hidden in found.passes.traffic:
         assert sum(hidden) + found.totals["dp_comm"] == pytest.approx(bare.breakdown["dp_comm"], rel=1e-9)
@@ -188,7 +211,10 @@ def test_without_a_barrier_every_device_has_its_own_step():
     [
         ("a name", "must be an Estimate"),
         (tc.estimate("gpt3-1t", "h200-nvs8", Plans(tp=np.array([1.0, 2.0])), gbs=64), "columns of plans"),
-        (tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20), "at most 500,000 passes, this one 134,217,728"),
+        (
+            tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20),
+            "at most 500,000 passes, this one 134,217,728",
+        ),
     ],
 )
 def test_what_cannot_be_traced_is_refused(est, reason):

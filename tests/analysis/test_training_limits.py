@@ -36,7 +36,14 @@ RATE = st.floats(1e9, 1e16)
 @st.composite
 def works(draw):
     """A layer cut in any way."""
-    names = {"d_in": WIDTHS, "d_out": WIDTHS, "tokens": st.floats(1e3, 1e9), "tp_in": DEGREE, "tp_out": DEGREE, "dp": DEGREE}
+    names = {
+        "d_in": WIDTHS,
+        "d_out": WIDTHS,
+        "tokens": st.floats(1e3, 1e9),
+        "tp_in": DEGREE,
+        "tp_out": DEGREE,
+        "dp": DEGREE,
+    }
     chosen = {name: draw(values) for name, values in names.items()}
     return MovementWork(**chosen, micro_batches=draw(DEGREE), width=draw(st.sampled_from([1.0, 2.0, 4.0])))
 
@@ -44,7 +51,13 @@ def works(draw):
 @st.composite
 def devices(draw):
     """A device with any figures."""
-    return MovementDevice(name="any", flops8=draw(RATE), memory_bandwidth=draw(RATE), network_bandwidth=draw(RATE), sustained=0.8)
+    return MovementDevice(
+        name="any",
+        flops8=draw(RATE),
+        memory_bandwidth=draw(RATE),
+        network_bandwidth=draw(RATE),
+        sustained=0.8,
+    )
 
 
 def test_the_check_value_of_the_source():
@@ -75,7 +88,12 @@ def test_a_number_is_what_a_column_holds(work, device):
     assert layer_seconds(machines, columns)[0, 0] == layer_seconds(device, work)
 
 
-@given(works(), devices(), st.sampled_from(["flops8", "memory_bandwidth", "network_bandwidth"]), st.floats(1, 100))
+@given(
+    works(),
+    devices(),
+    st.sampled_from(["flops8", "memory_bandwidth", "network_bandwidth"]),
+    st.floats(1, 100),
+)
 def test_a_better_device_is_never_slower(work, device, figure, times):
     better = replace(device, **{figure: getattr(device, figure) * times})
     assert layer_seconds(better, work) <= layer_seconds(device, work)
@@ -102,9 +120,13 @@ def test_seconds_come_out_of_bytes_and_flops():
     """As in tests/properties/test_dimensions.py; numbers of FLOP and of words have no unit."""
     unit = pint.UnitRegistry()
     rate = unit.byte / unit.second
-    device = MovementDevice(name="H100", flops8=1979e12 * rate, memory_bandwidth=3352e9 * rate, network_bandwidth=900e9 * rate)
+    device = MovementDevice(
+        name="H100", flops8=1979e12 * rate, memory_bandwidth=3352e9 * rate, network_bandwidth=900e9 * rate
+    )
     work = replace(CHECK, width=2 * unit.byte)
-    assert micro_batch(device, work).total.to(unit.second).magnitude == pytest.approx(3.2554072481051035e-05, rel=1e-12)
+    assert micro_batch(device, work).total.to(unit.second).magnitude == pytest.approx(
+        3.2554072481051035e-05, rel=1e-12
+    )
     assert layer_seconds(device, work).check("[time]")
     assert all(one.check("[time]") for one in seconds_by_bound(device, work))
     assert utilisation(device, work).to("").magnitude == pytest.approx(utilisation(H100, CHECK), rel=1e-12)
@@ -138,10 +160,16 @@ def test_a_layer_is_cut_no_finer_than_weights_and_tokens():
 
 
 def test_the_network_of_an_accelerator_is_that_of_its_fastest_domain():
-    assert device_of("h100-sxm-80").network_bandwidth == 900e9  # 18 NVLinks of 25 GB/s each way (NVIDIA H100 data sheet)
+    assert (
+        device_of("h100-sxm-80").network_bandwidth == 900e9
+    )  # 18 NVLinks of 25 GB/s each way (NVIDIA H100 data sheet)
     assert device_of("H100-SXM-80", network=1e11).network_bandwidth == 1e11
-    assert device_of(system="gb200-nvl72").network_bandwidth == 1.8e12  # NVLink 5: 1.8 TB/s (NVIDIA GB200 data sheet)
-    assert device_of(system="tpu-v5p-pod").network_bandwidth == 1.2e12  # 4,800 Gb/s of ICI for a chip, each way (Google Cloud)
+    assert (
+        device_of(system="gb200-nvl72").network_bandwidth == 1.8e12
+    )  # NVLink 5: 1.8 TB/s (NVIDIA GB200 data sheet)
+    assert (
+        device_of(system="tpu-v5p-pod").network_bandwidth == 1.2e12
+    )  # 4,800 Gb/s of ICI for a chip, each way (Google Cloud)
     assert device_of("a100-sxm-80").flops8 == 2 * 312e12  # no 8-bit floats: twice the rate at 16 bits
 
 
@@ -183,7 +211,15 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(tc.InputError) as error:
         tc.limits("h100", layer=(0, 5), tokens=1.5, gpus=[0], days=-1.0, batch_growth=2.0, network=-1.0)
     text = str(error.value)
-    for told in ("layer[0] = 0", "tokens = 1.5", "gpus = 0", "days = -1.0", "batch_growth = 2.0", "network = -1.0", "'h100'"):
+    for told in (
+        "layer[0] = 0",
+        "tokens = 1.5",
+        "gpus = 0",
+        "days = -1.0",
+        "batch_growth = 2.0",
+        "network = -1.0",
+        "'h100'",
+    ):
         assert told in text
     with pytest.raises(tc.InputError, match="give one of them"):
         tc.limits("h100-sxm-80", system="dgx-h100")

@@ -49,7 +49,11 @@ def test_the_sources_table_of_models(name, shape, tflop):
 
 @pytest.mark.parametrize(
     ("name", "node", "nic_gb", "hbm_gb", "hbm_gbs", "mesh"),
-    [("polaris", 4, 25, 40, 1555, True), ("tg40", 8, 200, 40, 1555, False), ("tg80", 8, 200, 80, 2039, False)],
+    [
+        ("polaris", 4, 25, 40, 1555, True),
+        ("tg40", 8, 200, 40, 1555, False),
+        ("tg80", 8, 200, 80, 2039, False),
+    ],
 )
 def test_the_sources_table_of_machines(name, node, nic_gb, hbm_gb, hbm_gbs, mesh):
     system = tc.load_system(name)
@@ -63,7 +67,10 @@ def test_formulas_by_hand():
     assert zero_formulas.parameters(2, 10) == 2400
     assert zero_formulas.iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
     assert zero_formulas.activation_bytes(2, 3, 10, 4, 5) == 2 * (34 * 3 * 10 + 5 * 4 * 9) * 5
-    assert [zero_formulas.traffic(kind, 100, 4) for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")] == [
+    assert [
+        zero_formulas.traffic(kind, 100, 4)
+        for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")
+    ] == [
         300,
         150,
         150,
@@ -72,7 +79,11 @@ def test_formulas_by_hand():
     assert zero_formulas.all_reduce_seconds(100, 50, 0.5) == 16
     assert zero_formulas.compute_seconds(61.005, 10) == pytest.approx(10)  # 0.83 · 0.735 = 0.61005
     assert zero_formulas.speedup(0.5, 0.5, 0.5) == pytest.approx(1 / 1.5)
-    assert [zero_formulas.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [4 + 12 / 4, 2 + 14 / 4, 16 / 4]  # arXiv 1910.02054
+    assert [zero_formulas.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [
+        4 + 12 / 4,
+        2 + 14 / 4,
+        16 / 4,
+    ]  # arXiv 1910.02054
 
 
 @pytest.mark.parametrize(("stage", "sixths"), [(1, 6), (2, 4), (3, 6)])
@@ -115,7 +126,8 @@ def test_a_scalar_equals_its_row_of_a_column(stage, gpus, weights):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "near"), [(512, (8, 64)), (48, (8, 48)), (12, (6, 12)), (100, (5, 50)), (11, (1, 11)), (7, (7, 7)), (1, (1, 1))]
+    ("gpus", "near"),
+    [(512, (8, 64)), (48, (8, 48)), (12, (6, 12)), (100, (5, 50)), (11, (1, 11)), (7, (7, 7)), (1, (1, 1))],
 )
 def test_domains_are_filled_evenly(gpus, near):
     """Nodes of 8 in pods of 64: the largest divisor of the job that a node holds, and its largest multiple that a pod holds."""
@@ -142,14 +154,18 @@ def test_the_efficiency_that_is_enough_reaches_the_target(share, target):
 @given(st.sampled_from([1, 2, 3]), GPUS, st.floats(1, 100))
 def test_a_faster_network_is_never_slower(stage, n, factor):
     faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
-    before, after = (zero_formulas.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster))
+    before, after = (
+        zero_formulas.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster)
+    )
     assert after <= before
 
 
 def test_efficiency_is_the_speedup_of_its_shares():
     for one in stages("gpt-13b", "polaris", [8, 64, 512]):
         share = one.comm_share[0]
-        assert one.efficiency == pytest.approx(zero_formulas.speedup(1 - share, share, one.network_efficiency), rel=1e-12)
+        assert one.efficiency == pytest.approx(
+            zero_formulas.speedup(1 - share, share, one.network_efficiency), rel=1e-12
+        )
 
 
 def test_a_measured_share_and_a_measured_curve_take_the_place_of_the_network():
@@ -168,7 +184,10 @@ def test_the_bandwidth_that_is_enough_meets_the_target(share):
     for one in found:
         factor = one.bandwidth[1] / asked.node_bandwidth
         faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
-        now, then = (zero_formulas.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED) for system in (POLARIS, faster))
+        now, then = (
+            zero_formulas.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED)
+            for system in (POLARIS, faster)
+        )
         seconds = one.compute + one.comm[1] * float(then / now)
         assert seconds == pytest.approx(one.seconds[0] / 0.8, rel=1e-6)
 
@@ -176,7 +195,9 @@ def test_the_bandwidth_that_is_enough_meets_the_target(share):
 def test_where_no_network_is_used_and_where_none_is_enough():
     (one,) = stages("gpt-13b", "polaris", [1, 4, 64], [3], mbs=8, target=0.93)
     assert one.bandwidth[:2].tolist() == [0, 0]  # inside a node
-    assert np.isnan(stages("gpt-13b", "polaris", [8, 512], [2], target=0.9)[0].bandwidth[1])  # latency of 512 reduces
+    assert np.isnan(
+        stages("gpt-13b", "polaris", [8, 512], [2], target=0.9)[0].bandwidth[1]
+    )  # latency of 512 reduces
     assert np.isnan(one.network_efficiency).all()
     assert one.needed_efficiency is None
     assert one.rows()[2]["network_efficiency"] is None
@@ -184,7 +205,9 @@ def test_where_no_network_is_used_and_where_none_is_enough():
 
 def test_dispatch_lengthens_compute_only():
     (slow,), (fast,) = (stages("gpt-125m", "polaris", [8], [1], k1=k1, k2=1) for k1 in (0.05, 1))
-    assert slow.compute == pytest.approx(20 * fast.compute)  # about 95 % of a small model's compute time is dispatch
+    assert slow.compute == pytest.approx(
+        20 * fast.compute
+    )  # about 95 % of a small model's compute time is dispatch
     assert slow.comm.tolist() == fast.comm.tolist()
 
 

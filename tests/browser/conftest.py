@@ -23,7 +23,9 @@ document.addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective}: ${event.blockedURI}`);
 });
 """
-REFUSED = "Failed to load resource: the server responded with a status of"  # what Chromium says of 4xx and 5xx
+REFUSED = (
+    "Failed to load resource: the server responded with a status of"  # what Chromium says of 4xx and 5xx
+)
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,9 @@ def programme() -> str:
     return found
 
 
-@pytest.fixture(scope="module")  # while it is there an event loop runs, which tests elsewhere want for themselves
+@pytest.fixture(
+    scope="module"
+)  # while it is there an event loop runs, which tests elsewhere want for themselves
 def browser(programme):
     """The browser."""
     from playwright.sync_api import sync_playwright
@@ -52,7 +56,9 @@ def server(programme) -> Iterator[str]:
     """Address of a server of its own."""
     pytest.importorskip("uvicorn", reason="the explorer's server is not installed")
     command = [sys.executable, "-m", "traincast", "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as process:
         try:
             line = process.stdout.readline()
             yield re.search(r"http://\S+/", line)[0]
@@ -67,14 +73,21 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
     contexts, errors, elsewhere, pages = [], [], [], []
 
     def visit(query: str = "", *, refused: bool = False, complete: bool = True, **options):
-        context = browser.new_context(viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options)
+        context = browser.new_context(
+            viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options
+        )
         context.set_default_timeout(60000)  # a machine that does other things as well
         context.add_init_script(VIOLATIONS)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.rstrip("/"))
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(f"error: {error}"))
         page.on("console", lambda said: errors.append(said.text) if _bad(said, refused) else None)
-        page.on("request", lambda asked: None if asked.url.startswith((server, "blob:", "data:")) else elsewhere.append(asked.url))
+        page.on(
+            "request",
+            lambda asked: (
+                None if asked.url.startswith((server, "blob:", "data:")) else elsewhere.append(asked.url)
+            ),
+        )
         contexts.append(context)
         pages.append(page)
         page.goto(f"{server}{query}")
@@ -83,7 +96,9 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
         return page
 
     yield visit
-    violations = [one for page in pages if not page.is_closed() for one in page.evaluate("() => window.violations")]
+    violations = [
+        one for page in pages if not page.is_closed() for one in page.evaluate("() => window.violations")
+    ]
     for context in contexts:
         context.close()
     assert (errors, elsewhere, violations) == ([], [], [])

@@ -68,7 +68,9 @@ def test_a_figure_can_be_typed_with_its_unit(opened):
     figure.press("Enter")
     settled(page)
     assert query(page)["network.1.bandwidth"] == "800 Gb/s"
-    page.wait_for_function("() => document.querySelector(\"[data-field='network.1.bandwidth']\").classList.contains('changed')")
+    page.wait_for_function(
+        "() => document.querySelector(\"[data-field='network.1.bandwidth']\").classList.contains('changed')"
+    )
     assert not page.locator("#question .error").count()
 
 
@@ -101,7 +103,9 @@ def test_a_pasted_config(opened):
     text.fill(QWEN.read_text())
     use.click()
     page.locator("#config").wait_for(state="hidden")
-    page.wait_for_function("() => document.querySelector('#model-facts').textContent.includes('28 layers, hidden 3,584')")
+    page.wait_for_function(
+        "() => document.querySelector('#model-facts').textContent.includes('28 layers, hidden 3,584')"
+    )
     settled(page)
     model = tc.load_model(QWEN)
     gbs = int(page.locator("#global_batch").get_attribute("placeholder").replace(",", ""))
@@ -115,7 +119,9 @@ def test_back_and_forward(opened):
     page = opened(SMALL)
     before = step(page)
     page.get_by_role("button", name="Twice as many GPUs").click()
-    page.wait_for_function("before => document.querySelector('.step strong').textContent !== before", arg=before)
+    page.wait_for_function(
+        "before => document.querySelector('.step strong').textContent !== before", arg=before
+    )
     after = step(page)
     assert page.get_by_label("GPUs", exact=True).input_value() == "128"
     page.go_back()
@@ -169,7 +175,9 @@ def test_a_wrong_address_is_told(opened):
 
 def test_a_refused_search_is_not_announced_as_under_way(opened):
     page = opened(SMALL, refused=True)
-    page.route("**/api/search", lambda route: route.fulfill(status=422, content_type="application/json", body="{"))
+    page.route(
+        "**/api/search", lambda route: route.fulfill(status=422, content_type="application/json", body="{")
+    )
     page.get_by_label("System", exact=True).select_option("dgx-a100")
     page.locator("#trouble", has_text="status 422").wait_for()
     page.wait_for_timeout(700)  # longer than it takes until a search under way is announced
@@ -183,12 +191,16 @@ def test_a_busy_server_is_asked_again(opened):
     def busy(route):
         refusals.append(1)
         told = {"error": {"message": "the server is busy", "problems": ["the server is busy"]}}
-        route.fulfill(status=503, headers={"Retry-After": "0.2"}, json=told) if len(refusals) < 3 else route.continue_()
+        route.fulfill(status=503, headers={"Retry-After": "0.2"}, json=told) if len(
+            refusals
+        ) < 3 else route.continue_()
 
     page.route("**/api/search", busy)
     page.get_by_role("button", name="Half as many GPUs").click()
     page.locator("#trouble", has_text="the server is busy. Trying again").wait_for()
-    page.wait_for_function("before => document.querySelector('.step strong').textContent !== before", arg=before)
+    page.wait_for_function(
+        "before => document.querySelector('.step strong').textContent !== before", arg=before
+    )
     assert len(refusals) == 3
     assert page.locator("#trouble").inner_text() == ""
 
@@ -197,8 +209,11 @@ def test_the_latest_answer_wins(opened):
     page = opened(SMALL)
     wanted = found(gpus=32).best[1].step_seconds
     page.route(
-        "**/api/search", lambda route: None if route.request.post_data_json["gpus"] == 128 else route.continue_()
+        "**/api/search",
+        lambda route: None if route.request.post_data_json["gpus"] == 128 else route.continue_(),
     )  # never answered
     page.get_by_role("button", name="Twice as many GPUs").click()
     page.get_by_label("GPUs", exact=True).fill("32")
-    page.wait_for_function("text => document.querySelector('.step strong').textContent === text", arg=f"{wanted:.4g}s")
+    page.wait_for_function(
+        "text => document.querySelector('.step strong').textContent === text", arg=f"{wanted:.4g}s"
+    )

@@ -21,7 +21,10 @@ def test_two_plans_side_by_side(opened):
         page.locator("#plans .pin").nth(i).click()
     table = page.locator("#compare table")
     table.wait_for()
-    assert [one.inner_text() for one in page.locator("#compare .heads .mono").all()] == [str(first.plan), str(fifth.plan)]
+    assert [one.inner_text() for one in page.locator("#compare .heads .mono").all()] == [
+        str(first.plan),
+        str(fifth.plan),
+    ]
     told = table.locator("tr", has_text="memory of").locator("td").all_inner_texts()
     assert told[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
     ratio = fifth.step_seconds / first.step_seconds - 1
@@ -58,7 +61,9 @@ def test_the_command_finds_the_first_plan(opened):
     page.get_by_role("button", name="Copy", exact=True).click()
     command = shlex.split(page.evaluate("() => navigator.clipboard.readText()"))
     assert command[:2] == ["traincast", "plan"]
-    ran = subprocess.run([sys.executable, "-m", *command, "--json"], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-m", *command, "--json"], capture_output=True, text=True, check=True
+    )
     told = json.loads(ran.stdout)
     assert told["seq"] == 4096
     assert f"{told['plans'][0]['step_seconds']:.4g}s" == step(page)

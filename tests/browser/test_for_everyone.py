@@ -26,7 +26,10 @@ def test_dark_and_light(opened):
     page.get_by_role("button", name="Theme: light").click()
     assert light() < 60
     page.evaluate("() => document.querySelector('#main').setAttribute('aria-busy', 'true')")
-    assert page.evaluate("() => getComputedStyle(document.querySelector('#busy'), '::after').animationName") == "none"
+    assert (
+        page.evaluate("() => getComputedStyle(document.querySelector('#busy'), '::after').animationName")
+        == "none"
+    )
 
 
 @pytest.mark.parametrize("width", [360, 768, 1280])
@@ -53,7 +56,9 @@ def test_with_the_keyboard_alone(opened):
             break
     page.keyboard.press("Enter")
     pressed.wait_for()
-    assert page.evaluate("() => document.activeElement.getAttribute('aria-pressed')") == "true"  # the focus stays
+    assert (
+        page.evaluate("() => document.activeElement.getAttribute('aria-pressed')") == "true"
+    )  # the focus stays
     page.locator("#space .point[tabindex='0']").focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
@@ -73,7 +78,10 @@ def test_everything_has_a_name(opened):
     wrong = page.evaluate((HERE / "names.js").read_text())
     assert wrong == {"unnamed": [], "twice": [], "dangling": [], "skipped": [], "unspoken": 0, "cells": 0}
     assert (
-        page.get_by_role("main").count() == page.get_by_role("heading", level=1).count() == page.get_by_role("banner").count() == 1
+        page.get_by_role("main").count()
+        == page.get_by_role("heading", level=1).count()
+        == page.get_by_role("banner").count()
+        == 1
     )
     assert page.get_by_role("status").inner_text().startswith("Best plan")
     page.locator("#memory details").click()

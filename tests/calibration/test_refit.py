@@ -22,7 +22,10 @@ from traincast.core.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'
-SEVEN = (*(f"{rate}_sustained" for rate in ("matrix", "fp8", "fp4", "hbm")), *(f"attention_fa{i}" for i in (1, 2, 3)))
+SEVEN = (
+    *(f"{rate}_sustained" for rate in ("matrix", "fp8", "fp4", "hbm")),
+    *(f"attention_fa{i}" for i in (1, 2, 3)),
+)
 FITTED = "fitted to 9 published runs, 2026-01-02"
 RUNS = {run.id: run for run in bundled_runs() if run.step_seconds}
 
@@ -50,7 +53,8 @@ def test_nothing_is_fitted_to_published_runs_beside_the_fit(tmp_path):
         ("stacks:\n  - {path: dispatch_seconds, of: [nemo-2024], prior: 1.0e-5, sigma: 0.1}\n", "why"),
         ("universal:\n" + 2 * '  - {path: loss_bytes, prior: 12, sigma: 0.1, why: "x"}\n', "listed 2 times"),
         (
-            "accelerators:\n" + "".join(BLACKWELL.format(field, name) for name in ("b200-180", "gb300-288") for field in SEVEN),
+            "accelerators:\n"
+            + "".join(BLACKWELL.format(field, name) for name in ("b200-180", "gb300-288") for field in SEVEN),
             "generation blackwell: 14 constants, at most 12",
         ),
     ],
@@ -80,21 +84,33 @@ def test_the_catalogue_is_read_where_constants_live():
 def test_universal_values_go_into_the_source_of_calibrated():
     text = "loss_bytes=1,\nCALIBRATED: Final = Assumptions(\n    loss_bytes=13,  # [byte/logit] in fits\n    straggling=0.1,\n)\n"
     loss = FittedValue(
-        Parameter(path="universal.loss_bytes", prior=12, sigma=0.2), 14.20004, 12.0, 16.0, "fitted to 9 published runs, 2026-01-02"
+        Parameter(path="universal.loss_bytes", prior=12, sigma=0.2),
+        14.20004,
+        12.0,
+        16.0,
+        "fitted to 9 published runs, 2026-01-02",
     )
     once = refit.with_universal(text, loss)
-    assert f"(\n    # {FITTED}: 12 to 16\n    loss_bytes=14.2,  # [byte/logit] in fits\n    straggling" in once
+    assert (
+        f"(\n    # {FITTED}: 12 to 16\n    loss_bytes=14.2,  # [byte/logit] in fits\n    straggling" in once
+    )
     assert once.startswith("loss_bytes=1,\n")
     again = refit.with_universal(once, replace(loss, value=15.0))
     assert again == once.replace("14.2", "15")
     slow = FittedValue(
-        Parameter(path="universal.straggling", prior=0.003, sigma=0.2), 0.003, 0.002, 0.004, "order; runs say little, today"
+        Parameter(path="universal.straggling", prior=0.003, sigma=0.2),
+        0.003,
+        0.002,
+        0.004,
+        "order; runs say little, today",
     )
     once = refit.with_universal(again, slow)
     assert "in fits\n    # runs say little, today: 0.002 to 0.004\n    straggling=0.003,\n" in once
     assert refit.with_universal(once, slow) == once
     with pytest.raises(SystemExit, match="tile"):
-        refit.with_universal(text, replace(loss, parameter=Parameter(path="universal.tile", prior=12, sigma=0.2)))
+        refit.with_universal(
+            text, replace(loss, parameter=Parameter(path="universal.tile", prior=12, sigma=0.2))
+        )
 
 
 def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
@@ -113,7 +129,11 @@ def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
 
 def test_strategies_of_internevo():
     """Four of its tables' five: ZeRO-1 over all ranks or in groups, for tensor degrees of 1 and 2; one node is one group."""
-    groups = Counter(left_out.WITHOUT["without_strategy"](run) for name, run in RUNS.items() if name.startswith("internevo"))
+    groups = Counter(
+        left_out.WITHOUT["without_strategy"](run)
+        for name, run in RUNS.items()
+        if name.startswith("internevo")
+    )
     assert set(groups) == {(1, False), (1, True), (2, False), (2, True)}
     assert left_out.WITHOUT["without_strategy"](RUNS["korth-001"]) is None
 

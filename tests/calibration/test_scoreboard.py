@@ -74,13 +74,22 @@ def test_a_budget_finds_the_part_that_is_wrong():
     rng = np.random.default_rng(0)
     parts = rng.uniform(0.2, 1.0, (40, 3))
     some = [
-        made(f"x-{i}", float(a + b / 3 + c), float(a + b + c), compute=float(a), dp_comm=float(b), bubble=float(c))
+        made(
+            f"x-{i}",
+            float(a + b / 3 + c),
+            float(a + b + c),
+            compute=float(a),
+            dp_comm=float(b),
+            bubble=float(c),
+        )
         for i, (a, b, c) in enumerate(parts)
     ]
     (found,) = budgets(some)
     assert (found.source, found.n) == ("x", 40)
     assert found.bias == pytest.approx(np.mean([one.error for one in some]))
-    assert found.causes["dp_comm"] == pytest.approx(parts[:, 1].mean() / parts.sum(axis=1).mean() * 2 / 3, rel=0.25)
+    assert found.causes["dp_comm"] == pytest.approx(
+        parts[:, 1].mean() / parts.sum(axis=1).mean() * 2 / 3, rel=0.25
+    )
     assert abs(found.causes["compute"]) + abs(found.causes["bubble"]) < found.causes["dp_comm"] / 3
     assert found.unexplained < 0.03
 
@@ -90,21 +99,27 @@ def test_parts_add_up_to_the_step():
     done = [one for one in own.predictions if one.skipped is None]
     for one in done[::50]:
         assert sum(one.parts.values()) == pytest.approx(one.predicted_step_seconds, rel=1e-9)
-    assert {one.source for one in budgets(own.predictions, own.moe)} == {one.source for one in own.summaries if one.n}
+    assert {one.source for one in budgets(own.predictions, own.moe)} == {
+        one.source for one in own.summaries if one.n
+    }
     assert [one.predicted_step_seconds for one in done] == pytest.approx(
         [one.predicted_step_seconds for one in BOARD.report.predictions if one.skipped is None], rel=1e-12
     )
     figure = accuracy_figure(own)
     left, right = figure.axes
     assert len(right.get_yticks()) == len(budgets(own.predictions, own.moe))
-    assert sum(len(line.get_xdata()) for line in left.lines[1:]) == len([one for one in done if one.measured_step_seconds])
+    assert sum(len(line.get_xdata()) for line in left.lines[1:]) == len(
+        [one for one in done if one.measured_step_seconds]
+    )
 
 
 def test_families():
     assert family_of("mbridge/moe") == family_of("dgxc")
     assert family_of("my-cluster") == "my-cluster"
     known = {one.source for one in BOARD.report.summaries}
-    assert all(family_of(source) != source.removesuffix("/moe") for source in known - {"papers", "papers/moe"})
+    assert all(
+        family_of(source) != source.removesuffix("/moe") for source in known - {"papers", "papers/moe"}
+    )
 
 
 def test_nothing_to_draw():

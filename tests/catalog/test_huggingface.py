@@ -102,7 +102,10 @@ def test_example() -> None:
 
 def test_sources_name_the_text_part() -> None:
     model = load_model(FILES["gemma-3-27b"])
-    assert model.sources["layers"] == "gemma-3-27b.json, text_config (the text model only): num_hidden_layers (spec)"
+    assert (
+        model.sources["layers"]
+        == "gemma-3-27b.json, text_config (the text model only): num_hidden_layers (spec)"
+    )
     assert model.sources["vocab"].endswith("vocab_size (default of gemma3_text) (spec)")
 
 
@@ -118,10 +121,15 @@ WITHOUT = "tower without its vision tower ("
         ({"vision_config": {"hidden_size": 64}}, "vision tower"),
         ({"audio_config": {}}, "audio tower"),
         ({"vision_config": {}, "audio_config": {}, "speech_config": {}}, "vision and audio towers"),
-        ({"quantization_config": {}}, "parts outside of text_config"),  # fields that are left out take the defaults of the type
+        (
+            {"quantization_config": {}},
+            "parts outside of text_config",
+        ),  # fields that are left out take the defaults of the type
     ],
 )
-def test_what_is_beside_the_text_model_is_left_out(load: Callable[..., Model], parts: dict[str, Any], left_out: str) -> None:
+def test_what_is_beside_the_text_model_is_left_out(
+    load: Callable[..., Model], parts: dict[str, Any], left_out: str
+) -> None:
     assert load({"model_type": "mistral3", "text_config": TEXT} | parts).left_out == left_out
     assert load(TEXT).left_out == load(TEXT | {"quantization_config": {}}).left_out == ""
     assert load(TEXT | parts).left_out == ("" if "quantization_config" in parts else left_out)
@@ -131,7 +139,9 @@ def test_what_is_beside_the_text_model_is_left_out(load: Callable[..., Model], p
 def tower(tmp_path: Path) -> str:
     """A configuration with a vision tower."""
     path = tmp_path / "tower.json"
-    path.write_text(json.dumps({"model_type": "mistral3", "text_config": TEXT, "vision_config": {"hidden_size": 64}}))
+    path.write_text(
+        json.dumps({"model_type": "mistral3", "text_config": TEXT, "vision_config": {"hidden_size": 64}})
+    )
     return str(path)
 
 
@@ -160,7 +170,9 @@ def test_the_first_line_of_an_answer_says_what_is_left_out(
     assert (answer["model"], answer["left_out"]) == ("tower", "vision tower")
 
 
-def test_launches_say_what_is_left_out(tower: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launches_say_what_is_left_out(
+    tower: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run.sh"
     main(["export", tower, *RUN, "--dp", "8", "--to", "megatron", "--output", str(out)])
     assert capsys.readouterr().err.startswith(WITHOUT)
@@ -171,9 +183,14 @@ def test_launches_say_what_is_left_out(tower: str, tmp_path: Path, capsys: pytes
         assert json.loads(said)["left_out"] == "vision tower" if more else said.startswith(WITHOUT)
 
 
-def test_reports_and_the_explorer_say_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_and_the_explorer_say_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     gemma, run = str(FILES["gemma-3-27b"]), ["--system", "dgx-h100", "--gbs", "64"]
-    for command in (["estimate", "--tp", "8", "--dp", "8"], ["plan", "--gpus", "64", "--top", "1", "--strategy", "1d"]):
+    for command in (
+        ["estimate", "--tp", "8", "--dp", "8"],
+        ["plan", "--gpus", "64", "--top", "1", "--strategy", "1d"],
+    ):
         report = tmp_path / f"{command[0]}.html"
         main([command[0], gemma, *run, *command[1:], "--html", str(report)])
         assert "<h1>gemma-3-27b without its vision tower (" in report.read_text(encoding="utf-8")
@@ -219,13 +236,21 @@ def test_sequence_length(load: Callable[..., Model]) -> None:
         ("gemma-2-9b", {"tie_word_embeddings": False}, {"tied": False, "norms": 4}),
         ("gemma-2-9b", {"layer_types": ["full_attention"] * 42}, {"local": None}),
         ("gpt-oss-20b", {"layer_types": ...}, {"local": Local(window=128, global_every=2)}),
-        ("gpt2", {}, {"dropout": True, "tied": True, "ffn": 3072, "positions": "learned", "max_positions": 1024}),
+        (
+            "gpt2",
+            {},
+            {"dropout": True, "tied": True, "ffn": 3072, "positions": "learned", "max_positions": 1024},
+        ),
         ("gpt2", {"resid_pdrop": 0, "embd_pdrop": 0.0, "n_inner": 1024}, {"dropout": False, "ffn": 1024}),
         ("phi-3-mini", {"resid_pdrop": 0.1}, {"dropout": True}),
         ("nemotron-4-15b", {}, {"mlp": "relu2", "norm": "layernorm", "biases": ()}),
         ("deepseek-v2-lite", {"n_routed_experts": None}, {"experts": None}),
         ("grok-1", {"model_type": "mixtral"}, {"norms": 4, "mlp": "geglu", "tied": True}),
-        ("vit-l-16", {"id2label": ..., "qkv_bias": False}, {"classes": None, "biases": ("proj", "mlp"), "patch": 768, "seq": 197}),
+        (
+            "vit-l-16",
+            {"id2label": ..., "qkv_bias": False},
+            {"classes": None, "biases": ("proj", "mlp"), "patch": 768, "seq": 197},
+        ),
     ],
 )
 def test_defaults_of_the_model_type(
@@ -240,11 +265,17 @@ def test_defaults_of_the_model_type(
     [
         ("qwen3-30b-a3b", {"decoder_sparse_step": 2}, [i % 2 == 1 for i in range(48)]),
         ("qwen3-30b-a3b", {"mlp_only_layers": [0, 1]}, [i > 1 for i in range(48)]),
-        ("deepseek-v2-lite", {"moe_layer_freq": 2, "first_k_dense_replace": 1}, [i > 1 and i % 2 == 0 for i in range(27)]),
+        (
+            "deepseek-v2-lite",
+            {"moe_layer_freq": 2, "first_k_dense_replace": 1},
+            [i > 1 and i % 2 == 0 for i in range(27)],
+        ),
         ("deepseek-v2-lite", {"first_k_dense_replace": 0}, [True] * 27),
     ],
 )
-def test_layers_with_experts(name: str, change: dict[str, Any], pattern: list[bool], load: Callable[..., Model]) -> None:
+def test_layers_with_experts(
+    name: str, change: dict[str, Any], pattern: list[bool], load: Callable[..., Model]
+) -> None:
     assert [kind.moe for kind in load(config(name, **change)).pattern] == pattern
 
 
@@ -254,24 +285,76 @@ def test_layers_with_experts(name: str, change: dict[str, Any], pattern: list[bo
         ("llama-3-8b", {"hidden_size": ...}, "hidden_size: missing"),
         ("llama-3-8b", {"hidden_size": "4096"}, "hidden_size = '4096': must be a whole number of at least 1"),
         ("llama-3-8b", {"hidden_size": None}, "hidden_size = None: must be a whole number of at least 1"),
-        ("llama-3-8b", {"num_hidden_layers": True}, "num_hidden_layers = True: must be a whole number of at least 1"),
-        ("llama-3-8b", {"intermediate_size": [1, 2]}, "intermediate_size = [1, 2]: must be a whole number of at least 1"),
+        (
+            "llama-3-8b",
+            {"num_hidden_layers": True},
+            "num_hidden_layers = True: must be a whole number of at least 1",
+        ),
+        (
+            "llama-3-8b",
+            {"intermediate_size": [1, 2]},
+            "intermediate_size = [1, 2]: must be a whole number of at least 1",
+        ),
         ("llama-3-8b", {"hidden_act": "xielu"}, "hidden_act = 'xielu': must be one of gelu, "),
         ("llama-3-8b", {"attention_bias": "no"}, "attention_bias = 'no': must be true or false"),
-        ("llama-3-8b", {"num_attention_heads": 24}, "num_attention_heads = 24: must divide hidden_size = 4096"),
-        ("llama-3-8b", {"num_key_value_heads": 5}, "num_key_value_heads = 5: must divide num_attention_heads = 32"),
+        (
+            "llama-3-8b",
+            {"num_attention_heads": 24},
+            "num_attention_heads = 24: must divide hidden_size = 4096",
+        ),
+        (
+            "llama-3-8b",
+            {"num_key_value_heads": 5},
+            "num_key_value_heads = 5: must divide num_attention_heads = 32",
+        ),
         ("llama-3-8b", {"is_encoder_decoder": True}, "is_encoder_decoder = True: only decoders"),
-        ("llama-3-8b", {"architectures": ["LlamaForSequenceClassification"]}, "architectures = ['LlamaForSequence"),
-        ("llama-3-8b", {"model_type": "mamba2"}, "model_type = 'mamba2': not a type that can be imported; known: deepseek_v2, "),
-        ("llama-3-8b", {"model_type": ...}, "model_type = None: not a type that can be imported; known: deepseek_v2, "),
+        (
+            "llama-3-8b",
+            {"architectures": ["LlamaForSequenceClassification"]},
+            "architectures = ['LlamaForSequence",
+        ),
+        (
+            "llama-3-8b",
+            {"model_type": "mamba2"},
+            "model_type = 'mamba2': not a type that can be imported; known: deepseek_v2, ",
+        ),
+        (
+            "llama-3-8b",
+            {"model_type": ...},
+            "model_type = None: not a type that can be imported; known: deepseek_v2, ",
+        ),
         ("llama-3-8b", {"model_type": ["llama"]}, "model_type = ['llama']: not a type"),
-        ("mixtral-8x7b", {"num_experts_per_tok": 9}, "num_experts_per_tok = 9: must be at most num_local_experts = 8"),
-        ("deepseek-v3", {"attention_bias": True}, "attention_bias = True: cannot be represented; only False can"),
-        ("deepseek-v3", {"moe_layer_freq": [0, 1]}, "moe_layer_freq = [0, 1]: must be a whole number of at least 1"),
+        (
+            "mixtral-8x7b",
+            {"num_experts_per_tok": 9},
+            "num_experts_per_tok = 9: must be at most num_local_experts = 8",
+        ),
+        (
+            "deepseek-v3",
+            {"attention_bias": True},
+            "attention_bias = True: cannot be represented; only False can",
+        ),
+        (
+            "deepseek-v3",
+            {"moe_layer_freq": [0, 1]},
+            "moe_layer_freq = [0, 1]: must be a whole number of at least 1",
+        ),
         ("deepseek-v3", {"q_lora_rank": ...}, "q_lora_rank: missing"),
-        ("deepseek-v3", {"first_k_dense_replace": -1}, "first_k_dense_replace = -1: must be a whole number of at least 0"),
-        ("qwen3-30b-a3b", {"mlp_only_layers": [7]}, "mlp_only_layers = [7]: cannot be represented; layers with experts"),
-        ("qwen3-30b-a3b", {"mlp_only_layers": "all"}, "mlp_only_layers = 'all': must be a list of whole numbers"),
+        (
+            "deepseek-v3",
+            {"first_k_dense_replace": -1},
+            "first_k_dense_replace = -1: must be a whole number of at least 0",
+        ),
+        (
+            "qwen3-30b-a3b",
+            {"mlp_only_layers": [7]},
+            "mlp_only_layers = [7]: cannot be represented; layers with experts",
+        ),
+        (
+            "qwen3-30b-a3b",
+            {"mlp_only_layers": "all"},
+            "mlp_only_layers = 'all': must be a list of whole numbers",
+        ),
         ("gpt-oss-20b", {"layer_types": ["linear_attention"] * 24}, "layer_types = ['linear_attention', "),
         (
             "gpt-oss-20b",
@@ -279,10 +362,18 @@ def test_layers_with_experts(name: str, change: dict[str, Any], pattern: list[bo
             "layer_types = ['full_attention']: must hold one word for each of the 24",
         ),
         ("gpt2", {"n_embd": ...}, "n_embd: missing"),
-        ("gpt2", {"add_cross_attention": True}, "add_cross_attention = True: cannot be represented; only False can"),
+        (
+            "gpt2",
+            {"add_cross_attention": True},
+            "add_cross_attention = True: cannot be represented; only False can",
+        ),
         ("gpt2", {"resid_pdrop": "none"}, "resid_pdrop = 'none': must be a number"),
         ("vit-l-16", {"patch_size": 15}, "patch_size = 15: must divide image_size = 224"),
-        ("vit-l-16", {"image_size": [224, 224]}, "image_size = [224, 224]: must be a whole number of at least 1"),
+        (
+            "vit-l-16",
+            {"image_size": [224, 224]},
+            "image_size = [224, 224]: must be a whole number of at least 1",
+        ),
     ],
 )
 def test_mistakes(name: str, change: dict[str, Any], expected: str, load: Callable[..., Model]) -> None:
@@ -291,8 +382,16 @@ def test_mistakes(name: str, change: dict[str, Any], expected: str, load: Callab
 
 
 def test_all_mistakes_at_once(load: Callable[..., Model]) -> None:
-    change = {"hidden_size": ..., "num_hidden_layers": 0, "hidden_act": "tanh", "kv_lora_rank": 1.5, "num_experts_per_tok": "8"}
-    messages = problems(load, config("deepseek-v3", architectures="DeepseekV3ForCausalLM", vocab_size=..., **change))
+    change = {
+        "hidden_size": ...,
+        "num_hidden_layers": 0,
+        "hidden_act": "tanh",
+        "kv_lora_rank": 1.5,
+        "num_experts_per_tok": "8",
+    }
+    messages = problems(
+        load, config("deepseek-v3", architectures="DeepseekV3ForCausalLM", vocab_size=..., **change)
+    )
     assert [problem.split(":")[0].split(" ")[0] for problem in messages] == [
         "architectures",
         "num_hidden_layers",

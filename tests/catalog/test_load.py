@@ -24,9 +24,16 @@ ACCELERATOR = {
     "hbm_bandwidth": {"value": "1000 GB/s", "source": "a benchmark", "basis": "measured"},
     "hbm_bytes": "80 GiB",
 }
-EXPERTS = "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, capacity, imbalance, load"
+EXPERTS = (
+    "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, capacity, imbalance, load"
+)
 TIER = {"name": "links", "bandwidth": "400 Gb/s", "efficiency": 0.7, "latency": "2.5 us"}
-SYSTEM = {"name": "cluster", "source": "by hand", "accelerator": ACCELERATOR, "network": [TIER | {"size": 8}, TIER]}
+SYSTEM = {
+    "name": "cluster",
+    "source": "by hand",
+    "accelerator": ACCELERATOR,
+    "network": [TIER | {"size": 8}, TIER],
+}
 
 
 @pytest.fixture
@@ -81,7 +88,9 @@ def test_every_figure_has_source_and_basis(name: str) -> None:
 
 def test_names() -> None:
     assert {"gpt3", "gpt3-1t", "gpt3-175b", "vit-era5", "gpt-125m", "gpt-18.4b"} <= set(model_names())
-    assert {"a100-nvs4", "h200-nvs8", "b200-nvs64", "b200-next-nvs4", "polaris", "tg40", "tg80"} <= set(system_names())
+    assert {"a100-nvs4", "h200-nvs8", "b200-nvs64", "b200-next-nvs4", "polaris", "tg40", "tg80"} <= set(
+        system_names()
+    )
     assert load_model("gpt3") == load_model("gpt3-175b")
 
 
@@ -132,14 +141,27 @@ def test_training_runs() -> None:
         ("a100", (312e12, 78e12, 19.5e12, 1555e9, 80e9), (300e9, 0.7, 2.5e-6), (25e9, 0.7, 5e-6)),
         ("h200", (989.4e12, 133.8e12, 66.9e12, 4800e9, 141e9), (450e9, 0.7, 2.5e-6), (50e9, 0.7, 5e-6)),
         ("b200", (2500e12, 339e12, 169e12, 8000e9, 192e9), (900e9, 0.7, 2.5e-6), (100e9, 0.7, 5e-6)),
-        ("b200-next", (3750e12, 508.5e12, 253.5e12, 16000e9, 384e9), (3600e9, 0.8, 5e-6), (200e9, 0.8, 10e-6)),
+        (
+            "b200-next",
+            (3750e12, 508.5e12, 253.5e12, 16000e9, 384e9),
+            (3600e9, 0.8, 5e-6),
+            (200e9, 0.8, 10e-6),
+        ),
     ],
 )
 @pytest.mark.parametrize("size", [1, 4, 8, 64, 72])
-def test_systems_of_the_paper(name: str, size: int, accelerator: tuple[float, ...], fast: object, slow: object) -> None:
+def test_systems_of_the_paper(
+    name: str, size: int, accelerator: tuple[float, ...], fast: object, slow: object
+) -> None:
     system = load_system(f"{name}-nvs{size}")
     chip = system.accelerator
-    assert (chip.matrix_flops, chip.vector_flops, chip.vector_fp32_flops, chip.hbm_bandwidth, chip.hbm_bytes) == accelerator
+    assert (
+        chip.matrix_flops,
+        chip.vector_flops,
+        chip.vector_fp32_flops,
+        chip.hbm_bandwidth,
+        chip.hbm_bytes,
+    ) == accelerator
     assert [(tier.bandwidth, tier.efficiency, tier.latency) for tier in system.tiers] == [fast, slow]
     assert [(tier.ports, tier.size) for tier in system.tiers] == [(1, size), (1, None)]
 
@@ -155,7 +177,11 @@ def test_systems_of_the_paper(name: str, size: int, accelerator: tuple[float, ..
 def test_clusters(name: str, hbm_bandwidth: float, hbm_bytes: float, gpus: int, per_node: float) -> None:
     system = load_system(name)
     chip, slow = system.accelerator, system.slow
-    assert (chip.matrix_flops, chip.vector_flops, chip.vector_fp32_flops) == (312e12, 78e12, 19.5e12)  # NVIDIA A100 data sheet
+    assert (chip.matrix_flops, chip.vector_flops, chip.vector_fp32_flops) == (
+        312e12,
+        78e12,
+        19.5e12,
+    )  # NVIDIA A100 data sheet
     assert (chip.hbm_bandwidth, chip.hbm_bytes, system.fast_domain) == (hbm_bandwidth, hbm_bytes, gpus)
     assert system.fast.bandwidth == 12 * 25e9  # NVLinks of a GPU, one direction
     assert slow.bandwidth * slow.ports * gpus == per_node
@@ -191,7 +217,9 @@ def test_unknown_names(load: Callable[[str], object], name: str, says: str) -> N
 
 def test_model_file(write: Callable[..., Path]) -> None:
     path = write(MODEL | {"training_tokens": 128e6, "global_batch": 32})
-    expected = Model(name="tiny", layers=2, hidden=64, heads=4, ffn=256, seq=128, global_batch=32, training_sequences=1e6)
+    expected = Model(
+        name="tiny", layers=2, hidden=64, heads=4, ffn=256, seq=128, global_batch=32, training_sequences=1e6
+    )
     assert load_model(path) == load_model(str(path)) == expected
     assert load_model(path).sources["layers"] == "by hand (spec)"
 
@@ -208,31 +236,73 @@ def test_system_file(write: Callable[..., Path]) -> None:
 
 
 def test_all_keys_of_a_model_file(write: Callable[..., Path]) -> None:
-    shape = {"kv_heads": 2, "causal": True, "mlp": "swiglu", "norm": "rmsnorm", "norms": 4, "qk_norm": "head", "sinks": True}
-    shape |= {"dropout": False, "positions": "learned", "max_positions": 256, "vocab": 1000, "tied": True, "mtp": 1}
+    shape = {
+        "kv_heads": 2,
+        "causal": True,
+        "mlp": "swiglu",
+        "norm": "rmsnorm",
+        "norms": 4,
+        "qk_norm": "head",
+        "sinks": True,
+    }
+    shape |= {
+        "dropout": False,
+        "positions": "learned",
+        "max_positions": 256,
+        "vocab": 1000,
+        "tied": True,
+        "mtp": 1,
+    }
     latent = {"kv_rank": 16, "q_rank": 24, "nope_dim": 8, "rope_dim": 4, "value_dim": 8}
     local = {"window": 16, "chunked": True, "global_every": 2}
-    experts = {"experts": 4, "topk": 2, "ffn": 32, "shared_ffn": 32, "shared_gate": True, "first_dense": 1, "every": 1}
+    experts = {
+        "experts": 4,
+        "topk": 2,
+        "ffn": 32,
+        "shared_ffn": 32,
+        "shared_gate": True,
+        "first_dense": 1,
+        "every": 1,
+    }
     experts |= {"router_bias": True, "capacity": 1.5, "imbalance": 1.2, "load": [0, 1, 2, 3]}
     path = write(MODEL | shape | {"latent": latent, "local": local, "experts": experts, "biases": ["qkv"]})
-    parts = {"latent": Latent(**latent), "local": Local(**local), "experts": Experts(**experts | {"load": (0, 1, 2, 3)})}
+    parts = {
+        "latent": Latent(**latent),
+        "local": Local(**local),
+        "experts": Experts(**experts | {"load": (0, 1, 2, 3)}),
+    }
     numbers = {key: value for key, value in MODEL.items() if key != "source"}
     assert load_model(path) == Model(**numbers, **shape, **parts, biases=("qkv",))
     shown = {figure.path: (figure.value, figure.unit) for figure in figures(path)}
-    assert (shown["latent.q_rank"], shown["local.window"], shown["experts.capacity"]) == ((24, ""), (16, "token"), (1.5, ""))
+    assert (shown["latent.q_rank"], shown["local.window"], shown["experts.capacity"]) == (
+        (24, ""),
+        (16, "token"),
+        (1.5, ""),
+    )
     assert "mlp" not in shown  # words have no figure
 
 
 def test_image_model_file(write: Callable[..., Path]) -> None:
     model = load_model(
-        write(MODEL | {"patch": 768, "classes": 10, "head_dim": 8, "biases": [], "local": {"window": 4, "layers": [2]}})
+        write(
+            MODEL
+            | {
+                "patch": 768,
+                "classes": 10,
+                "head_dim": 8,
+                "biases": [],
+                "local": {"window": 4, "layers": [2]},
+            }
+        )
     )
     assert (model.patch, model.classes, model.head_width, model.biases) == (768, 10, 8, ())
     assert [kind.local for kind in model.pattern] == [False, True]
 
 
 def test_null_means_default(write: Callable[..., Path]) -> None:
-    nothing = dict.fromkeys(("kv_heads", "latent", "local", "experts", "mlp", "causal", "biases", "mtp", "vocab", "qk_norm"))
+    nothing = dict.fromkeys(
+        ("kv_heads", "latent", "local", "experts", "mlp", "causal", "biases", "mtp", "vocab", "qk_norm")
+    )
     assert load_model(write(MODEL | nothing)) == load_model(write(MODEL, "plain.json"))
 
 
@@ -250,7 +320,12 @@ def test_yaml_and_json_agree(content: dict[str, Any], write: Callable[..., Path]
 
 def test_figures_in_si(write: Callable[..., Path]) -> None:
     bandwidth = next(figure for figure in figures(write(SYSTEM)) if figure.path == "network.0.bandwidth")
-    assert (bandwidth.value, bandwidth.unit, bandwidth.source, bandwidth.basis) == (50e9, "byte/s", "by hand", "spec")
+    assert (bandwidth.value, bandwidth.unit, bandwidth.source, bandwidth.basis) == (
+        50e9,
+        "byte/s",
+        "by hand",
+        "spec",
+    )
 
 
 def test_file_of_the_catalogue_loads_by_path() -> None:
@@ -271,7 +346,11 @@ def test_file_of_the_catalogue_loads_by_path() -> None:
         (b"name: \xff", "file.yaml", "is not UTF-8 text (byte 0xff at offset 6)"),
         ("name: [1,\nlayers: 2", "file.yaml", "line 2, column 10: malformed YAML: expected ',' or ']'"),
         ("name: a: b", "file.yaml", "line 1, column 8: malformed YAML: mapping values are not allowed here"),
-        ("layers: 1\nlayers: 2", "file.yaml", 'line 2, column 1: malformed YAML: found duplicate key "layers"'),
+        (
+            "layers: 1\nlayers: 2",
+            "file.yaml",
+            'line 2, column 1: malformed YAML: found duplicate key "layers"',
+        ),
         ("layers: !!python/name:os.system", "file.yaml", "line 1, column 9: malformed YAML"),
         ("layers: !!bool maybe", "file.yaml", "malformed YAML"),
         ("a: \x07", "file.yaml", "malformed YAML"),
@@ -281,7 +360,9 @@ def test_file_of_the_catalogue_loads_by_path() -> None:
     ],
 )
 @pytest.mark.parametrize("load", [load_model, load_system, figures])
-def test_unusable_files(load: Callable[[Any], object], content: str, name: str, says: str, write: Callable[..., Path]) -> None:
+def test_unusable_files(
+    load: Callable[[Any], object], content: str, name: str, says: str, write: Callable[..., Path]
+) -> None:
     [problem] = problems(load, write(content, name))
     assert says in problem
 
@@ -323,7 +404,10 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
         ),
         ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),
         ({"causal": "yes"}, "causal = 'yes': neither true nor false"),
-        ({"mlp": "silu"}, "mlp = 'silu': not a known word; write 'gelu', 'relu', 'relu2', 'swiglu' or 'geglu'"),
+        (
+            {"mlp": "silu"},
+            "mlp = 'silu': not a known word; write 'gelu', 'relu', 'relu2', 'swiglu' or 'geglu'",
+        ),
         ({"norms": 3}, "norms = 3: not a known word; write 2 or 4"),
         ({"biases": "qkv"}, "biases = 'qkv': not a list; write for instance [one, other]"),
         ({"biases": ["all"]}, "biases.0 = 'all': not a known word; write 'qkv', 'proj' or 'mlp'"),
@@ -360,7 +444,10 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
             {"local": {"window": 8, "global_every": 2, "layers": [1]}},
             "local.layers = [1]: global_every is given as well; keep one of the two",
         ),
-        ({"latent": {"kv_rank": 8, "nope_dim": 8, "value_dim": 8}}, "latent.rope_dim: missing; write for instance rope_dim: 64"),
+        (
+            {"latent": {"kv_rank": 8, "nope_dim": 8, "value_dim": 8}},
+            "latent.rope_dim: missing; write for instance rope_dim: 64",
+        ),
     ],
 )
 def test_mistakes_in_a_model(change: dict[str, object], expected: str, write: Callable[..., Path]) -> None:
@@ -368,7 +455,9 @@ def test_mistakes_in_a_model(change: dict[str, object], expected: str, write: Ca
 
 
 def test_optional_keys(write: Callable[..., Path]) -> None:
-    ideal = SYSTEM | {"network": [TIER | {"size": 8, "latency": "0 s"}, TIER]}  # zero latency: an ideal network
+    ideal = SYSTEM | {
+        "network": [TIER | {"size": 8, "latency": "0 s"}, TIER]
+    }  # zero latency: an ideal network
     system = load_system(write({key: value for key, value in ideal.items() if key != "source"}))
     assert system.fast.latency == 0
     assert system.sources["network.0.latency"] == "the file itself (spec)"
@@ -376,7 +465,10 @@ def test_optional_keys(write: Callable[..., Path]) -> None:
 
 def test_missing_keys(write: Callable[..., Path]) -> None:
     messages = problems(load_model, write({"name": "x", "layers": 2}))
-    assert messages[:2] == ("hidden: missing; write for instance hidden: 64", "heads: missing; write for instance heads: 64")
+    assert messages[:2] == (
+        "hidden: missing; write for instance hidden: 64",
+        "heads: missing; write for instance heads: 64",
+    )
     assert len(messages) == 4  # hidden, heads, ffn, seq
 
 
@@ -390,29 +482,57 @@ def test_missing_keys(write: Callable[..., Path]) -> None:
         ({"hbm_bytes": 80}, "hbm_bytes = 80: has no unit; write for instance '80 GiB'"),
         ({"hbm_bytes": "80"}, "hbm_bytes = '80': has no unit; write for instance '80 GiB'"),
         ({"hbm_bytes": "much"}, "hbm_bytes = 'much': not a quantity; write for instance '80 GiB'"),
-        ({"hbm_bytes": "0 GB"}, "hbm_bytes = '0 GB': not a finite number above 0; write for instance '80 GiB'"),
-        ({"hbm_bytes": "1e400 GB"}, "hbm_bytes = '1e400 GB': not a finite number above 0; write for instance '80 GiB'"),
+        (
+            {"hbm_bytes": "0 GB"},
+            "hbm_bytes = '0 GB': not a finite number above 0; write for instance '80 GiB'",
+        ),
+        (
+            {"hbm_bytes": "1e400 GB"},
+            "hbm_bytes = '1e400 GB': not a finite number above 0; write for instance '80 GiB'",
+        ),
         ({"hbm_byte": "80 GB"}, "hbm_byte: unknown key; did you mean hbm_bytes?"),
     ],
 )
-def test_mistakes_in_an_accelerator(change: dict[str, object], expected: str, write: Callable[..., Path]) -> None:
-    assert problems(load_system, write(SYSTEM | {"accelerator": ACCELERATOR | change})) == (f"accelerator.{expected}",)
+def test_mistakes_in_an_accelerator(
+    change: dict[str, object], expected: str, write: Callable[..., Path]
+) -> None:
+    assert problems(load_system, write(SYSTEM | {"accelerator": ACCELERATOR | change})) == (
+        f"accelerator.{expected}",
+    )
 
 
 @pytest.mark.parametrize(
     ("network", "expected"),
     [
         ([TIER | {"size": 8}], "network.1: missing; a network has two to 8 tiers"),
-        ([TIER | {"size": 2**i} for i in range(8)] + [TIER], "network: 9 tiers; a network has two to 8 tiers"),
+        (
+            [TIER | {"size": 2**i} for i in range(8)] + [TIER],
+            "network: 9 tiers; a network has two to 8 tiers",
+        ),
         ([TIER | {"size": 8}, TIER, TIER], "network.1.size: missing; write for instance size: 64"),
-        ([TIER | {"size": 8}, TIER | {"size": 12}, TIER], "network.1.size = 12: must be a multiple of network.0.size = 8; write"),
-        ([TIER | {"size": 8}, TIER | {"size": 8}, TIER], "network.1.size = 8: must be a multiple of network.0.size = 8; write for"),
-        ([TIER | {"size": 8, "ports": 2}, TIER], "network.0.ports: does not belong here; the innermost tier's bandwidth is"),
+        (
+            [TIER | {"size": 8}, TIER | {"size": 12}, TIER],
+            "network.1.size = 12: must be a multiple of network.0.size = 8; write",
+        ),
+        (
+            [TIER | {"size": 8}, TIER | {"size": 8}, TIER],
+            "network.1.size = 8: must be a multiple of network.0.size = 8; write for",
+        ),
+        (
+            [TIER | {"size": 8, "ports": 2}, TIER],
+            "network.0.ports: does not belong here; the innermost tier's bandwidth is",
+        ),
         (5, "network = 5: not a list; a network has two to 8 tiers"),
         ([TIER, TIER], "network.0.size: missing; write for instance size: 64"),
         ([TIER | {"size": "nvs"}, TIER], "network.0.size = 'nvs': not a number; write for instance 64"),
-        ([TIER | {"size": 8}, TIER | {"size": 8}], "network.1.size: does not belong here; the outermost tier joins everything"),
-        ([TIER | {"size": 8}, TIER | {"efficiency": 1.2}], "network.1.efficiency = 1.2: above 1, the most a share can be"),
+        (
+            [TIER | {"size": 8}, TIER | {"size": 8}],
+            "network.1.size: does not belong here; the outermost tier joins everything",
+        ),
+        (
+            [TIER | {"size": 8}, TIER | {"efficiency": 1.2}],
+            "network.1.efficiency = 1.2: above 1, the most a share can be",
+        ),
         ([TIER | {"size": 8}, 3], "network.1 = 3: not a mapping; its keys are name, bandwidth,"),
     ],
 )
@@ -440,21 +560,39 @@ def test_a_system_of_three_tiers_with_all_its_figures(write: Callable[..., Path]
     assert (system.gpus, system.price, system.node_power, system.pue) == (4096, 2.5, 1200, 1.2)
     assert (system.carbon, system.failure_hours, system.storage_bandwidth) == (480, 50_000, 1e9)
     assert system.sources["carbon"] == "the grid (measured)"
-    assert system.sources["accelerator.hbm_bytes"] == "nvidia-smi of an H100 SXM: 81559 MiB; the data sheet says 80 GB (measured)"
+    assert (
+        system.sources["accelerator.hbm_bytes"]
+        == "nvidia-smi of an H100 SXM: 81559 MiB; the data sheet says 80 GB (measured)"
+    )
     assert load_system(write(SYSTEM)).price is None
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"accelerator": "h100-sxm"}, "accelerator = 'h100-sxm': no accelerator of the catalogue; did you mean h100-sxm-80"),
-        ({"accelerator": "abacus"}, "accelerator = 'abacus': no accelerator of the catalogue; known: a100-pcie-40, "),
+        (
+            {"accelerator": "h100-sxm"},
+            "accelerator = 'h100-sxm': no accelerator of the catalogue; did you mean h100-sxm-80",
+        ),
+        (
+            {"accelerator": "abacus"},
+            "accelerator = 'abacus': no accelerator of the catalogue; known: a100-pcie-40, ",
+        ),
         ({"accelerator": 5}, "accelerator = 5: not a mapping; its keys are name, source, matrix_flops,"),
         ({"price": 2.5}, "price = 2.5: has no unit; write for instance '2.5 $/h'"),
         ({"price": "2 W"}, "price = '2 W': unit 'W' measures W, not $/h; write for instance '2.5 $/h'"),
-        ({"node_power": "1 kWh"}, "node_power = '1 kWh': unit 'kWh' is unknown, W is wanted; write for instance '700 W'"),
-        ({"failure_hours": "2 s"}, "failure_hours = '2 s': unit 's' measures s, not h; write for instance '50000 h'"),
-        ({"carbon": "400 g"}, "carbon = '400 g': unit 'g' measures g, not g/kWh; write for instance '480 g/kWh'"),
+        (
+            {"node_power": "1 kWh"},
+            "node_power = '1 kWh': unit 'kWh' is unknown, W is wanted; write for instance '700 W'",
+        ),
+        (
+            {"failure_hours": "2 s"},
+            "failure_hours = '2 s': unit 's' measures s, not h; write for instance '50000 h'",
+        ),
+        (
+            {"carbon": "400 g"},
+            "carbon = '400 g': unit 'g' measures g, not g/kWh; write for instance '480 g/kWh'",
+        ),
         ({"pue": 0.9}, "pue = 0.9: below 1, the least it can be; write for instance 1.2"),
         ({"gpus": 1.5}, "gpus = 1.5: not a whole number; write for instance 64"),
         ({"prise": "2 $/h"}, "prise: unknown key; did you mean price?"),
@@ -472,19 +610,41 @@ def test_all_mistakes_at_once(write: Callable[..., Path]) -> None:
     with pytest.raises(InputError) as caught:
         load_system(path)
     places = [problem.split(":")[0].split(" ")[0] for problem in caught.value.problems]
-    assert places == ["name", "accelerator.matrix_flops", "accelerator.hbm_bytes", "network.0.size", "network.1.latency", "nam"]
-    assert str(caught.value).startswith(f"{path}: 6 problems\n  name: missing\n  accelerator.matrix_flops = -1: has no unit;")
+    assert places == [
+        "name",
+        "accelerator.matrix_flops",
+        "accelerator.hbm_bytes",
+        "network.0.size",
+        "network.1.latency",
+        "nam",
+    ]
+    assert str(caught.value).startswith(
+        f"{path}: 6 problems\n  name: missing\n  accelerator.matrix_flops = -1: has no unit;"
+    )
 
 
 def test_odd_keys_and_numbers(write: Callable[..., Path]) -> None:
-    messages = problems(load_model, write(f"{json.dumps(MODEL | {'layers': 0})[:-1]}, 3: 4, ffn2: 0x{'f' * 5000}}}", "file.yaml"))
-    assert messages[-2:] == ("3: a key that is not text; put it in quotes", "ffn2: unknown key; did you mean ffn?")
+    messages = problems(
+        load_model,
+        write(f"{json.dumps(MODEL | {'layers': 0})[:-1]}, 3: 4, ffn2: 0x{'f' * 5000}}}", "file.yaml"),
+    )
+    assert messages[-2:] == (
+        "3: a key that is not text; put it in quotes",
+        "ffn2: unknown key; did you mean ffn?",
+    )
     [huge] = problems(load_model, write(json.dumps(MODEL).replace("128", "0x" + "f" * 5000), "huge.yaml"))
     assert huge.startswith("seq = a huge number: not a finite number above 0")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3)))
-@pytest.mark.parametrize("key", ["layers", "aliases", "name", "latent", "experts", "local", "biases", "mlp", "tied", "norms"])
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda inner: st.lists(inner, max_size=3),
+    )
+)
+@pytest.mark.parametrize(
+    "key", ["layers", "aliases", "name", "latent", "experts", "local", "biases", "mlp", "tied", "norms"]
+)
 def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.model import ModelFile
@@ -497,6 +657,8 @@ def test_any_value_loads_or_is_refused_by_name(key: str, value: object) -> None:
 
 def test_import_is_cheap() -> None:
     """Neither the validator nor the parser is imported before something is loaded."""
-    code = "import sys, traincast.catalog.load; print({'pydantic', 'ruamel.yaml', 'numpy'} & sys.modules.keys())"
+    code = (
+        "import sys, traincast.catalog.load; print({'pydantic', 'ruamel.yaml', 'numpy'} & sys.modules.keys())"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "set()"

@@ -15,7 +15,9 @@ from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.times.overlap import paced_by
 
-MODEL = tc.Model(name="small", layers=8, hidden=1024, ffn=4096, heads=16, seq=1024, vocab=51200, dropout=False)
+MODEL = tc.Model(
+    name="small", layers=8, hidden=1024, ffn=4096, heads=16, seq=1024, vocab=51200, dropout=False
+)
 PLAN = tc.Plan(dp=8, mbs=1)
 
 
@@ -48,7 +50,9 @@ def test_calibrated_is_the_usual_stack_and_that_of_a_framework_where_there_is_on
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    with pytest.raises(tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"):
+    with pytest.raises(
+        tc.InputError, match=r"unknown assumptions 'wibble': known: .*calibrated.*megatron-core-2025.*paper"
+    ):
         resolve("wibble")
 
 
@@ -92,7 +96,9 @@ def test_one_node_has_no_stragglers_and_each_doubling_adds_its_share():
 
 def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node():
     wide = tc.Plan(dp=32)
-    assert seconds(wide, broadcast_seconds=1e-3)[1]["dp_comm"] == pytest.approx(seconds(wide)[1]["dp_comm"] + 0.032)
+    assert seconds(wide, broadcast_seconds=1e-3)[1]["dp_comm"] == pytest.approx(
+        seconds(wide)[1]["dp_comm"] + 0.032
+    )
     assert seconds(broadcast_seconds=1e-3)[0] == seconds()[0], "the group is inside a node"
     grouped = tc.Plan(dp=32, replicas=4)
     assert seconds(grouped, broadcast_seconds=1e-3)[0] == seconds(grouped)[0], "so is each copy"
@@ -112,8 +118,13 @@ def test_traffic_that_cannot_overlap_is_fully_exposed():
 def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
     model = replace(MODEL, layers=16)
     plain, interleaved = tc.Plan(pp=4, dp=16, vp=1), tc.Plan(pp=4, dp=16, vp=4)
-    assert seconds(plain, model=model, interleaved_window=0)[0] == seconds(plain, model=model, interleaved_window=1)[0]
-    shorter, longer = (seconds(interleaved, 256, model, interleaved_window=share)[1]["dp_comm"] for share in (1, 0))
+    assert (
+        seconds(plain, model=model, interleaved_window=0)[0]
+        == seconds(plain, model=model, interleaved_window=1)[0]
+    )
+    shorter, longer = (
+        seconds(interleaved, 256, model, interleaved_window=share)[1]["dp_comm"] for share in (1, 0)
+    )
     assert shorter <= longer
 
 

@@ -44,8 +44,17 @@ def test_every_accelerator(name: str) -> None:
     values = sheet(name)
     assert Accelerator(name=name, **values).matrix_flops  # type: ignore[arg-type]
     assert all(figure.source != "the file itself" for figure in figures(name))
-    assert {"hbm_bandwidth", "hbm_bytes", "vector_fp32_flops", "host_bandwidth", "power", "processors"} <= values.keys()
-    rates = [values[rate] for rate in ("fp32_flops", "matrix_flops", "fp8_flops", "fp4_flops") if rate in values]
+    assert {
+        "hbm_bandwidth",
+        "hbm_bytes",
+        "vector_fp32_flops",
+        "host_bandwidth",
+        "power",
+        "processors",
+    } <= values.keys()
+    rates = [
+        values[rate] for rate in ("fp32_flops", "matrix_flops", "fp8_flops", "fp4_flops") if rate in values
+    ]
     assert rates == sorted(rates)  # fewer bits are never slower
     assert values["vector_fp32_flops"] <= values["vector_flops"] < values["matrix_flops"]
     assert values["host_bandwidth"] < values["hbm_bandwidth"]
@@ -62,7 +71,9 @@ def test_every_system_is_consistent(name: str) -> None:
     latency = [tier.latency for tier in system.tiers]
     assert latency == sorted(latency)
     assert system.accelerator.hbm_bandwidth > reach[0] * 0.99
-    assert not system.node_power or not system.accelerator.power or system.node_power > system.accelerator.power
+    assert (
+        not system.node_power or not system.accelerator.power or system.node_power > system.accelerator.power
+    )
     assert not system.gpus or system.gpus % system.fast_domain == 0
 
 
@@ -70,7 +81,9 @@ def test_every_system_is_consistent(name: str) -> None:
 def test_sources_of_prices_and_power(name: str) -> None:
     for figure in figures(name):
         if figure.path in {"price", "pue", "carbon", "storage_bandwidth"}:
-            assert figure.basis == "assumed" or figure.source.startswith(("arXiv", "Google environmental report"))
+            assert figure.basis == "assumed" or figure.source.startswith(
+                ("arXiv", "Google environmental report")
+            )
         assert len(figure.source) > 5
 
 
@@ -83,10 +96,19 @@ def test_sources_of_prices_and_power(name: str) -> None:
         ("h100-sxm-80", (989.4, 1978.9, 3350, 79.6, 700)),  # NVIDIA H100 data sheet and white paper
         ("h100-pcie-80", (756, 1513, 2000, 79.6, 350)),  # NVIDIA H100 data sheet and white paper
         ("h200-sxm-141", (989.4, 1978.9, 4800, 140.4, 700)),  # NVIDIA H200 data sheet
-        ("b200-180", (2250, 4500, 8000, 180, 1000)),  # DGX B200 data sheet: 36 PFLOP/s fp8, 1440 GB, 64 TB/s for 8, sparsity halved
-        ("gb200-186", (2500, 5000, 8000, 186, 1200)),  # GB200 NVL72 data sheet: 360 PFLOP/s fp8, 13.4 TB for 72, sparsity halved
+        (
+            "b200-180",
+            (2250, 4500, 8000, 180, 1000),
+        ),  # DGX B200 data sheet: 36 PFLOP/s fp8, 1440 GB, 64 TB/s for 8, sparsity halved
+        (
+            "gb200-186",
+            (2500, 5000, 8000, 186, 1200),
+        ),  # GB200 NVL72 data sheet: 360 PFLOP/s fp8, 13.4 TB for 72, sparsity halved
         ("gb300-288", (2500, 5000, 8000, 288e9 / 2**30, 1400)),  # GB300 NVL72 data sheet
-        ("mi250x-gcd", (191.5, None, 1638.4, 64, 280)),  # AMD MI250X data sheet: half of 383 TFLOP/s, 3276.8 GB/s, 128 GB
+        (
+            "mi250x-gcd",
+            (191.5, None, 1638.4, 64, 280),
+        ),  # AMD MI250X data sheet: half of 383 TFLOP/s, 3276.8 GB/s, 128 GB
         ("mi300x-192", (1307.4, 2614.9, 5300, 192, 750)),  # AMD MI300X data sheet
         ("mi355x-288", (2516.6, 5033.2, 8000, 288, 1400)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.4 GHz
         ("tpu-v5e", (197, None, 819, 16, 200)),  # Google Cloud documentation
@@ -122,7 +144,11 @@ def test_data_sheets(name: str, expected: tuple[float | None, ...]) -> None:
 def test_networks(name: str, domain: int, fast: float, slow: float) -> None:
     system: System = load_system(name)
     inner, outer = system.tiers[:2]
-    assert (system.fast_domain, inner.bandwidth / 1e9, outer.bandwidth * outer.ports / 1e9) == (domain, fast, slow)
+    assert (system.fast_domain, inner.bandwidth / 1e9, outer.bandwidth * outer.ports / 1e9) == (
+        domain,
+        fast,
+        slow,
+    )
 
 
 def test_failures_are_those_of_llama_3() -> None:

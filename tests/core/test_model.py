@@ -112,7 +112,13 @@ def test_multi_token_prediction() -> None:
 
 def test_defaults_are_those_of_the_paper() -> None:
     model = load_model("gpt3-1t")
-    assert (model.causal, model.mlp, model.norm, model.positions, model.vocab) == (False, "gelu", "layernorm", "none", None)
+    assert (model.causal, model.mlp, model.norm, model.positions, model.vocab) == (
+        False,
+        "gelu",
+        "layernorm",
+        "none",
+        None,
+    )
     assert model.attended(local=False) == 2048**2
     assert model.pattern == (Kind(local=False, moe=False),) * 128
 
@@ -132,10 +138,14 @@ def test_norms_of_queries_and_keys(kind: Any, weights: int) -> None:
 @given(st.integers(1, 40), st.integers(0, 12), st.integers(0, 12), st.integers(1, 6))
 def test_pattern(layers: int, global_every: int, first_dense: int, every: int) -> None:
     experts = Experts(experts=8, topk=2, ffn=64, first_dense=first_dense, every=every)
-    model = Model(**TINY | {"layers": layers}, local=Local(window=16, global_every=global_every), experts=experts)
+    model = Model(
+        **TINY | {"layers": layers}, local=Local(window=16, global_every=global_every), experts=experts
+    )
     global_layers = set(range(global_every, layers + 1, global_every)) if global_every else set()
     moe = set(range(first_dense + every, layers + 1, every))
-    assert model.pattern == tuple(Kind(local=i not in global_layers, moe=i in moe) for i in range(1, layers + 1))
+    assert model.pattern == tuple(
+        Kind(local=i not in global_layers, moe=i in moe) for i in range(1, layers + 1)
+    )
     assert set(model.kinds) == set(model.pattern)
     assert len(model.kinds) <= 4
     assert model.last_kind == model.pattern[-1]
@@ -156,7 +166,9 @@ def test_attended_pairs(seq: int, window: int, chunked: bool, causal: bool) -> N
     assert full == sum(k <= q or not causal for q, k in product(range(seq), repeat=2))
     assert near <= full
     if chunked:
-        assert near == sum((k <= q or not causal) and q // window == k // window for q, k in product(range(seq), repeat=2))
+        assert near == sum(
+            (k <= q or not causal) and q // window == k // window for q, k in product(range(seq), repeat=2)
+        )
     elif causal:
         assert near == sum(q - window < k <= q for q, k in product(range(seq), repeat=2))
     if window >= seq:
@@ -177,12 +189,21 @@ LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
         ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),
         ({"local": Local(window=0)}, "local.window = 0: must be a whole number of at least 1"),
         ({"local": Local(window=8, layers=(2, 5))}, "local.layers: 5 is none of the layers 1 to 4"),
-        ({"latent": LATENT, "head_dim": 16}, "head_dim = 16: latent gives the widths of a head; keep one of the two"),
-        ({"positions": "learned", "max_positions": 64}, "seq = 128: must be at most max_positions = 64, which are learned"),
+        (
+            {"latent": LATENT, "head_dim": 16},
+            "head_dim = 16: latent gives the widths of a head; keep one of the two",
+        ),
+        (
+            {"positions": "learned", "max_positions": 64},
+            "seq = 128: must be at most max_positions = 64, which are learned",
+        ),
         ({"experts": Experts(experts=2, topk=3, ffn=64)}, "experts.topk = 3: must be at most experts = 2"),
         ({"experts": Experts(experts=2, topk=1, ffn=64, load=(1,))}, "experts.load: holds 1 numbers"),
         ({"experts": Experts(experts=2, topk=1, ffn=64, load=(0, 0))}, "experts.load: all are 0"),
-        ({"experts": Experts(experts=2, topk=1, ffn=64, imbalance=0.5)}, "experts.imbalance = 0.5: must be a factor of at least 1"),
+        (
+            {"experts": Experts(experts=2, topk=1, ffn=64, imbalance=0.5)},
+            "experts.imbalance = 0.5: must be a factor of at least 1",
+        ),
     ],
 )
 def test_mistakes(change: dict[str, Any], problem: str) -> None:
@@ -195,4 +216,8 @@ def test_mistakes(change: dict[str, Any], problem: str) -> None:
 def test_all_mistakes_at_once() -> None:
     with pytest.raises(InputError) as caught:
         Model(**TINY | {"layers": 0, "norm": "batch", "experts": Experts(experts=0, topk=1, ffn=64)})
-    assert [problem.split(" ")[0] for problem in caught.value.problems] == ["layers", "experts.experts", "norm"]
+    assert [problem.split(" ")[0] for problem in caught.value.problems] == [
+        "layers",
+        "experts.experts",
+        "norm",
+    ]

@@ -33,7 +33,11 @@ def plans(draw, placed=None):
     strategy = draw(st.sampled_from(sorted(STRATEGIES)))
     knobs = {knob: draw(degrees) for knob in ("tp", "pp", "dp", "mbs")}
     if strategy == "summa":
-        knobs |= {"tp2": draw(degrees), "panels": draw(degrees), "attention": draw(st.sampled_from(["flash", "summa"]))}
+        knobs |= {
+            "tp2": draw(degrees),
+            "panels": draw(degrees),
+            "attention": draw(st.sampled_from(["flash", "summa"])),
+        }
     else:
         knobs["attention"] = draw(st.sampled_from(["flash", "unfused"]))
         knobs["recompute"] = draw(st.sampled_from(["none", "selective", "full", "norms+activation"]))
@@ -44,7 +48,11 @@ def plans(draw, placed=None):
     if strategy == "hybrid":
         knobs["ulysses"] = draw(degrees)
     knobs |= {knob: draw(degrees) for knob in draw(st.sampled_from([(), ("ep", "etp"), ("replicas",)]))}
-    knobs |= draw(st.sampled_from([{}, {"zero": 3}, {"sp": False, "tp_overlap": True}, {"precision": "fp8", "grad_dtype": "fp32"}]))
+    knobs |= draw(
+        st.sampled_from(
+            [{}, {"zero": 3}, {"sp": False, "tp_overlap": True}, {"precision": "fp8", "grad_dtype": "fp32"}]
+        )
+    )
     places = {True: degrees, False: st.none(), None: degrees | st.none()}[placed]
     return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy].choices)
 
@@ -107,7 +115,10 @@ CONTRADICTIONS = {
     "ulysses > 1: needs cp_kind ulysses or hybrid": {"ulysses": 2},
     "tp2 > 1: needs tp_kind summa": {"tp2": 2},
     "panels > 1: needs tp_kind summa": {"panels": 2},
-    "tp_kind summa: cannot be combined with context parallelism": {"tp_kind": "summa", "cp_kind": "all-gather"},
+    "tp_kind summa: cannot be combined with context parallelism": {
+        "tp_kind": "summa",
+        "cp_kind": "all-gather",
+    },
     "attention summa: needs tp_kind summa": {"attention": "summa"},
     "recompute_every > 1: needs recompute full": {"recompute_every": 2, "recompute": "selective"},
     "replicas > 1: needs zero above 0": {"replicas": 2, "zero": 0},
@@ -134,7 +145,15 @@ def test_layouts_repeat():
 
 
 def test_contradictions_come_together():
-    knobs = {"cp": 2, "tp2": 2, "panels": 2, "attention": "summa", "ulysses": 2, "vp": 2, "recompute_every": 2}
+    knobs = {
+        "cp": 2,
+        "tp2": 2,
+        "panels": 2,
+        "attention": "summa",
+        "ulysses": 2,
+        "vp": 2,
+        "recompute_every": 2,
+    }
     knobs |= {"replicas": 2, "zero": 0}
     assert problems(**knobs) == [said for said in CONTRADICTIONS if not said.startswith("tp_kind summa")]
 
@@ -168,10 +187,16 @@ def test_combinations_that_are_allowed(knobs):
     [
         (Plan(), "1d"),
         (Plan(tp=8, pp=16, dp=16, fast_tp=8), "1d tp=8 pp=16 dp=16 fast_tp=8"),
-        (Plan(tp=8, dp=2, mbs=4, fast_tp=4, fast_dp=1), "1d tp=8 dp=2 mbs=4 fast_tp=4"),  # 1 in a domain: nothing to say
+        (
+            Plan(tp=8, dp=2, mbs=4, fast_tp=4, fast_dp=1),
+            "1d tp=8 dp=2 mbs=4 fast_tp=4",
+        ),  # 1 in a domain: nothing to say
         (Plan(tp=2, tp2=4, panels=8, tp_kind="summa", fast_tp2=4), "summa tp=2 tp2=4 panels=8 fast_tp2=4"),
         (Plan(tp=2, cp=4, cp_kind="all-gather"), "context tp=2 cp=4"),
-        (Plan(tp=2, attention="unfused", recompute="selective"), "1d tp=2 attention=unfused recompute=selective"),
+        (
+            Plan(tp=2, attention="unfused", recompute="selective"),
+            "1d tp=2 attention=unfused recompute=selective",
+        ),
         (Plan(tp_kind="summa", attention="summa"), "summa attention=summa"),
         (Plan(cp=4, cp_kind="hybrid", ulysses=2, zero=3), "hybrid cp=4 ulysses=2 zero=3"),
         (Plan(cp=4, cp_kind="ulysses", precision="fp8"), "ulysses cp=4 ulysses=4 precision=fp8"),
@@ -194,16 +219,22 @@ def test_text_has_all_knobs_but_those_without_effect(plan):
     knobs = dict(word.split("=") for word in words)
     rebuilt = Plan(**{knob: parsed(value) for knob, value in knobs.items()}, **STRATEGIES[strategy].choices)
     shared = any((getattr(plan, place) or 1) > 1 for place in PLACES)
-    assert rebuilt == (replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan)
+    assert rebuilt == (
+        replace(plan, **{place: None for place in PLACES if getattr(plan, place) == 1}) if shared else plan
+    )
     assert plan.knobs() == {
         knob: parsed(value)
-        for knob, value in (knobs | {k: v for k, v in STRATEGIES[strategy].choices.items() if v != getattr(Plan(), k)}).items()
+        for knob, value in (
+            knobs | {k: v for k, v in STRATEGIES[strategy].choices.items() if v != getattr(Plan(), k)}
+        ).items()
     }
 
 
 @given(plans())
 def test_strategy_gpus_and_placed(plan):
-    assert {choice: getattr(plan, choice) for choice in ("tp_kind", "cp_kind")} == STRATEGIES[plan.strategy].choices
+    assert {choice: getattr(plan, choice) for choice in ("tp_kind", "cp_kind")} == STRATEGIES[
+        plan.strategy
+    ].choices
     assert plan.gpus == plan.tp * plan.tp2 * plan.cp * plan.pp * plan.dp  # whole numbers: exact however large
     assert plan.placed == all(getattr(plan, place) is not None for place in PLACES)
 
@@ -245,9 +276,16 @@ def test_missing_placement_becomes_one_in_columns(plan):
 @given(st.lists(plans(placed=True), min_size=1, max_size=6), st.data())
 def test_rows_of_columns_are_the_plans(many, data):
     first = many[0]
-    rows = [replace(first, **{knob: getattr(plan, knob) for knob in ("pp", "dp", "mbs", *PLACES)}) for plan in many]
+    rows = [
+        replace(first, **{knob: getattr(plan, knob) for knob in ("pp", "dp", "mbs", *PLACES)})
+        for plan in many
+    ]
     columns = replace(
-        first.columns(), **{knob: np.array([float(getattr(row, knob)) for row in rows]) for knob in ("pp", "dp", "mbs", *PLACES)}
+        first.columns(),
+        **{
+            knob: np.array([float(getattr(row, knob)) for row in rows])
+            for knob in ("pp", "dp", "mbs", *PLACES)
+        },
     )
     assert [columns.row(i) for i in range(len(rows))] == rows
     picked = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1))

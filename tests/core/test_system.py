@@ -12,7 +12,14 @@ from traincast.planner.study.sweep import define, fields_of
 
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
     fast, slow = h200.tiers
-    for tiers in ((), (fast,), (fast, fast, slow), (slow, slow), (replace(fast, size=0), slow), (fast, replace(slow, size=8))):
+    for tiers in (
+        (),
+        (fast,),
+        (fast, fast, slow),
+        (slow, slow),
+        (replace(fast, size=0), slow),
+        (fast, replace(slow, size=8)),
+    ):
         with pytest.raises(tc.InputError, match="must be at least two"):
             replace(h200, tiers=tiers)
 
@@ -53,9 +60,13 @@ def test_wrong_figures_of_the_cluster_are_reported(h200):
 def test_figures_of_a_third_tier_and_of_lower_precision_vary():
     dgx = tc.load_system("dgx-h100")
     paths = fields_of(dgx)
-    assert {"network.1.size", "network.2.bandwidth", "network.2.latency", "accelerator.fp8_flops", "accelerator.power"} <= set(
-        paths
-    )
+    assert {
+        "network.1.size",
+        "network.2.bandwidth",
+        "network.2.latency",
+        "accelerator.fp8_flops",
+        "accelerator.power",
+    } <= set(paths)
     assert dgx.with_figures({"network.2.bandwidth": 1.0}).tiers[2].bandwidth == 1.0
     assert set(dgx.figures()) - set(COLUMNS) == {"network.0.ports"}  # always 1
     fields = {"network.1.size": [256.0, 512.0], "accelerator.fp8_flops": [1e15, 2e15]}
@@ -64,7 +75,9 @@ def test_figures_of_a_third_tier_and_of_lower_precision_vary():
 
 
 def test_an_explanation_of_a_system_of_three_tiers():
-    result = tc.search(tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d")
+    result = tc.search(
+        tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d"
+    )
     assert "slow network (spine)" in result.explain().sensitivity
 
 

@@ -70,7 +70,8 @@ def test_refused(text: str, unit: str, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "si"), [(900e9, "byte/s", 9e11), (7, "s", 7.0), ("900 GB/s", "byte/s", 9e11), (np.float32(2), "W", 2.0)]
+    ("value", "unit", "si"),
+    [(900e9, "byte/s", 9e11), (7, "s", 7.0), ("900 GB/s", "byte/s", 9e11), (np.float32(2), "W", 2.0)],
 )
 def test_calls_take_numbers_in_si_and_text_with_a_unit(value: float | str, unit: str, si: float) -> None:
     assert to_si(value, unit) == si
@@ -110,7 +111,8 @@ def test_prefixes_of_seconds(value: float, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "unit"), [("400 mb/s", "byte/s"), ("80 uB", "byte"), ("989 mFLOP/s", "FLOP/s"), ("2.5 Ms", "s"), ("1 Kis", "s")]
+    ("text", "unit"),
+    [("400 mb/s", "byte/s"), ("80 uB", "byte"), ("989 mFLOP/s", "FLOP/s"), ("2.5 Ms", "s"), ("1 Kis", "s")],
 )
 def test_prefixes_that_can_only_be_typing_errors(text: str, unit: str) -> None:
     with pytest.raises(ValueError, match="is unknown"):

@@ -18,7 +18,11 @@ def shown(notebook):
             data = output.get("data", {"text": output.get("text")})
             assert len(data) == 1
             ((form, text),) = data.items()
-            told[cell["id"]] = "a figure" if form == "image/svg+xml" else re.sub(r"\s+", " ", re.sub(r"\d[\d.,]*|&lt;#", "#", text))
+            told[cell["id"]] = (
+                "a figure"
+                if form == "image/svg+xml"
+                else re.sub(r"\s+", " ", re.sub(r"\d[\d.,]*|&lt;#", "#", text))
+            )
     return told
 
 

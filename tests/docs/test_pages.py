@@ -54,7 +54,9 @@ DOCTESTS = [
 
 def test_commands_of_the_page_on_launches_run(tmp_path, monkeypatch, capsys):
     """One after the other, as a reader of the page runs them, with the examples at hand."""
-    commands = re.findall(r"^    traincast (.*)$", (ROOT / "docs/export.md").read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(
+        r"^    traincast (.*)$", (ROOT / "docs/export.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert len(commands) >= 4
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
@@ -84,7 +86,9 @@ def test_captures_are_what_the_command_prints(capsys):
 
 def without_time(text):
     """Text without trailing blanks and without how long a search took."""
-    return re.sub(r"searched in [\d.]+ m?s", "searched in …", re.sub(r" +$", "", text, flags=re.MULTILINE)).rstrip()
+    return re.sub(
+        r"searched in [\d.]+ m?s", "searched in …", re.sub(r" +$", "", text, flags=re.MULTILINE)
+    ).rstrip()
 
 
 @pytest.mark.parametrize("module", DOCTESTS)

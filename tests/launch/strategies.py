@@ -20,12 +20,16 @@ def models(draw):
             first_dense=dense, every=every, capacity=draw(st.sampled_from([None, 1.25])),
         )  # fmt: skip
     if draw(st.booleans()):
-        parts["latent"] = Latent(kv_rank=256, q_rank=draw(st.sampled_from([None, 512])), nope_dim=64, rope_dim=32, value_dim=64)
+        parts["latent"] = Latent(
+            kv_rank=256, q_rank=draw(st.sampled_from([None, 512])), nope_dim=64, rope_dim=32, value_dim=64
+        )
         kv = None
     elif draw(st.booleans()):
         parts["head_dim"] = draw(st.sampled_from([64, 128]))
     if draw(st.booleans()):
-        parts["local"] = Local(window=1024, chunked=draw(st.booleans()), global_every=draw(st.sampled_from([0, 6])))
+        parts["local"] = Local(
+            window=1024, chunked=draw(st.booleans()), global_every=draw(st.sampled_from([0, 6]))
+        )
     return tc.Model(
         name="drawn", layers=layers, hidden=2048, heads=heads, kv_heads=kv, ffn=8192, seq=4096, mlp=mlp, **parts,
         vocab=draw(st.sampled_from([None, 32000, 50257])),
@@ -59,12 +63,16 @@ def plans(draw, model):
     if model.experts is not None:
         stage = degrees["tp"] * degrees["dp"] * degrees["cp"]
         knobs["ep"] = draw(st.sampled_from([n for n in (1, 2, 4) if stage % n == 0]))
-        knobs["etp"] = draw(st.sampled_from([n for n in (1, degrees["tp"]) if stage % (n * knobs["ep"]) == 0]))
+        knobs["etp"] = draw(
+            st.sampled_from([n for n in (1, degrees["tp"]) if stage % (n * knobs["ep"]) == 0])
+        )
     knobs["zero"] = draw(st.sampled_from([0, 1, 2, 3]))
     if knobs["zero"] and degrees["dp"] * degrees["cp"] > 1:
         knobs["replicas"] = draw(st.sampled_from([1, degrees["dp"]]))
     knobs["recompute"] = draw(
-        st.sampled_from(["none", "selective", "norms", "norms+activation", "attention+mlp", "experts", "per-op", "full"])
+        st.sampled_from(
+            ["none", "selective", "norms", "norms+activation", "attention+mlp", "experts", "per-op", "full"]
+        )
     )
     if knobs["recompute"] == "full":
         knobs["recompute_every"] = draw(st.sampled_from([1, 2]))
@@ -74,7 +82,9 @@ def plans(draw, model):
         "ep_overlap": draw(st.booleans()),
         "attention": draw(st.sampled_from(["flash", "unfused"])),
         "precision": draw(
-            st.sampled_from(["bf16", "fp16", "fp32", "fp8", "fp8-block", "fp8-current", "mxfp8", "nvfp4", "bf16-pure"])
+            st.sampled_from(
+                ["bf16", "fp16", "fp32", "fp8", "fp8-block", "fp8-current", "mxfp8", "nvfp4", "bf16-pure"]
+            )
         ),
         "grad_dtype": draw(st.sampled_from(["usual", "16-bit", "fp32"])),
         "optimizer_kind": draw(st.sampled_from(["adam", "adam-bf16", "adam-8bit", "sgd", "muon", "lion"])),

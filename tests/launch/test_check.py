@@ -17,7 +17,9 @@ from traincast.ui.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CLUSTER = Path(__file__).parents[2] / "examples" / "my_cluster"
-BAD_PLAN = tc.Plan(tp=8, pp=4, dp=2, recompute="full")  # more cut, and more recomputed, than Llama 3 8B needs on 64 GPUs
+BAD_PLAN = tc.Plan(
+    tp=8, pp=4, dp=2, recompute="full"
+)  # more cut, and more recomputed, than Llama 3 8B needs on 64 GPUs
 
 
 @pytest.fixture
@@ -58,14 +60,24 @@ def test_a_script_of_arrays_with_experts_under_slurm():
 def test_a_script_of_2021():
     """GPT-3 with 96 layers on 8 stages of 6 chunks of 2 layers; checkpointed activations are full recomputation."""
     plan = tc.check(SCRIPTS / "old.sh", "selene").est.plan
-    assert (plan.gpus, plan.tp, plan.pp, plan.vp, plan.recompute, plan.zero, plan.precision) == (128, 8, 8, 6, "full", 0, "fp16")
+    assert (plan.gpus, plan.tp, plan.pp, plan.vp, plan.recompute, plan.zero, plan.precision) == (
+        128,
+        8,
+        8,
+        6,
+        "full",
+        0,
+        "fp16",
+    )
 
 
 @pytest.mark.parametrize("to", sorted(FORMATS))
 def test_every_format_is_recognised_and_predicted_as_the_plan_it_came_from(to, tmp_path):
     form = FORMATS[to]
     zero = {"accelerate": 3, "torchtitan": 2, "torchtitan-toml": 2}.get(to, 1)
-    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=16, zero=zero), gbs=64, assumptions="megatron-core-2025")
+    est = tc.estimate(
+        "llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=16, zero=zero), gbs=64, assumptions="megatron-core-2025"
+    )
     path = tmp_path / f"run{form.ending}"
     path.write_text(tc.export(est, to).text, encoding="utf-8")
     more = {} if form.model else {"model": "llama-3-8b", "gpus": 32, "gbs": 64}
@@ -94,8 +106,12 @@ def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
         flag = checked.reading.form.spelled(name)
         given = "" if old is True else f" {old}"
         assert f"    {flag}{given}\n" in text or old is None
-        text = text.replace(f"    {flag}{given}\n", "" if new is None else f"    {flag}{'' if new is True else f' {new}'}\n")
-        text = text if old is not None else text.replace("PARALLELISM=(\n", f"PARALLELISM=(\n    {flag} {new}\n")
+        text = text.replace(
+            f"    {flag}{given}\n", "" if new is None else f"    {flag}{'' if new is True else f' {new}'}\n"
+        )
+        text = (
+            text if old is not None else text.replace("PARALLELISM=(\n", f"PARALLELISM=(\n    {flag} {new}\n")
+        )
     path.write_text(text, encoding="utf-8")
     changed = tc.check(path, "dgx-h100").est
     assert changed.step_seconds == pytest.approx(best.est.step_seconds, rel=1e-12)
@@ -105,7 +121,12 @@ def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
 def test_several_changes_are_better_than_one_and_no_better_than_the_best_plan(tmp_path):
     checked = tc.check(written(tmp_path, BAD_PLAN), "dgx-h100")
     single, combination, best = checked.changes[0].est, checked.together.est, checked.found.best[1]
-    assert best.step_seconds <= combination.step_seconds * (1 + 1e-9) < single.step_seconds < checked.est.step_seconds
+    assert (
+        best.step_seconds
+        <= combination.step_seconds * (1 + 1e-9)
+        < single.step_seconds
+        < checked.est.step_seconds
+    )
     assert combination.fits
     assert all(change.est.fits for change in checked.changes)
 
@@ -140,9 +161,15 @@ def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
     assert code == 2
     assert "give --model" in err
     assert "give --gpus" in err
-    code, out, err = run(f"check {path} --system dgx-h100 --model llama-3-8b --gpus 16 --recompute full --json")
+    code, out, err = run(
+        f"check {path} --system dgx-h100 --model llama-3-8b --gpus 16 --recompute full --json"
+    )
     answer = json.loads(out)
-    assert (code, answer["estimate"]["plan"]["recompute"], answer["estimate"]["plan"]["zero"]) == (0, "full", 3)
+    assert (code, answer["estimate"]["plan"]["recompute"], answer["estimate"]["plan"]["zero"]) == (
+        0,
+        "full",
+        3,
+    )
     assert answer["format"] == "deepspeed"
     assert any("pp = 1" in line for line in answer["assumed"])
 
@@ -220,7 +247,11 @@ def test_experts_of_every_other_layer():
 def test_what_cannot_be_read_is_told_all_at_once(text, message, tmp_path, run):
     path = tmp_path / "file"
     path.write_text(text)
-    framework = {"[tr": " --framework torchtitan-toml", "{": " --framework deepspeed", "par": " --framework nanotron"}
+    framework = {
+        "[tr": " --framework torchtitan-toml",
+        "{": " --framework deepspeed",
+        "par": " --framework nanotron",
+    }
     chosen = next((more for start, more in framework.items() if text.startswith(start)), "")
     chosen = " --framework torchtitan" if text.startswith("Par") else chosen
     code, _, err = run(f"check {path} --system dgx-h100{chosen}")
@@ -249,9 +280,16 @@ def test_nothing_that_is_read_ends_in_a_traceback(parts, form, tmp_path):
 
 
 def test_arguments_of_several_values_and_signs():
-    arguments = settings_of("x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last")
+    arguments = settings_of(
+        "x --split 99,1,0 --recompute-modules mlp moe --eval-iters -1 --a=b --flag pretrain.py --last"
+    )
     assert arguments["recompute_modules"] == ("mlp", "moe")
-    assert (arguments["eval_iters"], arguments["a"], arguments["flag"], arguments["last"]) == ("-1", "b", True, True)
+    assert (arguments["eval_iters"], arguments["a"], arguments["flag"], arguments["last"]) == (
+        "-1",
+        "b",
+        True,
+        True,
+    )
 
 
 def test_a_script_of_branches_and_comments():
@@ -259,15 +297,27 @@ def test_a_script_of_branches_and_comments():
     checked = tc.check(SCRIPTS / "branches.sh", "dgx-h100")
     plan = checked.est.plan
     assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
-    assert (plan.precision, plan.grad_dtype, checked.est.model.name, checked.est.gbs) == ("fp8", "16-bit", "llama-3-8b", 64)
+    assert (plan.precision, plan.grad_dtype, checked.est.model.name, checked.est.gbs) == (
+        "fp8",
+        "16-bit",
+        "llama-3-8b",
+        64,
+    )
     assert checked.reading.settings["split"] == "99,1,0"
 
 
 def test_what_hangs_on_a_condition_is_said():
     """Of a script that has a `case` the last branch is taken; every setting for which that matters is named."""
     checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
-    assert (checked.est.model.layers, checked.est.model.hidden, checked.est.plan.tp, checked.est.plan.mbs) == (80, 8192, 8, 2)
-    assert [line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line] == [
+    assert (
+        checked.est.model.layers,
+        checked.est.model.hidden,
+        checked.est.plan.tp,
+        checked.est.plan.mbs,
+    ) == (80, 8192, 8, 2)
+    assert [
+        line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line
+    ] == [
         "--num-attention-heads: HEADS",
         "--hidden-size: HIDDEN",
         "--num-layers: LAYERS",

@@ -39,7 +39,9 @@ def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
     assert differ <= set(written.not_expressed)
 
 
-@pytest.mark.parametrize("name", ["llama-3-70b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b"])
+@pytest.mark.parametrize(
+    "name", ["llama-3-70b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b"]
+)
 def test_models_of_today_are_expressed_in_full_by_megatron(name):
     """Megatron-LM has flags for all of these, which NVIDIA's own scripts train (Megatron-Bridge, recipes of 2025)."""
     model = tc.load_model(name)
@@ -64,7 +66,9 @@ def test_a_script_is_one_that_bash_can_read(tmp_path):
 
 
 def test_what_cannot_be_said_is_said_in_the_file():
-    est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=4, tp2=2, tp_kind="summa", panels=8, dp=8, pp=16), gbs=64)
+    est = tc.estimate(
+        "gpt3-1t", "h200-nvs8", tc.Plan(tp=4, tp2=2, tp_kind="summa", panels=8, dp=8, pp=16), gbs=64
+    )
     written = tc.export(est)
     assert {"tp2", "tp_kind", "panels", "causal", "inner_dropout", "biases"} <= set(written.not_expressed)
     comments = " ".join(line.removeprefix("#").strip() for line in written.text.splitlines())

@@ -13,12 +13,17 @@ from traincast.planner.framework_refusals import REFUSALS, accepted, refused
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
-DISCARDED = {"layernorm", "moe_act"}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling
+DISCARDED = {
+    "layernorm",
+    "moe_act",
+}  # --recompute-modules that Megatron-Core 0.16.1 refuses with delayed scaling
 
 
 def megatron(folder, name, plan, gbs):
     path = folder / "run.sh"
-    path.write_text(launch(FORMATS["megatron"], tc.load_model(name), plan, gbs, MACHINE).text, encoding="utf-8")
+    path.write_text(
+        launch(FORMATS["megatron"], tc.load_model(name), plan, gbs, MACHINE).text, encoding="utf-8"
+    )
     return path
 
 
@@ -41,7 +46,9 @@ PLANS = {
 def test_no_recomputation_that_delayed_scaling_does_not_support(name, precision, possible, tmp_path):
     """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8."; other recipes do."""
     checked = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
-    modules = {one for setting, new in advised(checked) if setting == "recompute_modules" and new for one in new}
+    modules = {
+        one for setting, new in advised(checked) if setting == "recompute_modules" and new for one in new
+    }
     assert bool(modules & DISCARDED) == possible
     assert "core_attn" in modules
 
@@ -86,7 +93,9 @@ def test_whether_the_model_is_compiled(old, new, compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_no_asynchronous_tensor_parallelism_without_compile(compiled, tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text(TOML.format(tp=2, old="", new=f"enable = {str(compiled).lower()}", asynchronous=""), encoding="utf-8")
+    path.write_text(
+        TOML.format(tp=2, old="", new=f"enable = {str(compiled).lower()}", asynchronous=""), encoding="utf-8"
+    )
     checked = tc.check(path, "dgx-h100", gpus=8)
     assert (("parallelism.enable_async_tensor_parallel", True) in advised(checked)) is compiled
 
@@ -108,7 +117,13 @@ def test_what_is_refused_is_not_written():
     assert written.not_expressed["recompute"].endswith(
         "delayed scaling of fp8 does not support recomputation of layernorm and moe_act"
     )
-    only = launch(FORMATS["slurm"], tc.load_model("llama-3-8b"), tc.Plan(dp=8, precision="fp8", recompute="norms"), 64, MACHINE)
+    only = launch(
+        FORMATS["slurm"],
+        tc.load_model("llama-3-8b"),
+        tc.Plan(dp=8, precision="fp8", recompute="norms"),
+        64,
+        MACHINE,
+    )
     assert "--recompute" not in only.text
     assert "recompute" in only.not_expressed
 
@@ -116,10 +131,15 @@ def test_what_is_refused_is_not_written():
 @pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml"])
 @pytest.mark.parametrize(("software", "compiled"), [("torchtitan-eager", False), ("torchtitan-2025", True)])
 def test_torchtitan_compiles_where_the_prediction_does(to, software, compiled):
-    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(tp=2, dp=4, zero=2, tp_overlap=True), gbs=64, assumptions=software)
+    est = tc.estimate(
+        "llama-3-8b", MACHINE, tc.Plan(tp=2, dp=4, zero=2, tp_overlap=True), gbs=64, assumptions=software
+    )
     written = tc.export(est, to)
     if to == "torchtitan":
-        assert ("enable_async_tensor_parallel=True" in written.text, "enable=True" in written.text) == (compiled, compiled)
+        assert ("enable_async_tensor_parallel=True" in written.text, "enable=True" in written.text) == (
+            compiled,
+            compiled,
+        )
     else:
         document = tomllib.loads(written.text)
         assert document["compile"]["enable"] is compiled
@@ -145,7 +165,10 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
     for one in REFUSALS:
         assert one.framework in FRAMEWORKS
         assert one.values <= set(ALLOWED[one.choice])
-        assert all(value in (stack_names() if name == "stack" else ALLOWED[name]) for name, value in one.beside.items())
+        assert all(
+            value in (stack_names() if name == "stack" else ALLOWED[name])
+            for name, value in one.beside.items()
+        )
         choices = {one.choice: next(iter(one.values)), **one.beside}
         assert refused(one.framework, choices) == (one,)
         assert refused("any", choices) == ()

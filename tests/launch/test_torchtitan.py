@@ -34,7 +34,11 @@ def written(case, to="torchtitan"):
 
 def keywords(text, call):
     """Arguments of a call in a module."""
-    found = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and ast.unparse(node.func) == call)
+    found = next(
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == call
+    )
     return {one.arg: ast.literal_eval(one.value) for one in found.keywords}
 
 
@@ -42,13 +46,17 @@ def keywords(text, call):
 def test_cuda_graphs_are_off_where_torchtitan_has_none(case):
     """Trainer.Config of torchtitan 0.3.0 refuses them with a pipeline, and with the usual exchange with experts (trainer.py)."""
     _, plan = PLANS[case]
-    assert keywords(written(case).text, "TrainingConfig").get("disable_cuda_graphs", False) == (plan.pp > 1 or plan.ep > 1)
+    assert keywords(written(case).text, "TrainingConfig").get("disable_cuda_graphs", False) == (
+        plan.pp > 1 or plan.ep > 1
+    )
 
 
 def test_the_last_stage_holds_the_output_projection():
     """Its name is lm_head in torchtitan 0.3.0 (models/common/decoder.py), output in 2025; what is named nowhere is dropped."""
     python = keywords(written("uneven").text, "ParallelismConfig")["module_fqns_per_model_part"]
-    toml = tomllib.loads(written("uneven", "torchtitan-toml").text)["parallelism"]["module_fqns_per_model_part"]
+    toml = tomllib.loads(written("uneven", "torchtitan-toml").text)["parallelism"][
+        "module_fqns_per_model_part"
+    ]
     assert python[-1][-2:] == ["norm", "lm_head"]
     assert toml[-1][-2:] == ["norm", "output"]
     assert [len(part) for part in python] == [16, 19]
@@ -63,7 +71,11 @@ def test_torchtitan_makes_the_configuration(case, tmp_path):
     made = next(value for name, value in runpy.run_path(str(path)).items() if name.endswith("_gpus"))()
     name, plan = PLANS[case]
     parallelism, model = made.parallelism, made.model_spec.model
-    degrees = (parallelism.tensor_parallel_degree, parallelism.pipeline_parallel_degree, parallelism.expert_parallel_degree)
+    degrees = (
+        parallelism.tensor_parallel_degree,
+        parallelism.pipeline_parallel_degree,
+        parallelism.expert_parallel_degree,
+    )
     assert degrees == (plan.tp, plan.pp, plan.ep)
     known = tc.load_model(name)
     assert (len(model.layers), model.dim, model.vocab_size) == (known.layers, known.hidden, known.vocab)

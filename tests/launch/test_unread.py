@@ -42,8 +42,14 @@ TITAN = (
     "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n{}\n[parallelism]\n{}\n"
     "tensor_parallel_degree = 2\n"
 )
-ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\n{}fsdp_config:\n  fsdp_version: 2\n{}"
-GIVEN = {"deepspeed": "--model llama-3-8b --gpus 16", "accelerate": "--model llama-3-8b --gbs 64", "torchtitan-toml": "--gpus 16"}
+ACCELERATE = (
+    "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 16\n{}fsdp_config:\n  fsdp_version: 2\n{}"
+)
+GIVEN = {
+    "deepspeed": "--model llama-3-8b --gpus 16",
+    "accelerate": "--model llama-3-8b --gbs 64",
+    "torchtitan-toml": "--gpus 16",
+}
 
 
 @pytest.fixture
@@ -56,7 +62,18 @@ def check(capsys, tmp_path):
         code = 0
         chosen = ["--framework", form] if form else []
         try:
-            main(["check", str(path), "--system", "dgx-h100", "--json", *chosen, *GIVEN.get(form, "").split(), *more])
+            main(
+                [
+                    "check",
+                    str(path),
+                    "--system",
+                    "dgx-h100",
+                    "--json",
+                    *chosen,
+                    *GIVEN.get(form, "").split(),
+                    *more,
+                ]
+            )
         except SystemExit as stop:
             code = stop.code or 0
         out, err = capsys.readouterr()
@@ -92,7 +109,10 @@ NEOX = """# stages and tensor parallelism
     ("text", "title"),
     [
         (NEOX, "gpt-neox"),
-        ("base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\nfsdp_config:\n  fsdp_offload_params: true\n", "axolotl"),
+        (
+            "base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\nfsdp_config:\n  fsdp_offload_params: true\n",
+            "axolotl",
+        ),
         (
             "deepspeed --num_nodes 2 main.py --per_device_train_batch_size 4 --model_name_or_path m --zero_stage 3",
             "Hugging Face's Trainer",
@@ -130,7 +150,12 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
     ("text", "form", "title", "sign"),
     [
         (GPT.format("pretrain_t5.py"), None, "an encoder-decoder model (T5)", "pretrain_t5.py"),
-        ("RUN=pretrain_t5.py\n" + GPT.format("$RUN"), None, "an encoder-decoder model (T5)", "pretrain_t5.py"),
+        (
+            "RUN=pretrain_t5.py\n" + GPT.format("$RUN"),
+            None,
+            "an encoder-decoder model (T5)",
+            "pretrain_t5.py",
+        ),
         (
             MEGATRON + " --encoder-seq-length 512 --decoder-seq-length 128",
             None,
@@ -151,13 +176,19 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
             "--tokenizer-type BertWordPieceLowerCase",
         ),
         (
-            GPT.format("examples/multimodal/train.py") + " --decoder-seq-length 512 --img-h 448 --vision-model-type radio",
+            GPT.format("examples/multimodal/train.py")
+            + " --decoder-seq-length 512 --img-h 448 --vision-model-type radio",
             None,
             "a multimodal, vision or diffusion model",
             "--img-h",
         ),
         (GPT.format("pretrain_vlm.py"), None, "a multimodal, vision or diffusion model", "pretrain_vlm.py"),
-        (TITAN.format("img_size = 256", ""), "torchtitan-toml", "a multimodal, vision or diffusion model", "training.img_size"),
+        (
+            TITAN.format("img_size = 256", ""),
+            "torchtitan-toml",
+            "a multimodal, vision or diffusion model",
+            "training.img_size",
+        ),
         (
             TITAN.replace("llama3", "flux").format("", ""),
             "torchtitan-toml",
@@ -177,9 +208,19 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
             "--rollout-num-gpus",
         ),
         (GPT.format("train_rl.py"), None, "reinforcement learning", "train_rl.py"),
-        (DEEPSPEED.format('"hybrid_engine": {"enabled": true}'), "deepspeed", "reinforcement learning", "hybrid_engine.enabled"),
+        (
+            DEEPSPEED.format('"hybrid_engine": {"enabled": true}'),
+            "deepspeed",
+            "reinforcement learning",
+            "hybrid_engine.enabled",
+        ),
         (MEGATRON + " --is-hybrid-model", None, "a model with Mamba or hybrid layers", "--is-hybrid-model"),
-        (MEGATRON + " --hybrid-override-pattern M-M*", None, "a model with Mamba or hybrid layers", "--hybrid-override-pattern"),
+        (
+            MEGATRON + " --hybrid-override-pattern M-M*",
+            None,
+            "a model with Mamba or hybrid layers",
+            "--hybrid-override-pattern",
+        ),
         (
             MEGATRON + " --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec",
             None,
@@ -203,18 +244,33 @@ def test_training_of_other_models_is_refused_in_one_sentence(text, form, title, 
 
 
 def test_what_a_comment_names_is_not_what_is_run(reading):
-    assert reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).told["tp"] == 2
+    assert (
+        reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).told[
+            "tp"
+        ]
+        == 2
+    )
 
 
 UNREAD = [
     (MEGATRON + " --deepspeed --deepspeed_config ds.json", None, "--deepspeed-config", "ds.json"),
     (MEGATRON + " --ds-sequence-parallel-size 2", None, "--ds-sequence-parallel-size", "2"),
-    (MEGATRON + " --heterogeneous-layers-config-path a.json", None, "--heterogeneous-layers-config-path", "a.json"),
+    (
+        MEGATRON + " --heterogeneous-layers-config-path a.json",
+        None,
+        "--heterogeneous-layers-config-path",
+        "a.json",
+    ),
     (MEGATRON + " --spec my.module layers", None, "--spec", "my.module layers"),
     (MEGATRON + " --fine-grained-activation-offloading", None, "--fine-grained-activation-offloading", "on"),
     (MEGATRON + " --enable-cuda-graph", None, "--enable-cuda-graph", "on"),
     (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
-    (MEGATRON + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5", None, "--optimizer-offload-fraction", "0.5"),
+    (
+        MEGATRON + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
+        None,
+        "--optimizer-offload-fraction",
+        "0.5",
+    ),
     (MEGATRON + " --optimizer lamb", None, "--optimizer", "lamb"),
     (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16", None, "--exp-avg-dtype", "bf16"),
     (MEGATRON + " --curriculum-learning", None, "--curriculum-learning", "on"),
@@ -226,21 +282,40 @@ UNREAD = [
     (DEEPSPEED.format('"optimizer": {"type": "OneBitAdam"}'), "deepspeed", "optimizer.type", "OneBitAdam"),
     (DEEPSPEED.format('"optimizer": {"type": "ZeroOneAdam"}'), "deepspeed", "optimizer.type", "ZeroOneAdam"),
     (
-        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_optimizer_states": true').format('"seed": 1'),
+        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_optimizer_states": true').format(
+            '"seed": 1'
+        ),
         "deepspeed",
         "bf16.bf16_optimizer_states",
         "on",
     ),
     (
-        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_master_weights_and_grads": true').format('"seed": 1'),
+        DEEPSPEED.replace('"enabled": true', '"enabled": true, "bf16_master_weights_and_grads": true').format(
+            '"seed": 1'
+        ),
         "deepspeed",
         "bf16.bf16_master_weights_and_grads",
         "on",
     ),
-    (DEEPSPEED.format('"sparse_attention": {"mode": "fixed"}'), "deepspeed", "sparse_attention.mode", "fixed"),
-    (DEEPSPEED.format('"curriculum_learning": {"enabled": true}'), "deepspeed", "curriculum_learning.enabled", "on"),
+    (
+        DEEPSPEED.format('"sparse_attention": {"mode": "fixed"}'),
+        "deepspeed",
+        "sparse_attention.mode",
+        "fixed",
+    ),
+    (
+        DEEPSPEED.format('"curriculum_learning": {"enabled": true}'),
+        "deepspeed",
+        "curriculum_learning.enabled",
+        "on",
+    ),
     *(
-        (DEEPSPEED.format(f'"zero_optimization": {{"stage": 3, {more}}}'), "deepspeed", f"zero_optimization.{name}", value)
+        (
+            DEEPSPEED.format(f'"zero_optimization": {{"stage": 3, {more}}}'),
+            "deepspeed",
+            f"zero_optimization.{name}",
+            value,
+        )
         for more, name, value in (
             ('"zenflow": {"topk_ratio": 0.1}', "zenflow.topk_ratio", "0.1"),
             ('"zero_hpz_partition_size": 8', "zero_hpz_partition_size", "8"),
@@ -273,9 +348,24 @@ UNREAD = [
         "parallelism.tp_recompute_allgather",
         "off",
     ),
-    (TITAN.format("", "disable_loss_parallel = true"), "torchtitan-toml", "parallelism.disable_loss_parallel", "on"),
-    (TITAN.format("", "expert_tensor_parallel_degree = 2"), "torchtitan-toml", "parallelism.expert_tensor_parallel_degree", "2"),
-    (TITAN.format("mixed_precision_reduce = 'bfloat16'", ""), "torchtitan-toml", "training.mixed_precision_reduce", "bfloat16"),
+    (
+        TITAN.format("", "disable_loss_parallel = true"),
+        "torchtitan-toml",
+        "parallelism.disable_loss_parallel",
+        "on",
+    ),
+    (
+        TITAN.format("", "expert_tensor_parallel_degree = 2"),
+        "torchtitan-toml",
+        "parallelism.expert_tensor_parallel_degree",
+        "2",
+    ),
+    (
+        TITAN.format("mixed_precision_reduce = 'bfloat16'", ""),
+        "torchtitan-toml",
+        "training.mixed_precision_reduce",
+        "bfloat16",
+    ),
     (TITAN.format("new_switch = 3", ""), "torchtitan-toml", "training.new_switch", "3"),
     (
         ACCELERATE.format("", "  fsdp_backward_prefetch: NO_PREFETCH\n"),
@@ -284,7 +374,10 @@ UNREAD = [
         "NO_PREFETCH",
     ),
     (
-        ACCELERATE.format("", "parallelism_config:\n  parallelism_config_dp_shard_size: 16\n  parallelism_config_sp_size: 2\n"),
+        ACCELERATE.format(
+            "",
+            "parallelism_config:\n  parallelism_config_dp_shard_size: 16\n  parallelism_config_sp_size: 2\n",
+        ),
         "accelerate",
         "parallelism_config.parallelism_config_sp_size",
         "2",
@@ -324,16 +417,39 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        (MEGATRON + " --zero-stage 0 --optimizer adam --main-grads-dtype fp32 --moe-shared-expert-overlap", None),
-        (MEGATRON + " --ds-sequence-parallel-size 1 --optimizer-offload-fraction 1.0 --cuda-graph-impl none", None),
+        (
+            MEGATRON + " --zero-stage 0 --optimizer adam --main-grads-dtype fp32 --moe-shared-expert-overlap",
+            None,
+        ),
+        (
+            MEGATRON
+            + " --ds-sequence-parallel-size 1 --optimizer-offload-fraction 1.0 --cuda-graph-impl none",
+            None,
+        ),
         (MEGATRON + " --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", None),
-        (MOE + " --moe-token-dispatcher-type alltoall --moe-router-dtype fp32 --moe-aux-loss-coeff 1e-2", None),
+        (
+            MOE + " --moe-token-dispatcher-type alltoall --moe-router-dtype fp32 --moe-aux-loss-coeff 1e-2",
+            None,
+        ),
         (DEEPSPEED.format('"optimizer": {"type": "FusedAdam"}').replace("Fused", ""), "deepspeed"),
-        (DEEPSPEED.format('"zero_optimization": {"stage": 2, "overlap_comm": true, "zero_hpz_partition_size": 1}'), "deepspeed"),
+        (
+            DEEPSPEED.format(
+                '"zero_optimization": {"stage": 2, "overlap_comm": true, "zero_hpz_partition_size": 1}'
+            ),
+            "deepspeed",
+        ),
         (DEEPSPEED.format('"zero_optimization": {"stage": 3, "mics_shard_size": -1}'), "deepspeed"),
         (DEEPSPEED.format('"curriculum_learning": {"enabled": false, "min_difficulty": 8}'), "deepspeed"),
-        (NANOTRON.format(parallelism="  tp_recompute_allgather: true\n", model="    moe_config: null\n", optimizer=""), "nanotron"),
-        (TITAN.format("mixed_precision_reduce = 'float32'", "expert_tensor_parallel_degree = 1"), "torchtitan-toml"),
+        (
+            NANOTRON.format(
+                parallelism="  tp_recompute_allgather: true\n", model="    moe_config: null\n", optimizer=""
+            ),
+            "nanotron",
+        ),
+        (
+            TITAN.format("mixed_precision_reduce = 'float32'", "expert_tensor_parallel_degree = 1"),
+            "torchtitan-toml",
+        ),
         (ACCELERATE.format("debug: false\n", "  fsdp_backward_prefetch: BACKWARD_PRE\n"), "accelerate"),
     ],
 )
@@ -367,12 +483,28 @@ def test_what_export_writes_is_understood(to, tmp_path):
     ("text", "form", "message"),
     [
         *(
-            (DEEPSPEED.format(f'"zero_optimization": {{"stage": {stage}}}'), "deepspeed", f"zero_optimization.stage = '{stage}'")
+            (
+                DEEPSPEED.format(f'"zero_optimization": {{"stage": {stage}}}'),
+                "deepspeed",
+                f"zero_optimization.stage = '{stage}'",
+            )
             for stage in (9, -1)
         ),
-        (DEEPSPEED.format('"zero_optimization": {"stage": "x"}'), "deepspeed", "zero_optimization.stage = 'x'"),
-        (NANOTRON.format(parallelism="", model="", optimizer="  zero_stage: 3\n"), "nanotron", "optimizer.zero_stage = '3'"),
-        (DEEPSPEED.format('"zero_optimization": {"stage": "auto"}'), "deepspeed", "zero_optimization.stage = 'auto'"),
+        (
+            DEEPSPEED.format('"zero_optimization": {"stage": "x"}'),
+            "deepspeed",
+            "zero_optimization.stage = 'x'",
+        ),
+        (
+            NANOTRON.format(parallelism="", model="", optimizer="  zero_stage: 3\n"),
+            "nanotron",
+            "optimizer.zero_stage = '3'",
+        ),
+        (
+            DEEPSPEED.format('"zero_optimization": {"stage": "auto"}'),
+            "deepspeed",
+            "zero_optimization.stage = 'auto'",
+        ),
         (ACCELERATE.replace("bf16", "int8").format("", ""), "accelerate", "mixed_precision = 'int8'"),
         (MEGATRON + " --zero-stage 4", None, "--zero-stage = '4'"),
         (MEGATRON + " --normalization GroupNorm", None, "--normalization = 'GroupNorm'"),
@@ -397,14 +529,35 @@ def test_a_value_that_is_none_of_those_allowed_is_refused(text, form, message, c
                     "--context-parallel-size",
                     "--micro-batch-size",
                 ),
-                *("--expert-model-parallel-size", "--expert-tensor-parallel-size", "--global-batch-size", "--nnodes"),
+                *(
+                    "--expert-model-parallel-size",
+                    "--expert-tensor-parallel-size",
+                    "--global-batch-size",
+                    "--nnodes",
+                ),
             )
         ),
         (NANOTRON.format(parallelism="  pp: 0\n", model="", optimizer=""), "nanotron", "parallelism.pp"),
-        (NANOTRON.replace("dp: 8", "dp: 0").format(parallelism="", model="", optimizer=""), "nanotron", "parallelism.dp"),
-        (TITAN.format("", "pipeline_parallel_degree = 0"), "torchtitan-toml", "parallelism.pipeline_parallel_degree"),
-        (TITAN.format("", "data_parallel_shard_degree = 0"), "torchtitan-toml", "parallelism.data_parallel_shard_degree"),
-        (DEEPSPEED.format('"tensor_parallel": {"autotp_size": 0}'), "deepspeed", "tensor_parallel.autotp_size"),
+        (
+            NANOTRON.replace("dp: 8", "dp: 0").format(parallelism="", model="", optimizer=""),
+            "nanotron",
+            "parallelism.dp",
+        ),
+        (
+            TITAN.format("", "pipeline_parallel_degree = 0"),
+            "torchtitan-toml",
+            "parallelism.pipeline_parallel_degree",
+        ),
+        (
+            TITAN.format("", "data_parallel_shard_degree = 0"),
+            "torchtitan-toml",
+            "parallelism.data_parallel_shard_degree",
+        ),
+        (
+            DEEPSPEED.format('"tensor_parallel": {"autotp_size": 0}'),
+            "deepspeed",
+            "tensor_parallel.autotp_size",
+        ),
         (DEEPSPEED.format('"gradient_accumulation_steps": 0'), "deepspeed", "gradient_accumulation_steps"),
         (
             ACCELERATE.format("", "parallelism_config:\n  parallelism_config_tp_size: 0\n"),
@@ -433,8 +586,12 @@ EOT
 
 def test_a_configuration_that_the_script_writes(reading):
     result = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
-    assert [one[:2] for one in result.unread] == [("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")]
-    without = reading(WRITTEN.replace("=cpu", "=none") + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
+    assert [one[:2] for one in result.unread] == [
+        ("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")
+    ]
+    without = reading(
+        WRITTEN.replace("=cpu", "=none") + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1"
+    )
     assert (without.unread, without.not_understood) == ((), ())
 
 
@@ -449,17 +606,19 @@ BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {} model
 
 
 def test_overrides_of_a_recipe(reading):
-    overrides = (
-        "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
-    )
+    overrides = "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
     result = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
     assert [name for name, _, _ in result.unread] == ["model.moe_latent_size", "model.new_layers"]
     assert result.not_understood == ("model.knob",)
     assert set(result.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
-    assert result.assumed == ("what the recipe llama3_8b_pretrain_config sets besides the overrides is not read",)
+    assert result.assumed == (
+        "what the recipe llama3_8b_pretrain_config sets besides the overrides is not read",
+    )
 
 
-@pytest.mark.parametrize("recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"])
+@pytest.mark.parametrize(
+    "recipe", ["qwen25_vl_3b_pretrain_config", "t5_220m_pretrain_config", "nemotronh_8b_pretrain_config"]
+)
 def test_recipes_of_other_models(recipe, reading):
     with pytest.raises(tc.InputError, match=f"recipe {recipe}"):
         reading(BRIDGE.format(recipe, "train.micro_batch_size=1"), "megatron-bridge")
@@ -479,8 +638,16 @@ def test_settings_of_megatron_deepspeed(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "fact", "value"),
     [
-        ("--activations-checkpoint-method uniform", "recompute", "full"),  # Megatron-LM v2.4 to v3.0, megatron/arguments.py
-        ("--use-precision-aware-optimizer --main-grads-dtype bf16", "grad_dtype", "16-bit"),  # its validate_args: not in fp32 then
+        (
+            "--activations-checkpoint-method uniform",
+            "recompute",
+            "full",
+        ),  # Megatron-LM v2.4 to v3.0, megatron/arguments.py
+        (
+            "--use-precision-aware-optimizer --main-grads-dtype bf16",
+            "grad_dtype",
+            "16-bit",
+        ),  # its validate_args: not in fp32 then
     ],
 )
 def test_flags_that_say_it_in_another_way(flags, fact, value, reading):
@@ -505,7 +672,9 @@ def test_the_software_that_predicts_a_launch(text, stack, reading):
     assert not any("compile" in name for name in result.ignored)
 
 
-@pytest.mark.parametrize(("flags", "assumed"), [("", True), (" --overlap-grad-reduce", False), (" --use-megatron-fsdp", False)])
+@pytest.mark.parametrize(
+    ("flags", "assumed"), [("", True), (" --overlap-grad-reduce", False), (" --use-megatron-fsdp", False)]
+)
 def test_overlap_that_no_flag_sets_is_named_as_assumed(flags, assumed, reading):
     """Megatron-LM overlaps the reduction of gradients only where `--overlap-grad-reduce` says so."""
     assert any("--overlap-grad-reduce" in line for line in reading(MEGATRON + flags).assumed) == assumed

@@ -21,7 +21,8 @@ def test_padded_experts_need_no_count_of_their_tokens():
     model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(ep=8, dp=8)
     padded = replace(model, experts=replace(model.experts, capacity=1.0))
     calm, late = (
-        tc.estimate(padded, "dgx-h100", plan, 8, replace(CALIBRATED, sync_seconds=wait)).step_seconds for wait in (0.0, 1e-3)
+        tc.estimate(padded, "dgx-h100", plan, 8, replace(CALIBRATED, sync_seconds=wait)).step_seconds
+        for wait in (0.0, 1e-3)
     )
     assert late == calm
 
@@ -50,7 +51,8 @@ seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
 def test_what_an_exchange_waits_for(passes, share):
     """max(x - w, share x) of exchange x and other work w, forward and backward together."""
     timed = tuple(
-        TimedOperation(IDLE, PassSeconds(w / 2, w / 4, w / 4, x), PassSeconds(w, 0.0, 0.0, 2 * x), 0.0, None) for x, w in passes
+        TimedOperation(IDLE, PassSeconds(w / 2, w / 4, w / 4, x), PassSeconds(w, 0.0, 0.0, 2 * x), 0.0, None)
+        for x, w in passes
     )
     sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
     after = overlapped(timed, replace(CALIBRATED, ep_overlapped=share))
@@ -63,7 +65,10 @@ def test_biases_of_experts_move_their_traffic():
     """An element of the result and the bias, at 16 bits in each direction, so many times (arXiv 2410.00273)."""
     model = tc.load_model("gpt-oss-20b")
     operations = layer(model, Plans(), replace(CALIBRATED, expert_bias_passes=5), model.kinds[0])
-    rows, widths = model.seq * model.experts.topk, {"experts.fc1_bias": 2 * model.experts.ffn, "experts.fc2_bias": model.hidden}
+    rows, widths = (
+        model.seq * model.experts.topk,
+        {"experts.fc1_bias": 2 * model.experts.ffn, "experts.fc2_bias": model.hidden},
+    )
     for op in operations:
         if op.name in widths:
             moved = 2 * 5 * (rows + 1) * widths[op.name]
@@ -75,7 +80,9 @@ def test_biases_of_experts_move_their_traffic():
 def test_attention_at_8_bits():
     def waited(precision, faster):
         plan = tc.Plan(tp=8, precision=precision)
-        return tc.estimate("llama-3-8b", "dgx-h100", plan, 8, replace(CALIBRATED, attention_low=faster)).step_seconds
+        return tc.estimate(
+            "llama-3-8b", "dgx-h100", plan, 8, replace(CALIBRATED, attention_low=faster)
+        ).step_seconds
 
     assert waited("fp8", 1.5) < waited("fp8", 1.0)
     assert waited("bf16", 1.5) == waited("bf16", 1.0)

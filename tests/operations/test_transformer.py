@@ -13,21 +13,37 @@ from traincast.step.pipeline_stages import devices
 
 EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary
 MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not None]
-BIG = ("llama-3-8b", "llama-3-70b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "gemma-2-9b")
+BIG = (
+    "llama-3-8b",
+    "llama-3-70b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "qwen3-30b-a3b",
+    "gpt-oss-120b",
+    "gemma-2-9b",
+)
 
 
 def parameters_on_rank(model, plan, experts):
     """Parameters of the one rank of a pipeline of one stage: those of experts, or the others."""
     (device,) = devices(model, 1, 1)
     operations = parts(model, plan, EXACT)
-    return sum(n * sum(op.weights for op in operations[part] if op.experts == experts) for part, n in device.stored_parts.items())
+    return sum(
+        n * sum(op.weights for op in operations[part] if op.experts == experts)
+        for part, n in device.stored_parts.items()
+    )
 
 
 def products(model, plan, assumed=EXACT, way="forward", only=""):
     """FLOPs of matrix products of one rank and micro-batch."""
     (device,) = devices(model, 1, 1)
     operations = parts(model, plan, assumed)
-    passes = [(n, getattr(op, way)) for part, n in device.executed_parts.items() for op in operations[part] if only in op.name]
+    passes = [
+        (n, getattr(op, way))
+        for part, n in device.executed_parts.items()
+        for op in operations[part]
+        if only in op.name
+    ]
     return sum(n * (work.flops("matrix") + work.flops("low")) for n, work in passes)
 
 
@@ -69,14 +85,18 @@ def replicated(model, tp):
     """
     e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
     layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
-    on_all_ranks = vectors * e * (1 + 3 * model.mtp)  # final norm; mtp norms the state, the embedding and the result
+    on_all_ranks = (
+        vectors * e * (1 + 3 * model.mtp)
+    )  # final norm; mtp norms the state, the embedding and the result
     on_all_ranks += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
     for kind in layers:
         on_all_ranks += model.norms * vectors * e + (e if "proj" in model.biases else 0)
         if model.latent is not None:
             config = model.latent
             on_all_ranks += (
-                e * (config.kv_rank + config.rope_dim) + config.kv_rank + ((e + 1) * config.q_rank if config.q_rank else 0)
+                e * (config.kv_rank + config.rope_dim)
+                + config.kv_rank
+                + ((e + 1) * config.q_rank if config.q_rank else 0)
             )
         on_all_ranks += 2 * model.head_width if model.qk_norm == "head" else 0
         if kind.moe:
@@ -87,7 +107,9 @@ def replicated(model, tp):
             on_all_ranks += e
     heads = 0
     if model.latent is None and tp > model.groups:  # every rank has one whole head of keys, and one of values
-        width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (model.head_width if model.qk_norm == "full" else 0)
+        width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (
+            model.head_width if model.qk_norm == "full" else 0
+        )
         heads = (tp - model.groups) * width * len(layers)
     return on_all_ranks, heads
 
@@ -102,19 +124,26 @@ def test_tensor_ranks_together_hold_the_model(name, tp):
     on_all_ranks, heads = replicated(model, tp)
     padding = (-model.vocab % tp) * model.hidden * (1 if model.tied else 2)
     parameters = parameters_on_rank(model, Plans(), False)
-    assert parameters_on_rank(model, Plans(tp=float(tp)), False) * tp == parameters + (tp - 1) * on_all_ranks + heads + padding
+    assert (
+        parameters_on_rank(model, Plans(tp=float(tp)), False) * tp
+        == parameters + (tp - 1) * on_all_ranks + heads + padding
+    )
 
 
 @pytest.mark.parametrize("ep", [1, 4, 8])
 @pytest.mark.parametrize("etp", [1, 2, 4])
-@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "llama-4-scout"])
+@pytest.mark.parametrize(
+    "name", ["mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b", "llama-4-scout"]
+)
 def test_expert_ranks_together_hold_the_experts(name, ep, etp):
     model = tc.load_model(name)
     rank = parameters_on_rank(model, Plans(tp=4.0, dp=8.0, ep=float(ep), etp=float(etp)), True)
     replicated_biases = (
         moe_layers(model) * model.experts.experts * model.hidden if "mlp" in model.biases else 0
     )  # biases of row-parallel fc2
-    assert rank * ep * etp == pytest.approx(parameters_on_rank(model, Plans(), True) + (etp - 1) * replicated_biases, rel=1e-12)
+    assert rank * ep * etp == pytest.approx(
+        parameters_on_rank(model, Plans(), True) + (etp - 1) * replicated_biases, rel=1e-12
+    )
 
 
 def test_fewer_heads_of_keys_than_tensor_ranks():
@@ -128,7 +157,9 @@ def test_fewer_heads_of_keys_than_tensor_ranks():
 @pytest.mark.parametrize("name", BIG)
 def test_products_are_twice_the_active_weights_and_attention(name, convention, skipping):
     model = tc.load_model(name)
-    router = 2 * model.hidden * model.experts.experts * moe_layers(model) if model.experts else 0  # Megatron-LM leaves it out
+    router = (
+        2 * model.hidden * model.experts.experts * moe_layers(model) if model.experts else 0
+    )  # Megatron-LM leaves it out
     expected = sum(forward_flops(model, convention)) + router
     flops_per_token = products(model, Plans(), replace(EXACT, causal_skipping=skipping)) / model.seq
     assert flops_per_token == pytest.approx(expected, rel=1e-3)  # a sum of k products has k - 1 additions
@@ -146,20 +177,28 @@ def test_products_of_llama_3_by_hand():
 def test_backward_is_twice_forward_but_for_attention(name):
     """Fused attention makes the scores again: 5 products for 2 (arXiv 2307.08691, section 3.1)."""
     model = tc.load_model(name)
-    attention = [products(model, Plans(), way=way, only="attention.flash") for way in ("forward", "whole_backward")]
+    attention = [
+        products(model, Plans(), way=way, only="attention.flash") for way in ("forward", "whole_backward")
+    ]
     everything = [products(model, Plans(), way=way) for way in ("forward", "whole_backward")]
     # of its 5 products 3 are queries by keys, 2 scores by values
     q, v = model.head_width, model.value_width
     assert attention[1] / attention[0] == pytest.approx((3 * q + 2 * v) / (q + v), rel=1e-2)
     left = 2 * (everything[0] - attention[0])
-    assert everything[1] - attention[1] == pytest.approx(left, rel=3e-3)  # 128 rows an expert: 127 additions for 128 products
+    assert everything[1] - attention[1] == pytest.approx(
+        left, rel=3e-3
+    )  # 128 rows an expert: 127 additions for 128 products
 
 
-@pytest.mark.parametrize("cut", [{"tp": 4.0}, {"cp": 4.0, "cp_kind": "ring"}, {"cp": 4.0, "ulysses": 4.0, "cp_kind": "ulysses"}])
+@pytest.mark.parametrize(
+    "cut", [{"tp": 4.0}, {"cp": 4.0, "cp_kind": "ring"}, {"cp": 4.0, "ulysses": 4.0, "cp_kind": "ulysses"}]
+)
 @pytest.mark.parametrize("name", ["llama-3-70b", "mixtral-8x7b", "gemma-2-9b"])
 def test_ranks_share_the_work(name, cut):
     model = tc.load_model(name)
-    assert 4 * products(model, Plans(**cut), way="forward") == pytest.approx(products(model, Plans()), rel=1e-3)
+    assert 4 * products(model, Plans(**cut), way="forward") == pytest.approx(
+        products(model, Plans()), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(("ep", "etp"), [(8, 1), (2, 4), (4, 2)])

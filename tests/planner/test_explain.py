@@ -21,7 +21,9 @@ def system(hbm_bytes, domain=4, inner="links", outer="network"):
     """A machine by hand; the memory is what tests vary."""
     return tc.System(
         name="by hand",
-        accelerator=tc.Accelerator(name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes),
+        accelerator=tc.Accelerator(
+            name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes
+        ),
         tiers=(
             tc.Tier(name=inner, bandwidth=100e9, efficiency=0.7, latency=2.5e-6, size=domain),
             tc.Tier(name=outer, bandwidth=10e9, efficiency=0.7, latency=5e-6),
@@ -38,7 +40,9 @@ def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)
-            est = tc.estimate(MODEL, system(1e15), plan, GBS)  # neither time nor memory depends on the capacity
+            est = tc.estimate(
+                MODEL, system(1e15), plan, GBS
+            )  # neither time nor memory depends on the capacity
             rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
     return rows
 
@@ -56,7 +60,9 @@ def by_memory(row):
 
 TIGHT = capacity_of(0.02)
 HALF = capacity_of(0.5)
-CAPACITIES = pytest.mark.parametrize("capacity", [TIGHT, capacity_of(0.15), HALF, 1e15], ids=["2 %", "15 %", "half", "all"])
+CAPACITIES = pytest.mark.parametrize(
+    "capacity", [TIGHT, capacity_of(0.15), HALF, 1e15], ids=["2 %", "15 %", "half", "all"]
+)
 
 
 def plan_of(pair):
@@ -86,7 +92,12 @@ def test_capacities_tell_the_misses_apart():
     said = tc.search(MODEL, system(capacity_of(0.02)), GPUS, GBS).explain()
     assert len({said.miss[0], said.faster[0], said.unlimited[0]}) == 3
     assert said.unlimited[0] == min(everything())[4]
-    assert said.miss[1].step_seconds > said.plans[0][1].step_seconds > said.faster[1].step_seconds > said.unlimited[1].step_seconds
+    assert (
+        said.miss[1].step_seconds
+        > said.plans[0][1].step_seconds
+        > said.faster[1].step_seconds
+        > said.unlimited[1].step_seconds
+    )
 
 
 def test_where_all_fit_memory_excludes_nothing():
@@ -99,7 +110,9 @@ def test_where_all_fit_memory_excludes_nothing():
 
 
 @CAPACITIES
-@pytest.mark.parametrize("strategies", [("1d",), ("context", "summa"), ("1d", "summa", "context")], ids=",".join)
+@pytest.mark.parametrize(
+    "strategies", [("1d",), ("context", "summa"), ("1d", "summa", "context")], ids=",".join
+)
 def test_each_degree_has_its_best_plan_or_its_least_memory(capacity, strategies):
     rows = everything(strategies=strategies)
     by_degree = {}
@@ -124,14 +137,18 @@ def test_degrees_that_do_not_fit_and_those_that_do():
     assert best in [plan_of(row.best) for row in said.degrees if row.degree == best.tp * best.tp2 * best.cp]
 
 
-@pytest.mark.parametrize("strategies", [("1d",), ("summa", "context"), ("1d", "summa", "context")], ids=",".join)
+@pytest.mark.parametrize(
+    "strategies", [("1d",), ("summa", "context"), ("1d", "summa", "context")], ids=",".join
+)
 def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
     """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 24 heads of 25, all divide, but some cut the width too fine."""
     assert tc.search(MODEL, system(1e15), 24, GBS, strategy=strategies).explain().excluded == {
         "tp does not divide the attention heads": [8, 24]
     }
     narrow = replace(MODEL, hidden=600, heads=24)  # 600/8 = 75 < 128 ≤ 3·600/8 = 225, 3·600/24 = 75
-    cut = [24] if "1d" in strategies else [6, 8, 12, 24]  # one strategy that allows it will do; 1-D asks 128 of 3e only
+    cut = (
+        [24] if "1d" in strategies else [6, 8, 12, 24]
+    )  # one strategy that allows it will do; 1-D asks 128 of 3e only
     found = tc.search(narrow, system(1e15), 24, GBS, strategy=strategies)
     assert found.explain().excluded == {"tp cuts a width below 128": cut}
     tried = {plan.tp for plan, _ in replace(found, top=10**6).plans}
@@ -176,7 +193,9 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
     for figure, other in better.items():
         again = tc.estimate(MODEL, other, plan, GBS).step_seconds
         assert said.sensitivity[figure] == pytest.approx(again / est.step_seconds - 1, abs=1e-12), figure
-        assert -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0  # 10 % better saves at most 1 − 1/1.1 of the time
+        assert (
+            -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0
+        )  # 10 % better saves at most 1 − 1/1.1 of the time
     assert said.sensitivity["matrix FLOP/s"] < -0.001
 
 
@@ -198,7 +217,14 @@ def nothing_fits(strategy, share):
 
 NOTHING = pytest.mark.parametrize(
     ("strategy", "share"),
-    [("1d", 0.9), ("summa", 0.5), ("context", 0.4), ("context,summa", 0.75), ("1d,summa,context", 0.8), ("1d,summa,context", 0.1)],
+    [
+        ("1d", 0.9),
+        ("summa", 0.5),
+        ("context", 0.4),
+        ("context,summa", 0.75),
+        ("1d,summa,context", 0.8),
+        ("1d,summa,context", 0.1),
+    ],
 )
 
 
@@ -250,9 +276,15 @@ def test_no_plan_meets_the_rules(strategy):
     text = str(said)
     assert "small on 7 GPUs of by hand: no plan uses exactly so many GPUs" in text
     assert said.possible == [4, 8]  # domains of 4: the multiples on either side
-    assert all(tc.search(MODEL, system(1e15), gpus, 4096, strategy=strategy).candidates for gpus in said.possible)
+    assert all(
+        tc.search(MODEL, system(1e15), gpus, 4096, strategy=strategy).candidates for gpus in said.possible
+    )
     assert "Nearest numbers of GPUs that have candidates: 4, 8." in text
-    named = ["tp does not divide the attention heads", "pp does not divide the layers", "dp does not divide the global batch"]
+    named = [
+        "tp does not divide the attention heads",
+        "pp does not divide the layers",
+        "dp does not divide the global batch",
+    ]
     if strategy == "context":
         named.append("the tokens of a micro-batch do not divide over the tensor ranks")
     if strategy == "summa":
@@ -282,7 +314,11 @@ def test_text_names_what_was_found():
         assert ("(+" if change > 0 else "(-") in lines[at]
     assert "compute" in lines[0]
     assert "matrix FLOP/s -" in lines[1]
-    slow = [row.degree for row in said.degrees if row.best and row.best[1].step_seconds > 3 * said.plans[0][1].step_seconds]
+    slow = [
+        row.degree
+        for row in said.degrees
+        if row.best and row.best[1].step_seconds > 3 * said.plans[0][1].step_seconds
+    ]
     assert f"  {', '.join(map(str, slow))}: over 3 times as slow" in lines
     for row in said.degrees:
         if row.degree in slow:
@@ -317,7 +353,10 @@ def test_no_larger_job_than_the_machine_is_proposed():
 def test_memory_that_excludes_only_slower_plans():
     said = tc.search(MODEL, system(HALF), GPUS, GBS).explain()
     assert said.miss is not None
-    assert replace(said, faster=None, unlimited=None).lines()[-1] == "Memory excludes no plan that would be faster."
+    assert (
+        replace(said, faster=None, unlimited=None).lines()[-1]
+        == "Memory excludes no plan that would be faster."
+    )
 
 
 def test_text_of_excluded_degrees():
@@ -332,7 +371,10 @@ def test_text_where_nothing_fits():
     assert f"small on 8 GPUs of by hand: none of {found.candidates:,} candidates fits in memory." in text
     assert str(said.miss[0]) in text
     assert "(+25%) would make it fit" in text  # 1/0.8 − 1
-    assert f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB." in text
+    assert (
+        f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB."
+        in text
+    )
 
 
 @pytest.mark.parametrize("strategy", ["1d", "context"])
@@ -367,7 +409,8 @@ def finite(value):
 
 
 @pytest.mark.parametrize(
-    ("capacity", "gpus"), [(1e15, 8), (HALF, 8), (TIGHT, 8), (TIGHT / 10, 8), (1e3, 8), (1e15, 7), (HALF, 1), (HALF, 24)]
+    ("capacity", "gpus"),
+    [(1e15, 8), (HALF, 8), (TIGHT, 8), (TIGHT / 10, 8), (1e3, 8), (1e15, 7), (HALF, 1), (HALF, 24)],
 )
 def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
     said = tc.search(MODEL, system(capacity), gpus, GBS if gpus != 7 else 4096).explain()
@@ -377,6 +420,12 @@ def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
     assert [row["degree"] for row in data["degrees"]] == [row.degree for row in said.degrees]
     assert data["text"] == said.lines()
     assert data["excluded_tp"] == said.excluded
-    for name, pair in {"nearest_miss": said.miss, "nearest_faster_miss": said.faster, "unlimited_memory": said.unlimited}.items():
+    for name, pair in {
+        "nearest_miss": said.miss,
+        "nearest_faster_miss": said.faster,
+        "unlimited_memory": said.unlimited,
+    }.items():
         assert data[name] == (None if pair is None else pair[1].summary())
-    assert data["fits_from"] == (said.fits_from and {"gpus": said.fits_from[0], "memory_bytes": said.fits_from[1]})
+    assert data["fits_from"] == (
+        said.fits_from and {"gpus": said.fits_from[0], "memory_bytes": said.fits_from[1]}
+    )

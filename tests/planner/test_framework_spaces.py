@@ -43,7 +43,9 @@ def _candidates(outcome, layouts):
 def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron_else_any():
     gpt = tc.load_model("gpt3-1t")
     assert default_framework(gpt, None).name == "paper"
-    assert all(default_framework(model, None).assumptions == usual_assumptions(model) for model in (gpt, DENSE))
+    assert all(
+        default_framework(model, None).assumptions == usual_assumptions(model) for model in (gpt, DENSE)
+    )
     assert default_framework(gpt, ("1d", "summa")).name == "paper"
     assert default_framework(gpt, ("ring",)).name == "megatron"
     assert default_framework(DENSE, ("1d", "summa")).name == "any"  # no framework runs SUMMA
@@ -56,7 +58,9 @@ def test_frameworks_name_choices_that_exist(name):
     one = FRAMEWORKS[name]
     assert set(one.strategies) <= set(STRATEGIES)
     for choice, values in one.choices.items():
-        words = [part for value in values for part in str(value).split("+")] if choice == "recompute" else values
+        words = (
+            [part for value in values for part in str(value).split("+")] if choice == "recompute" else values
+        )
         assert set(words) <= set(ALLOWED[choice])
 
 
@@ -108,17 +112,29 @@ def worthwhile(layers, pp):
     ("layers", "pp", "values"),
     [
         (80, 4, {1, 2, 4, 5, 10, 20}),  # the divisors of 20
-        (126, 16, {1, 2, 3, 4}),  # 8, 4, 3 and 2 layers in the largest chunk; one each would be 8 chunks on more than 126 layers
+        (
+            126,
+            16,
+            {1, 2, 3, 4},
+        ),  # 8, 4, 3 and 2 layers in the largest chunk; one each would be 8 chunks on more than 126 layers
     ],
 )
 def test_virtual_stages_searched(layers, pp, values):
     model = replace(DENSE, layers=layers)
-    found = tc.search(model, H100, pp, 16 * pp, framework="megatron", strategy="1d", locks={"pp": pp, "recompute": "none"})
-    assert {int(v) for columns in plans_of(found) for v in np.unique(columns.vp)} == values == worthwhile(layers, pp)
+    found = tc.search(
+        model, H100, pp, 16 * pp, framework="megatron", strategy="1d", locks={"pp": pp, "recompute": "none"}
+    )
+    assert (
+        {int(v) for columns in plans_of(found) for v in np.unique(columns.vp)}
+        == values
+        == worthwhile(layers, pp)
+    )
 
 
 def test_a_lock_may_ask_for_chunks_of_unequal_length():
-    found = tc.search(DENSE, H100, 2, 16, framework="megatron", strategy="1d", locks={"pp": 2, "vp": 2, "recompute": "none"})
+    found = tc.search(
+        DENSE, H100, 2, 16, framework="megatron", strategy="1d", locks={"pp": 2, "vp": 2, "recompute": "none"}
+    )
     assert {float(v) for columns in plans_of(found) for v in np.unique(columns.vp)} == {2.0}
 
 
@@ -131,7 +147,14 @@ def test_megatrons_candidates_are_those_of_plain_loops():
 
 
 def test_locks_leave_one_value():
-    found = tc.search(MOE, H100, 16, 32, framework="megatron", locks={"tp": 2, "ep": 4, "recompute": "full", "precision": "fp8"})
+    found = tc.search(
+        MOE,
+        H100,
+        16,
+        32,
+        framework="megatron",
+        locks={"tp": 2, "ep": 4, "recompute": "full", "precision": "fp8"},
+    )
     assert found.candidates > 0
     for columns in plans_of(found):
         assert set(map(int, columns.tp)) <= {2}
@@ -148,12 +171,16 @@ def test_locked_searches_are_parts_of_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("name", "strategy", "knob"), [("torchtitan", "1d", "dp"), ("any", "hybrid", "cp"), ("any", "ulysses", "cp")]
+    ("name", "strategy", "knob"),
+    [("torchtitan", "1d", "dp"), ("any", "hybrid", "cp"), ("any", "ulysses", "cp")],
 )
 def test_a_locked_degree_keeps_all_that_subdivides_it(name, strategy, knob):
     """Replicas of dp, ulysses of cp."""
     whole = tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy)
-    parts = [tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy, locks={knob: n}) for n in (1, 2, 4, 8, 16)]
+    parts = [
+        tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy, locks={knob: n})
+        for n in (1, 2, 4, 8, 16)
+    ]
     assert sum(part.candidates for part in parts) == whole.candidates
 
 
@@ -176,7 +203,10 @@ def test_deepspeed_runs_no_zero_2_in_a_pipeline():
 
 
 def test_objectives():
-    by = {name: tc.search(DENSE, H100, 16, 32, objective=name, top=5) for name in ("time", "throughput", "cost", "memory")}
+    by = {
+        name: tc.search(DENSE, H100, 16, 32, objective=name, top=5)
+        for name in ("time", "throughput", "cost", "memory")
+    }
     assert by["time"].plans == by["throughput"].plans == by["cost"].plans
     held = [est.memory_bytes for _, est in by["memory"].plans]
     assert held == sorted(held)
@@ -192,12 +222,18 @@ def test_a_job_on_nvl72_uses_a_part_of_every_domain():
 
 
 def test_batches_of_one_shape_share_their_space():
-    one, other = CandidateBatch("1d", (("recompute", "none"),)), CandidateBatch("1d", (("recompute", "full"),))
+    one, other = (
+        CandidateBatch("1d", (("recompute", "none"),)),
+        CandidateBatch("1d", (("recompute", "full"),)),
+    )
     assert one.shape == other.shape
     assert CandidateBatch("1d", (("schedule", "gpipe"),)).shape != one.shape
 
 
-LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replicas", "mbs", "panels"), 2) | {"dp": 4, "vp": 3}
+LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replicas", "mbs", "panels"), 2) | {
+    "dp": 4,
+    "vp": 3,
+}
 
 
 @pytest.mark.parametrize("knob", LOCKS)
@@ -249,7 +285,11 @@ def test_overlap_parts_the_candidates_and_leaves_none_out(name):
 
 @pytest.mark.parametrize(
     ("model", "gpus", "locks"),
-    [(DENSE, 16, {"tp_overlap": True}), (MOE, 16, {"ep_overlap": True}), (MOE, 16, {"tp_overlap": True, "ep_overlap": True})],
+    [
+        (DENSE, 16, {"tp_overlap": True}),
+        (MOE, 16, {"ep_overlap": True}),
+        (MOE, 16, {"tp_overlap": True, "ep_overlap": True}),
+    ],
 )
 def test_a_free_search_is_no_slower_than_one_with_overlap_held(model, gpus, locks):
     free = tc.search(model, H100, gpus, 64, framework="megatron")
@@ -272,7 +312,11 @@ def test_a_choice_that_rules_overlap_out_leaves_the_candidates_without_it():
 
 def test_megatron_overlaps_experts_in_a_pipeline_with_virtual_stages_and_without_full_recomputation_only():
     """Megatron-LM d98e8a6, megatron/core/transformer/transformer_config.py, lines 3002 to 3046."""
-    overlapped = [columns for columns in plans_of(tc.search(MOE, H100, 16, 64, framework="megatron")) if columns.ep_overlap]
+    overlapped = [
+        columns
+        for columns in plans_of(tc.search(MOE, H100, 16, 64, framework="megatron"))
+        if columns.ep_overlap
+    ]
     assert overlapped
     for columns in overlapped:
         assert columns.recompute != "full"
@@ -288,7 +332,9 @@ def test_delayed_scaling_is_searched_without_recomputed_norms():
     assert not any({"norms", "activation"} & set(columns.recompute.split("+")) for columns in plans_of(found))
 
 
-@pytest.mark.parametrize(("name", "strategy"), [("megatron", "summa"), ("torchtitan", "ulysses"), ("deepspeed", "1d,summa")])
+@pytest.mark.parametrize(
+    ("name", "strategy"), [("megatron", "summa"), ("torchtitan", "ulysses"), ("deepspeed", "1d,summa")]
+)
 def test_a_strategy_that_a_framework_does_not_run_is_refused(name, strategy):
     with pytest.raises(tc.InputError, match=f"{name} does not run it; it runs 1d"):
         tc.search(DENSE, H100, 16, 32, framework=name, strategy=strategy)
@@ -305,17 +351,27 @@ def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
         assert knob.memory == pytest.approx(changed.memory_bytes - est.memory_bytes)
         assert knob.fits == changed.fits
     assert any(
-        line.startswith("Held constant, not searched: ") and "precision=bf16 (fp8-" in line for line in found.explain().lines()
+        line.startswith("Held constant, not searched: ") and "precision=bf16 (fp8-" in line
+        for line in found.explain().lines()
     )
 
 
 def test_what_was_locked_is_not_named_as_held():
-    found = tc.search(DENSE, H100, 16, 32, framework="megatron", top=1, locks={"precision": "fp8-current", "offload": "none"})
+    found = tc.search(
+        DENSE,
+        H100,
+        16,
+        32,
+        framework="megatron",
+        top=1,
+        locks={"precision": "fp8-current", "offload": "none"},
+    )
     assert not {"precision", "offload"} & {knob.name for knob in found.explain().held}
 
 
 @pytest.mark.parametrize(
-    ("system", "offered"), [("dgx-a100", set()), ("dgx-h100", {"fp8-current", "fp8-block"}), ("dgx-b200", {"nvfp4"})]
+    ("system", "offered"),
+    [("dgx-a100", set()), ("dgx-h100", {"fp8-current", "fp8-block"}), ("dgx-b200", {"nvfp4"})],
 )
 def test_precisions_are_named_as_the_machine_multiplies_them(system, offered):
     found = tc.search(DENSE, system, 16, 32, framework="megatron", top=1)
@@ -330,7 +386,11 @@ def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
     assert held["offload"].memory < -(2**30) * 50
 
 
-@pytest.mark.parametrize(("name", "knob"), [("deepspeed", "tp_overlap"), ("deepspeed", "ep_overlap"), ("torchtitan", "ep_overlap")])
+@pytest.mark.parametrize(
+    ("name", "knob"), [("deepspeed", "tp_overlap"), ("deepspeed", "ep_overlap"), ("torchtitan", "ep_overlap")]
+)
 def test_overlap_that_a_framework_has_no_setting_for_is_refused(name, knob):
-    with pytest.raises(tc.InputError, match=f"{knob} = True: .*has no setting that overlaps .*; framework any has it"):
+    with pytest.raises(
+        tc.InputError, match=f"{knob} = True: .*has no setting that overlaps .*; framework any has it"
+    ):
         tc.search(MOE, H100, 16, 64, framework=name, locks={knob: True})

@@ -86,11 +86,15 @@ def test_plans_are_the_best_of_all_candidates_in_order(capacity):
     assert found.rejected[OUT_OF_MEMORY] == len(EVERY) - len(fitting)
 
 
-@pytest.mark.parametrize("strategies", [("1d", "summa", "context"), ("context", "1d"), ("summa", "context", "1d")], ids=",".join)
+@pytest.mark.parametrize(
+    "strategies", [("1d", "summa", "context"), ("context", "1d"), ("summa", "context", "1d")], ids=",".join
+)
 def test_ties_go_by_memory_then_strategy_as_asked_then_enumeration(strategies):
     rows = sorted(everything(TIED, strategies=strategies))
     assert len({row[0] for row in rows}) < len(rows) / 10  # hardly anything but ties in time
-    assert any(a[:2] == b[:2] and a[2] != b[2] for a, b in pairwise(rows))  # also in memory, across strategies
+    assert any(
+        a[:2] == b[:2] and a[2] != b[2] for a, b in pairwise(rows)
+    )  # also in memory, across strategies
     assert any(a[:3] == b[:3] for a, b in pairwise(rows))  # and within one
     for top in (1, 2, 7, len(rows)):
         found = tc.search(MODEL, TIED, GPUS, GBS, strategy=strategies, top=top)
@@ -154,19 +158,27 @@ def test_twice_the_same():
     assert shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS)) == once
 
 
-@pytest.mark.parametrize("strategies", [*permutations(PAPER), *combinations(STRATEGIES, 2), tuple(STRATEGIES)], ids=",".join)
+@pytest.mark.parametrize(
+    "strategies", [*permutations(PAPER), *combinations(STRATEGIES, 2), tuple(STRATEGIES)], ids=",".join
+)
 def test_several_strategies_are_single_searches_merged(strategies):
     machine = system(MEDIAN)
     together = tc.search(MODEL, machine, GPUS, GBS, strategy=strategies, top=30, framework="paper")
-    alone = [tc.search(MODEL, machine, GPUS, GBS, strategy=name, top=30, framework="paper") for name in strategies]
+    alone = [
+        tc.search(MODEL, machine, GPUS, GBS, strategy=name, top=30, framework="paper") for name in strategies
+    ]
     ranked = [(which, rank, *pair) for which, one in enumerate(alone) for rank, pair in enumerate(one.plans)]
-    merged = sorted((est.step_seconds, est.memory_bytes, which, rank, plan) for which, rank, plan, est in ranked)
+    merged = sorted(
+        (est.step_seconds, est.memory_bytes, which, rank, plan) for which, rank, plan, est in ranked
+    )
     assert [plan for plan, _ in together.plans] == [row[-1] for row in merged[:30]]
     assert together.strategies == strategies
     assert together.candidates == sum(one.candidates for one in alone)
     assert together.feasible == sum(one.feasible for one in alone)
     reasons = {reason for one in alone for reason in one.rejected}
-    assert together.rejected == {reason: sum(one.rejected.get(reason, 0) for one in alone) for reason in reasons}
+    assert together.rejected == {
+        reason: sum(one.rejected.get(reason, 0) for one in alone) for reason in reasons
+    }
 
 
 def test_search_each_is_separate_searches():
@@ -179,7 +191,9 @@ def test_search_each_is_separate_searches():
     assert {found.feasible > 0 for found in each} == {True, False}
 
 
-@pytest.mark.parametrize("strategy", ["1d,summa", " 1d , summa ", ("1d", "summa"), ["1d", "summa"], "1d,summa,1d"], ids=repr)
+@pytest.mark.parametrize(
+    "strategy", ["1d,summa", " 1d , summa ", ("1d", "summa"), ["1d", "summa"], "1d,summa,1d"], ids=repr
+)
 def test_ways_to_name_strategies(strategy):
     found = tc.search(MODEL, ROOMY, GPUS, GBS, strategy=strategy)
     assert found.strategies == ("1d", "summa")
@@ -190,7 +204,9 @@ def test_the_models_own_batch():
     own = replace(MODEL, global_batch=GBS)
     found = tc.search(own, ROOMY, GPUS)
     assert found.gbs == GBS
-    assert [plan for plan, _ in found.plans] == [row[4] for row in sorted(EVERY)[:10]]  # 10 is the documented default
+    assert [plan for plan, _ in found.plans] == [
+        row[4] for row in sorted(EVERY)[:10]
+    ]  # 10 is the documented default
     assert tc.search(own, ROOMY, GPUS, gbs=12).gbs == 12
 
 
@@ -228,7 +244,10 @@ def test_table_has_rank_strategy_every_knob_and_every_second():
     found = tc.search(MODEL, ROOMY, GPUS, GBS, top=25)
     table = found.table()
     seconds = [name for name, info in COLUMNS.items() if info.kind == "time"]
-    assert all(list(row) == ["rank", "strategy", *KNOBS, *CHOICES, "step_seconds", "memory_bytes", *seconds] for row in table)
+    assert all(
+        list(row) == ["rank", "strategy", *KNOBS, *CHOICES, "step_seconds", "memory_bytes", *seconds]
+        for row in table
+    )
     assert [row["rank"] for row in table] == list(range(1, 26))
     for row, (plan, est) in zip(table, found.plans, strict=True):
         assert row["strategy"] == plan.strategy
@@ -284,7 +303,8 @@ def test_batches_that_are_no_positive_whole_numbers(value):
 
 def test_no_batch_for_a_model_without_its_own():
     with pytest.raises(
-        tc.InputError, match=r"small has no global batch of its own: give one \(gbs, --global-batch\), in sequences of 1024 tokens"
+        tc.InputError,
+        match=r"small has no global batch of its own: give one \(gbs, --global-batch\), in sequences of 1024 tokens",
     ):
         tc.search(MODEL, ROOMY, GPUS)
 

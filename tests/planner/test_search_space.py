@@ -44,7 +44,11 @@ MODELS = {
 @cache
 def fillings(domain, parts):
     """Ordered factorisations of the fast domain."""
-    return [t for t in product([d for d in range(1, domain + 1) if domain % d == 0], repeat=parts) if math.prod(t) == domain]
+    return [
+        t
+        for t in product([d for d in range(1, domain + 1) if domain % d == 0], repeat=parts)
+        if math.prod(t) == domain
+    ]
 
 
 def panel_counts(e, m1, m2):
@@ -65,7 +69,11 @@ def fast_shares(degrees, domain):
     """Members of each group in a fast domain: all of a small job, else every way to fill the domains exactly."""
     if math.prod(degrees) <= domain:
         return [tuple(degrees)]
-    return [t for t in fillings(domain, len(degrees)) if all(n % share == 0 for n, share in zip(degrees, t, strict=True))]
+    return [
+        t
+        for t in fillings(domain, len(degrees))
+        if all(n % share == 0 for n, share in zip(degrees, t, strict=True))
+    ]
 
 
 def exchanging(strategy, m2):
@@ -85,7 +93,9 @@ def by_loops(model, n, domain, gbs, strategy, uneven=False):
         if strategy == "1d":
             seconds = [1] if 3 * e // m1 >= 128 else []
         else:
-            seconds = [m2 for m2 in range(1, n // m1 + 1) if n // m1 % m2 == 0 and e // m1 >= 128 and l // m2 >= 128]
+            seconds = [
+                m2 for m2 in range(1, n // m1 + 1) if n // m1 % m2 == 0 and e // m1 >= 128 and l // m2 >= 128
+            ]
             if strategy == "summa":
                 seconds = [m2 for m2 in seconds if e % m2 == 0]
         for m2 in seconds:
@@ -111,7 +121,13 @@ def by_loops(model, n, domain, gbs, strategy, uneven=False):
 
 
 def knobs_of(strategy):
-    return (*STRATEGIES[strategy].axes, "ulysses", "mbs", "panels", *(f"fast_{axis}" for axis in STRATEGIES[strategy].axes))
+    return (
+        *STRATEGIES[strategy].axes,
+        "ulysses",
+        "mbs",
+        "panels",
+        *(f"fast_{axis}" for axis in STRATEGIES[strategy].axes),
+    )
 
 
 def rows(plans, strategy):
@@ -135,7 +151,9 @@ def test_candidates_are_those_of_plain_loops_in_the_documented_order(name, strat
         assert enumerated(space) == sorted(expected), (n, domain, gbs)
         assert int(space.counts.sum()) == len(expected) == len(set(expected)), (n, domain, gbs)
         seen += len(expected)
-    narrow = strategy == "hybrid" and model.seq < 4 * 128  # a ring of parts that exchange heads has at least 2 × 2 ranks
+    narrow = (
+        strategy == "hybrid" and model.seq < 4 * 128
+    )  # a ring of parts that exchange heads has at least 2 × 2 ranks
     assert seen > 500 if not narrow else seen == 0  # the comparison is not of nothing with nothing
 
 
@@ -168,14 +186,18 @@ def cases(draw):
 @settings(max_examples=300)
 def test_any_case_is_as_plain_loops_have_it(case):
     model, n, domain, gbs, strategy = case
-    assert enumerated(enumerate_space(model, (n,), domain, gbs, CandidateBatch(strategy))) == sorted(by_loops(*case))
+    assert enumerated(enumerate_space(model, (n,), domain, gbs, CandidateBatch(strategy))) == sorted(
+        by_loops(*case)
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_sequence_below_128_tokens_has_candidates_for_1d_only(strategy):
     """l/m2 ≥ 128 is asked of SUMMA and 2-D context whatever m2 is, so also of m2 = 1."""
     model = shape(seq=96)
-    assert enumerated(enumerate_space(model, (4,), 4, 8, CandidateBatch(strategy))) == sorted(by_loops(model, 4, 4, 8, strategy))
+    assert enumerated(enumerate_space(model, (4,), 4, 8, CandidateBatch(strategy))) == sorted(
+        by_loops(model, 4, 4, 8, strategy)
+    )
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -200,7 +222,9 @@ def test_several_gpu_counts_are_as_one_at_a_time(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_candidates_of_some_layouts_and_their_shards(strategy):
     """Candidates come layout by layout, and the shard of each has its own tensor knobs."""
-    space = enumerate_space(replace(MODELS["wide enough for several panels"], seq=768), (8, 16), 4, 12, CandidateBatch(strategy))
+    space = enumerate_space(
+        replace(MODELS["wide enough for several panels"], seq=768), (8, 16), 4, 12, CandidateBatch(strategy)
+    )
     every_other = np.arange(0, len(space.counts), 2)
     which, fill = space.candidates(every_other)
     assert np.bincount(which).tolist() == space.counts[every_other].tolist()
@@ -212,7 +236,9 @@ def test_candidates_of_some_layouts_and_their_shards(strategy):
 
     shards = Shards.of(space, every_other)
     shard_knobs = [knob for knob in knobs_of(strategy) if knob.removeprefix("fast_") not in {"pp", "dp"}]
-    distinct = list(zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True))
+    distinct = list(
+        zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True)
+    )
     assert len(set(distinct)) == len(distinct)  # what repeats is computed once
     own = [getattr(plans, knob) * np.ones(len(fill)) for knob in shard_knobs]
     found = shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
@@ -248,7 +274,9 @@ def rejected_by_loops(model, n, domain, gbs, strategy):
         if m1 * m2 * pp * dp != n or (strategy == "1d" and m2 > 1):
             continue
         degrees = (m1, pp, dp) if strategy == "1d" else (m1, m2, pp, dp)
-        fills = len(fast_shares(degrees, domain)) * (len(panel_counts(e, m1, m2)) if strategy == "summa" else 1)
+        fills = len(fast_shares(degrees, domain)) * (
+            len(panel_counts(e, m1, m2)) if strategy == "summa" else 1
+        )
         batches = [b for b in range(1, gbs + 1) if gbs % (dp * b) == 0] or [1]
         for u, b in product(exchanging(strategy, m2), batches):
             tokens_over = m2 if strategy == "summa" else m1 * m2
@@ -275,7 +303,13 @@ def rejected_by_loops(model, n, domain, gbs, strategy):
 
 # 9 layers and 10 heads of 30: nothing divides well, so that every rule has its victims among these cases
 AWKWARD = shape(layers=9, hidden=300, heads=10, seq=1000)
-REJECTIONS = [(24, 8, 12), (12, 8, 12), (16, 6, 12), (20, 4, 40), (6, 8, 9)]  # GPUs, fast domain, global batch
+REJECTIONS = [
+    (24, 8, 12),
+    (12, 8, 12),
+    (16, 6, 12),
+    (20, 4, 40),
+    (6, 8, 9),
+]  # GPUs, fast domain, global batch
 
 
 @pytest.mark.parametrize(("n", "domain", "gbs"), REJECTIONS)
@@ -290,23 +324,29 @@ def test_every_point_of_the_grid_is_a_candidate_or_rejected_once(strategy, n, do
 def test_cases_of_rejection_reach_every_rule():
     """Rules that speak only of what a plan given by hand can break aside: in the space, mbs always divides a replica's batch."""
     reached = {
-        reason for strategy in STRATEGIES for case in REJECTIONS for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
+        reason
+        for strategy in STRATEGIES
+        for case in REJECTIONS
+        for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
     }
     all_rules = {*reasons(), NO_PLACEMENT}
-    assert all_rules - reached == {
-        "mbs does not divide the batch of a replica",
-        "panels do not divide the hidden width",
-        "the layers do not divide into virtual stages",  # of interleaved schedules, which the test below asks for
-        "interleaving needs micro-batches in multiples of pp",
-        "tp does not divide the hidden width",  # heads divide it, and tp divides the heads
-        "tp does not divide the head's width and the sequence, as SUMMA attention needs",  # flash attention is searched
-        "tp does not divide the MLP's width",
-        "tp2 does not divide the MLP's width",
-        "tp neither divides the heads of keys and values nor is a multiple of them",  # as many as heads
-        "ulysses does not divide cp",  # it is chosen among the divisors
-        "there are more model chunks than layers",  # of uneven stages, which a test below asks for
-        *NOT_ASKED,
-    }
+    assert (
+        all_rules - reached
+        == {
+            "mbs does not divide the batch of a replica",
+            "panels do not divide the hidden width",
+            "the layers do not divide into virtual stages",  # of interleaved schedules, which the test below asks for
+            "interleaving needs micro-batches in multiples of pp",
+            "tp does not divide the hidden width",  # heads divide it, and tp divides the heads
+            "tp does not divide the head's width and the sequence, as SUMMA attention needs",  # flash attention is searched
+            "tp does not divide the MLP's width",
+            "tp2 does not divide the MLP's width",
+            "tp neither divides the heads of keys and values nor is a multiple of them",  # as many as heads
+            "ulysses does not divide cp",  # it is chosen among the divisors
+            "there are more model chunks than layers",  # of uneven stages, which a test below asks for
+            *NOT_ASKED,
+        }
+    )
 
 
 NOT_ASKED = {
@@ -347,7 +387,9 @@ def test_uneven_stages_ask_for_no_more_than_a_layer_each(strategy):
         pp = knobs_of(strategy).index("pp")
         assert any(7 % row[pp] for row in expected)
     rejected = enumerate_space(model, (24,), 4, 48, CandidateBatch(strategy, uneven=True)).rejected
-    assert ("there are more model chunks than layers" in rejected) == (strategy != "hybrid")  # 4 of whose 24 ranks are cp's
+    assert ("there are more model chunks than layers" in rejected) == (
+        strategy != "hybrid"
+    )  # 4 of whose 24 ranks are cp's
     assert "pp does not divide the layers" not in rejected
 
 
@@ -359,7 +401,11 @@ def test_interleaved_layouts_are_those_plain_ones_that_it_can_cut(strategy):
     interleaved = enumerate_space(model, (16,), 4, gbs, CandidateBatch(strategy, vp=3))
     names = knobs_of(strategy)
     pp, dp, mbs = (names.index(name) for name in ("pp", "dp", "mbs"))
-    fitting = [row for row in plain if row[pp] > 1 and 12 % (3 * row[pp]) == 0 and gbs / row[dp] / row[mbs] % row[pp] == 0]
+    fitting = [
+        row
+        for row in plain
+        if row[pp] > 1 and 12 % (3 * row[pp]) == 0 and gbs / row[dp] / row[mbs] % row[pp] == 0
+    ]
     assert enumerated(interleaved) == fitting != []
     assert set(interleaved.rejected) >= {
         "the layers do not divide into virtual stages",
@@ -398,7 +444,9 @@ def test_divisors_of_large_numbers_multiply_to_pairs(n):
 def test_factorizations_are_all_of_them_in_lexicographic_order(n, parts):
     factors = [d for d in range(1, n + 1) if n % d == 0]
     expected = [row for row in product(factors, repeat=parts) if math.prod(row) == n]
-    assert [tuple(row) for row in factorizations(n, parts).tolist()] == expected  # product() is lexicographic already
+    assert [
+        tuple(row) for row in factorizations(n, parts).tolist()
+    ] == expected  # product() is lexicographic already
 
 
 def test_number_of_factorizations_of_a_power_of_two():

@@ -75,7 +75,11 @@ def told(system):
         "simple_latency": SIMPLE_HOP_SECONDS[0],
         "ll_bandwidth": fast.bandwidth * fast.efficiency / 2,
     }
-    beyond = {"launch": LAUNCH_SECONDS[1], "simple_latency": MAX_SIMPLE_TO_LL_HOP[1] * slow.latency, "ll_bandwidth": LL_BANDWIDTH}
+    beyond = {
+        "launch": LAUNCH_SECONDS[1],
+        "simple_latency": MAX_SIMPLE_TO_LL_HOP[1] * slow.latency,
+        "ll_bandwidth": LL_BANDWIDTH,
+    }
     return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 
 
@@ -132,9 +136,18 @@ def test_the_units_change_no_number(gpt, plan, assumed, system):
 
 MODERN = {
     "dense, ZeRO-3": ("llama-3-8b", {"cp": 2.0, "cp_kind": "ring", "zero": 3, "recompute": "full"}),
-    "experts, offload": ("mixtral-8x7b", {"ep": 4.0, "offload": "optimizer+activations+weights", "precision": "fp8"}),
-    "latent attention": ("deepseek-v3", {"ep": 8.0, "schedule": "dualpipe", "tp": 1.0, "fast_tp": 1.0, "pp": 2.0}),
-    "hybrid, Muon": ("llama-3-8b", {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"}),
+    "experts, offload": (
+        "mixtral-8x7b",
+        {"ep": 4.0, "offload": "optimizer+activations+weights", "precision": "fp8"},
+    ),
+    "latent attention": (
+        "deepseek-v3",
+        {"ep": 8.0, "schedule": "dualpipe", "tp": 1.0, "fast_tp": 1.0, "pp": 2.0},
+    ),
+    "hybrid, Muon": (
+        "llama-3-8b",
+        {"cp": 4.0, "cp_kind": "hybrid", "ulysses": 2.0, "optimizer_kind": "muon"},
+    ),
 }
 
 
@@ -147,7 +160,12 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     sizes |= {"host_memory_bandwidth": 50e9 * BYTE / SECOND}
     assumed = replace(CALIBRATED, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
     bare = replace(
-        CALIBRATED, launch_seconds=5e-6, step_seconds=0.015, attention_launch_seconds=20e-6, context_bytes=1e9, buffer_bytes=1e7
+        CALIBRATED,
+        launch_seconds=5e-6,
+        step_seconds=0.015,
+        attention_launch_seconds=20e-6,
+        context_bytes=1e9,
+        buffer_bytes=1e7,
     )
     with_host = replace(
         system,
@@ -160,13 +178,21 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     found = []
     for machine, assumptions in ((with_host, assumed), (plain, bare)):
         whole = parts(model, plan, assumptions)
-        costs = {part: cost_part(time_part(ops, plan, machine, assumptions), plan) for part, ops in whole.items()}
+        costs = {
+            part: cost_part(time_part(ops, plan, machine, assumptions), plan) for part, ops in whole.items()
+        }
         held = {part: Footprint.of(ops, plan) for part, ops in whole.items()}
         where = stages(model, plan)
-        found.append((step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions)))
+        found.append(
+            (step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions))
+        )
     (time, bytes_held), (time_bare, bytes_bare) = found
     assert time.seconds.check("[time]")
     assert time.seconds.to(SECOND).magnitude == pytest.approx(time_bare.seconds, rel=1e-12)
     for component, value in bytes_held.items():
         assert value == 0 or value.units == BYTE, component
-        assert (value / BYTE).to("") == pytest.approx(bytes_bare[component], rel=1e-12) if value else bytes_bare[component] == 0
+        assert (
+            (value / BYTE).to("") == pytest.approx(bytes_bare[component], rel=1e-12)
+            if value
+            else bytes_bare[component] == 0
+        )

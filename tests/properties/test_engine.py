@@ -55,7 +55,9 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
     many = tc.estimate(GPT, system, Plans(**columns, **STRATEGIES[plan.strategy].choices), BATCH, assumed)
     assert many.step_seconds[-1] == one.step_seconds  # to the last bit
     assert many.memory_bytes[-1] == one.memory_bytes
-    assert {name: np.broadcast_to(value, len(others) + 1)[-1] for name, value in many.breakdown.items()} == one.breakdown
+    assert {
+        name: np.broadcast_to(value, len(others) + 1)[-1] for name, value in many.breakdown.items()
+    } == one.breakdown
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -82,7 +84,9 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
     }[figure]()
     before = tc.estimate(GPT, system, plan, BATCH, assumed).step_seconds
     after = tc.estimate(GPT, better, plan, BATCH, assumed).step_seconds
-    hidden = 1e-9 * before  # faster arithmetic hides less communication; their sum may move in the last digits
+    hidden = (
+        1e-9 * before
+    )  # faster arithmetic hides less communication; their sum may move in the last digits
     assert after <= before + hidden
 
 
@@ -96,7 +100,9 @@ def test_memory_grows_with_the_micro_batch(case):
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
     held = [
-        tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes for one in _valid(plans) if BATCH // one.dp // one.mbs >= one.pp
+        tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes
+        for one in _valid(plans)
+        if BATCH // one.dp // one.mbs >= one.pp
     ]
     assert held == sorted(held)
 
@@ -119,13 +125,21 @@ def test_a_single_gpu_communicates_nothing(strategy):
 @pytest.mark.parametrize(("axis", "component"), [("dp", "dp_comm"), ("pp", "pp_comm"), ("pp", "bubble")])
 def test_a_degree_of_one_removes_exactly_its_terms(axis, component):
     with_it = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), gbs=64)
-    without = tc.estimate(GPT, SYSTEMS["h200-nvs8"], replace(tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), **{axis: 1}), gbs=64)
+    without = tc.estimate(
+        GPT, SYSTEMS["h200-nvs8"], replace(tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), **{axis: 1}), gbs=64
+    )
     assert with_it.breakdown[component] > 0
     assert without.breakdown[component] == 0
 
 
 @settings(max_examples=100)
-@given(st.sampled_from(KINDS), st.floats(0, 1e12), st.integers(0, 8), st.integers(0, 6), st.sampled_from(sorted(SYSTEMS)))
+@given(
+    st.sampled_from(KINDS),
+    st.floats(0, 1e12),
+    st.integers(0, 8),
+    st.integers(0, 6),
+    st.sampled_from(sorted(SYSTEMS)),
+)
 def test_collectives(kind, nbytes, log_members, log_fast, name):
     n, g = 2.0**log_members, 2.0 ** min(log_members, log_fast)
     system = SYSTEMS[name]
@@ -139,7 +153,9 @@ def test_collectives(kind, nbytes, log_members, log_fast, name):
     assert time(2 * nbytes) >= time(nbytes)
     if kind == "all-reduce":  # reduce-scatter and all-gather, their hops paid once
         gather = float(collective("all-gather", nbytes, Group(n, (g,)), system, PAPER))
-        hops = gather - float(collective("all-gather", nbytes, Group(n, (g,)), _without_latency(system), PAPER))
+        hops = gather - float(
+            collective("all-gather", nbytes, Group(n, (g,)), _without_latency(system), PAPER)
+        )
         assert time(nbytes) == pytest.approx(2 * gather - hops, rel=1e-9, abs=1e-15)
 
 
@@ -153,12 +169,18 @@ def test_matrix_work_and_weights_are_conserved(strategy, ranks):
     """Cut over any number of ranks, the ranks together do the same multiplications and hold the same matrices."""
     m1, m2 = ranks
     second = STRATEGIES[strategy].second
-    knobs = {"tp": float(m1)} | ({second: float(m2)} if second else {}) | ({"ulysses": float(m2)} if strategy == "ulysses" else {})
+    knobs = (
+        {"tp": float(m1)}
+        | ({second: float(m2)} if second else {})
+        | ({"ulysses": float(m2)} if strategy == "ulysses" else {})
+    )
     count = m1 * (m2 if second else 1)
     whole = {op.name: op for op in layer(GPT, Plans(**STRATEGIES[strategy].choices), PAPER)}
     part = {op.name: op for op in layer(GPT, Plans(**knobs, **STRATEGIES[strategy].choices), PAPER)}
     for name in ("mlp.fc1", "mlp.fc2", "attention.qkv", "attention.proj"):
-        copies = m2 if second == "cp" else 1  # context parallelism keeps the weights on every one of its ranks
+        copies = (
+            m2 if second == "cp" else 1
+        )  # context parallelism keeps the weights on every one of its ranks
         assert part[name].weights * count == pytest.approx(whole[name].weights * copies, rel=1e-12)
         for way in ("forward", "backward", "weight"):
             got = getattr(part[name], way).flops("matrix") * count
@@ -191,7 +213,9 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
     choices = {path: base.figures()[path] * np.array([0.5, 1.0, 3.0]) for path in paths}
     machines = base.with_figures({path: draw.choice(values, 12) for path, values in choices.items()})
     gpus = (64, 256)
-    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, CandidateBatch(strategy)), GPT, machines, BATCH, PAPER)
+    evaluation = evaluate(
+        enumerate_space(GPT, gpus, 8, BATCH, CandidateBatch(strategy)), GPT, machines, BATCH, PAPER
+    )
     fitted = 0
     for machine in range(12):
         outcomes = evaluation.outcomes(machine)
@@ -214,6 +238,10 @@ def test_interleaving_by_hand():
     interleaved = tc.estimate(GPT, SYSTEMS["h200-nvs8"], replace(plain.plan, vp=4), gbs=32)
     busy = plain.step.busy
     assert interleaved.breakdown["pp_comm"] == pytest.approx(4 * plain.breakdown["pp_comm"], rel=1e-12)
-    assert interleaved.breakdown["bubble"] == pytest.approx(7 / 16 / 4 * (busy + 4 * plain.breakdown["pp_comm"]), rel=1e-12)
-    assert interleaved.memory["activations"] == pytest.approx(plain.memory["activations"] * (8 + 7 / 4) / 8, rel=1e-12)
+    assert interleaved.breakdown["bubble"] == pytest.approx(
+        7 / 16 / 4 * (busy + 4 * plain.breakdown["pp_comm"]), rel=1e-12
+    )
+    assert interleaved.memory["activations"] == pytest.approx(
+        plain.memory["activations"] * (8 + 7 / 4) / 8, rel=1e-12
+    )
     assert interleaved.breakdown["compute"] == plain.breakdown["compute"]

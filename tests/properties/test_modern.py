@@ -12,7 +12,9 @@ from traincast.core.plan import Plans
 from traincast.planner.evaluation import rank
 from traincast.step.validity import broken_rules
 
-MODELS = {name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")}
+MODELS = {
+    name: tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gemma-2-9b")
+}
 MODELS = {name: replace(model, seq=4096) for name, model in MODELS.items()}
 SYSTEMS = {name: tc.load_system(name) for name in ("dgx-h100", "llama3-h100", "frontier", "gb200-nvl72")}
 BATCH = 128
@@ -39,7 +41,13 @@ def knobs(draw, model, system, choices):
     def power(most):
         return 2 ** draw(st.integers(0, most))
 
-    found = {"tp": power(3), "cp": power(2) if choices["cp_kind"] != "none" else 1, "dp": power(4), "pp": power(2), "mbs": power(1)}
+    found = {
+        "tp": power(3),
+        "cp": power(2) if choices["cp_kind"] != "none" else 1,
+        "dp": power(4),
+        "pp": power(2),
+        "mbs": power(1),
+    }
     stage = found["tp"] * found["cp"] * found["dp"]
     if model.experts:
         found["etp"] = min(power(1), found["tp"])
@@ -64,7 +72,10 @@ def knobs(draw, model, system, choices):
 @st.composite
 def cases(draw, rows=1):
     """A model, a system, choices, and numbers of several plans."""
-    model, system = MODELS[draw(st.sampled_from(sorted(MODELS)))], SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))]
+    model, system = (
+        MODELS[draw(st.sampled_from(sorted(MODELS)))],
+        SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))],
+    )
     choices = {name: draw(st.sampled_from(values)) for name, values in CHOICES.items()}
     if choices["recompute"] == "experts" and not model.experts:
         choices["recompute"] = "none"
@@ -86,8 +97,12 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case):
         one = run(model, system, choices, numbers)
         assert np.broadcast_to(many.step_seconds, len(rows))[i] == one.step_seconds  # to the last bit
         assert np.broadcast_to(many.memory_bytes, len(rows))[i] == one.memory_bytes
-        assert {name: np.broadcast_to(value, len(rows))[i] for name, value in many.breakdown.items()} == one.breakdown
-        assert {name: np.broadcast_to(value, len(rows))[i] for name, value in many.memory.items()} == one.memory
+        assert {
+            name: np.broadcast_to(value, len(rows))[i] for name, value in many.breakdown.items()
+        } == one.breakdown
+        assert {
+            name: np.broadcast_to(value, len(rows))[i] for name, value in many.memory.items()
+        } == one.memory
 
 
 @settings(max_examples=50)
@@ -97,7 +112,12 @@ def test_components_add_up(case):
     est = run(model, system, choices, numbers)
     assert sum(est.breakdown.values()) == pytest.approx(est.step_seconds, rel=1e-9)
     assert all(value >= 0 for value in (*est.breakdown.values(), *est.memory.values()))
-    for axes, component in ((("pp",), "bubble"), (("pp",), "pp_comm"), (("tp", "cp"), "tp_comm"), (("ep", "etp"), "ep_comm")):
+    for axes, component in (
+        (("pp",), "bubble"),
+        (("pp",), "pp_comm"),
+        (("tp", "cp"), "tp_comm"),
+        (("ep", "etp"), "ep_comm"),
+    ):
         if all(numbers.get(axis, 1) == 1 for axis in axes):
             assert est.breakdown[component] == 0, component
     if numbers["dp"] * numbers["cp"] == 1 and (not model.experts or numbers["tp"] == 1):
@@ -115,7 +135,12 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
         tiers[figure] = replace(tiers[figure], bandwidth=tiers[figure].bandwidth * factor)
         better = replace(system, tiers=tuple(tiers))
     else:
-        name = {"matrix": "matrix_flops", "vector": "vector_flops", "hbm": "hbm_bandwidth", "host": "host_bandwidth"}[figure]
+        name = {
+            "matrix": "matrix_flops",
+            "vector": "vector_flops",
+            "hbm": "hbm_bandwidth",
+            "host": "host_bandwidth",
+        }[figure]
         better = replace(system, accelerator=replace(gpu, **{name: getattr(gpu, name) * factor}))
     before, after = (run(model, one, choices, numbers).step_seconds for one in (system, better))
     assert after <= before * (1 + 1e-9)
@@ -143,7 +168,9 @@ def test_uneven_experts_cost_time_and_memory_only_where_they_are_spread(case, fa
     else:
         assert uneven.breakdown["compute"] >= even.breakdown["compute"]
         assert uneven.memory_bytes >= even.memory_bytes
-        assert uneven.breakdown["ep_comm"] >= even.breakdown["ep_comm"]  # the fullest rank receives so many times its share
+        assert (
+            uneven.breakdown["ep_comm"] >= even.breakdown["ep_comm"]
+        )  # the fullest rank receives so many times its share
 
 
 def agree(found, top):
@@ -161,7 +188,15 @@ def agree(found, top):
 def test_a_search_gives_what_the_estimate_gives(name, gpus, framework):
     """Also on three tiers, with experts, replicas, stages that differ, and interleaving."""
     agree(
-        tc.search(MODELS[name], SYSTEMS["llama3-h100"], gpus, 8192, framework=framework, locks={"mbs": 1, "recompute": "full"}), 3
+        tc.search(
+            MODELS[name],
+            SYSTEMS["llama3-h100"],
+            gpus,
+            8192,
+            framework=framework,
+            locks={"mbs": 1, "recompute": "full"},
+        ),
+        3,
     )
 
 
@@ -169,4 +204,9 @@ def test_a_search_gives_what_the_estimate_gives(name, gpus, framework):
 def test_a_search_places_experts_in_either_order(order):
     """Stages between the ranks of an expert-parallel group move it to another tier."""
     locks = {"order": order, "pp": 4, "mbs": 1, "recompute": "selective"}
-    agree(tc.search(MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks), 100)
+    agree(
+        tc.search(
+            MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks
+        ),
+        100,
+    )

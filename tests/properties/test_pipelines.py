@@ -123,7 +123,9 @@ def test_every_device_holds_what_the_closed_form_says(name, data):
     name = name.replace("interleaved", "1f1b")
     timeline = uniform(name, pp, microbatches, v, data.draw(F_B_W))
     stages = np.arange(pp, dtype=float)
-    assert timeline.peak_in_flight == pytest.approx(SCHEDULES[name].in_flight(pp, stages, microbatches, v) + 0 * stages)
+    assert timeline.peak_in_flight == pytest.approx(
+        SCHEDULES[name].in_flight(pp, stages, microbatches, v) + 0 * stages
+    )
 
 
 @settings(max_examples=40)
@@ -170,7 +172,9 @@ def test_transfers_of_equal_stages_that_are_exposed(data):
 
 @settings(max_examples=80)
 @given(
-    st.integers(1, 6).flatmap(lambda pp: st.tuples(st.lists(st.tuples(TIMES, TIMES), min_size=pp, max_size=pp), st.integers(1, 20)))
+    st.integers(1, 6).flatmap(
+        lambda pp: st.tuples(st.lists(st.tuples(TIMES, TIMES), min_size=pp, max_size=pp), st.integers(1, 20))
+    )
 )
 def test_gpipe_of_unequal_stages(drawn):
     """Exactly sum F + (nm - 1) max F + the same of B (a flow shop forward, and one back): the step's form is a lower bound."""
@@ -182,7 +186,12 @@ def test_gpipe_of_unequal_stages(drawn):
 
 
 @settings(max_examples=80)
-@given(st.integers(1, 6).flatmap(lambda pp: st.tuples(st.lists(TIMES, min_size=pp, max_size=pp), st.integers(pp, 4 * pp))), TIMES)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda pp: st.tuples(st.lists(TIMES, min_size=pp, max_size=pp), st.integers(pp, 4 * pp))
+    ),
+    TIMES,
+)
 @example(([0.2, 1.0, 0.2, 0.2, 0.2], 5), 1.0)
 def test_1f1b_of_unequal_stages(drawn, ratio):
     """With B/F alike on all stages the step's form is an upper bound (docs/schedules.md), met to the stages after the slowest."""
@@ -206,7 +215,9 @@ def test_interleaved_with_unequal_stages(numbers, head, data):
         double = [2 * time for time in chunks]
         stages = [(sum(chunks[device::pp]), sum(double[device::pp])) for device in range(pp)]
         seconds = simulate("1f1b", chunks, double, [0.0] * len(chunks), microbatches, v=v).seconds
-        assert _step(stages, microbatches, v) - slack - 1e-9 <= seconds <= _step(stages, microbatches, v) + 1e-9
+        assert (
+            _step(stages, microbatches, v) - slack - 1e-9 <= seconds <= _step(stages, microbatches, v) + 1e-9
+        )
 
 
 def _step(stages, microbatches, v):
@@ -217,7 +228,9 @@ def _step(stages, microbatches, v):
 
 def test_1f1b_is_the_closed_form_of_the_papers_to_the_last_bit():
     """arXiv 2410.00273 (one training step); interleaved, arXiv 2104.04473 (section 2.2) and arXiv 2205.05198 (section 4)."""
-    pp, v, microbatches = (axis.ravel() for axis in np.meshgrid([1.0, 2, 3, 8, 64], [1.0, 2, 3, 8], [1.0, 8, 24, 512]))
+    pp, v, microbatches = (
+        axis.ravel() for axis in np.meshgrid([1.0, 2, 3, 8, 64], [1.0, 2, 3, 8], [1.0, 8, 24, 512])
+    )
     schedule = SCHEDULES["1f1b"]
     in_flight = np.where(v == 1, np.minimum(pp, microbatches), np.minimum(pp + (pp - 1) / v, microbatches))
     assert (schedule.in_flight(pp, 0.0, microbatches, v) == in_flight).all()

@@ -53,7 +53,11 @@ def collective_time(c, kind, V, n, g):
         return c.ls * (n - 1) + passes_in_domain * share * V / c.Bs
     if nodes == 1:
         return c.lf * (n - 1) + passes_in_domain * share * V / c.Bf
-    return passes * max(share * V / (c.nics * g * c.Bs), share * V / c.Bf) + c.ls * (nodes - 1) + c.lf * (n - nodes)
+    return (
+        passes * max(share * V / (c.nics * g * c.Bs), share * V / c.Bf)
+        + c.ls * (nodes - 1)
+        + c.lf * (n - nodes)
+    )
 
 
 def way(c, peak, flops, nbytes, messages=(), nb=None):
@@ -75,14 +79,21 @@ def reference_layer(c):
     X = matrix / vector
 
     def op(name, forward, backward, W=0, saved=0, again=False):
-        ops[name] = SimpleNamespace(forward=forward, backward=backward, again=forward if again else None, W=W, saved=saved)
+        ops[name] = SimpleNamespace(
+            forward=forward, backward=backward, again=forward if again else None, W=W, saved=saved
+        )
 
     def linear(name, i, o, row_parallel):
         if summa:
             o = o // m1
             x, w = E * T * i / nb, E * i * o / nb
             there = [("broadcast", x, over1), ("broadcast", w, over2)]
-            back = [("broadcast", w, over2), ("reduce", x, over1), ("broadcast", x, over1), ("reduce", w, over2)]
+            back = [
+                ("broadcast", w, over2),
+                ("reduce", x, over1),
+                ("broadcast", x, over1),
+                ("reduce", w, over2),
+            ]
             forward = way(c, matrix, 2 * T * o * i, E * (T * i + i * o + T * o * nb), there, nb)
             flops = T * i * (2 * o - 1) + i * o * (2 * T - 1)
             nbytes = (
@@ -91,7 +102,9 @@ def reference_layer(c):
             backward = way(c, matrix, flops, nbytes, back, nb)
             op(name, forward, backward, W=E * (i // m2) * o, saved=E * T * (i // m1))
             return
-        scatter = [("reduce-scatter", E * T * (o if row_parallel else i), over1)]  # the full output, or the full input
+        scatter = [
+            ("reduce-scatter", E * T * (o if row_parallel else i), over1)
+        ]  # the full output, or the full input
         i, o = (i // m1, o) if row_parallel else (i, o // m1)
         forward = way(c, matrix, gemm(T, i, o), E * (T * i + T * o + i * o), scatter if row_parallel else [])
         flops = gemm(T, o, i) + gemm(i, T, o)
@@ -160,7 +173,10 @@ def reference_layer(c):
         r, rk = b * h * lq, b * h * l
         n, u, sd, kv = r * lc, r * qs, m1 * gemm(r, qs, lc), gemm(rk, lq, qs)
         there = E * (r * l + rk * qs + u * nb)
-        x = [("broadcast", E * r * l / nb, over1), ("broadcast", E * rk * qs / nb, over2)]  # reduces cost the same
+        x = [
+            ("broadcast", E * r * l / nb, over1),
+            ("broadcast", E * rk * qs / nb, over2),
+        ]  # reduces cost the same
         op(
             "attention.logits",
             way(c, matrix, sd, there, x, nb),
@@ -185,7 +201,12 @@ def reference_layer(c):
     inner = T * (f // m1)
     linear("mlp.fc1", e, f, row_parallel=False)
     bias("mlp.fc1_bias", *biases[0])
-    op("mlp.gelu", way(c, vector, 8 * inner, 2 * E * inner), way(c, vector, 13 * inner, 3 * E * inner), saved=E * inner)
+    op(
+        "mlp.gelu",
+        way(c, vector, 8 * inner, 2 * E * inner),
+        way(c, vector, 13 * inner, 3 * E * inner),
+        saved=E * inner,
+    )
     dropout("mlp.inner_dropout", inner)
     linear("mlp.fc2", f, e, row_parallel=True)
     bias("mlp.fc2_bias", *biases[1])
@@ -217,7 +238,11 @@ def reference_step(c, ops):
     again = sum(op.again.t for op in ops.values() if op.again)
     t_f = sum(op.forward.t for op in ops.values())
     t_b = sum(op.backward.t + (op.again.t if op.again else 0) for op in ops.values())
-    W, saved, message = sum(op.W for op in ops.values()), sum(op.saved for op in ops.values()), ops["mlp.norm"].saved
+    W, saved, message = (
+        sum(op.W for op in ops.values()),
+        sum(op.saved for op in ops.values()),
+        ops["mlp.norm"].saved,
+    )
     nl, nm = c.L / c.pp, c.gbs / c.dp / c.b
 
     t = (t_f + t_b) * nm * nl
@@ -233,13 +258,27 @@ def reference_step(c, ops):
     bubble = (c.pp - 1) * t / nm
     t += bubble
     n, g = (c.dp * c.m2, c.t_dp * c.t2) if c.strategy == "context" else (c.dp, c.t_dp)
-    gradients, optimizer = GRADIENT[c.grad_dtype] / 2, (MASTER[c.precision] + STATES[c.optimizer_kind]) / 2  # for each byte of W
-    AG, RS = collective_time(c, "all-gather", W, n, g), collective_time(c, "reduce-scatter", gradients * W, n, g)
+    gradients, optimizer = (
+        GRADIENT[c.grad_dtype] / 2,
+        (MASTER[c.precision] + STATES[c.optimizer_kind]) / 2,
+    )  # for each byte of W
+    AG, RS = (
+        collective_time(c, "all-gather", W, n, g),
+        collective_time(c, "reduce-scatter", gradients * W, n, g),
+    )
     dp_comm = AG + max(AG - t_f, 0) * (nl - 1) + RS + max(RS - t_b, 0) * (nl - 1)
     t += dp_comm
 
-    seconds = {"compute": sum(p.compute for p in parts) * nm * nl, "exposed_memory": sum(p.memory for p in parts) * nm * nl}
-    seconds |= {"tp_comm": sum(p.comm for p in parts) * nm * nl, "dp_comm": dp_comm, "pp_comm": pp_comm, "bubble": bubble}
+    seconds = {
+        "compute": sum(p.compute for p in parts) * nm * nl,
+        "exposed_memory": sum(p.memory for p in parts) * nm * nl,
+    }
+    seconds |= {
+        "tp_comm": sum(p.comm for p in parts) * nm * nl,
+        "dp_comm": dp_comm,
+        "pp_comm": pp_comm,
+        "bubble": bubble,
+    }
     seconds["recomputation"] = again * nm * nl
     held = {"weights": W * nl, "gradients": gradients * W * nl, "optimizer": optimizer * W * nl / n}
     return t, seconds | NO_SECONDS, held | {"activations": saved * nl * min(c.pp, nm)} | NO_BYTES
@@ -269,7 +308,13 @@ def cases(draw):
     c = SimpleNamespace(strategy=draw(st.sampled_from(sorted(ATTENTION))))
     c.attention, c.recompute = draw(st.sampled_from(ATTENTION[c.strategy]))
     degrees = st.integers(1, 7)
-    c.m1, c.m2, c.dp, c.pp, c.nb = draw(degrees), 1 if c.strategy == "1d" else draw(degrees), draw(degrees), draw(degrees), 1
+    c.m1, c.m2, c.dp, c.pp, c.nb = (
+        draw(degrees),
+        1 if c.strategy == "1d" else draw(degrees),
+        draw(degrees),
+        draw(degrees),
+        1,
+    )
     if c.strategy == "summa":
         c.nb = draw(st.integers(1, 9))
     c.t1, c.t2, c.t_dp, c.t_pp = (draw(st.integers(1, degree)) for degree in (c.m1, c.m2, c.dp, c.pp))
@@ -280,7 +325,10 @@ def cases(draw):
     nl, nm, c.b = draw(st.integers(1, 5)), draw(st.integers(1, 9)), draw(st.integers(1, 3))
     c.L, c.gbs = nl * c.pp, nm * c.dp * c.b
     c.matrix, c.vector, c.hbm = draw(decades(11, 15)), draw(decades(10, 14)), draw(decades(9, 13))
-    c.fast, c.slow = ({"bandwidth": draw(decades(8, 12)), "efficiency": draw(SHARES), "latency": draw(LATENCIES)} for _ in range(2))
+    c.fast, c.slow = (
+        {"bandwidth": draw(decades(8, 12)), "efficiency": draw(SHARES), "latency": draw(LATENCIES)}
+        for _ in range(2)
+    )
     c.nics = draw(st.sampled_from([0.5, 1, 2, 4]))
     c.Bf, c.lf = c.fast["bandwidth"] * c.fast["efficiency"], c.fast["latency"]
     c.Bs, c.ls = c.slow["bandwidth"] * c.slow["efficiency"], c.slow["latency"]
@@ -288,23 +336,41 @@ def cases(draw):
     other = {"E": st.sampled_from([1, 4]), "mask": st.sampled_from([2, 4]), "launch": st.floats(0, 1e-4)}
     other |= {"matrix_share": SHARES, "vector_share": SHARES}
     tables = {"precision": MASTER, "grad_dtype": GRADIENT, "optimizer_kind": STATES}
-    recipes = st.fixed_dictionaries({choice: st.sampled_from(sorted(table)) for choice, table in tables.items()})
+    recipes = st.fixed_dictionaries(
+        {choice: st.sampled_from(sorted(table)) for choice, table in tables.items()}
+    )
     c.plain = draw(st.booleans())  # the paper's constants, which the presets hold, or others
-    constants, c.recipe = (PAPER, PAPER_RECIPE) if c.plain else (draw(st.fixed_dictionaries(other)), draw(recipes))
+    constants, c.recipe = (
+        (PAPER, PAPER_RECIPE) if c.plain else (draw(st.fixed_dictionaries(other)), draw(recipes))
+    )
     return SimpleNamespace(**vars(c), **constants, **c.recipe)
 
 
 def estimated(c):
     """What traincast makes of a case; no rule is asked, the formulas hold for every shape."""
     model = Model(name="odd", layers=c.L, hidden=c.e, heads=c.h, ffn=c.f, seq=c.l)
-    gpu = Accelerator(name="chip", matrix_flops=c.matrix, vector_flops=c.vector, hbm_bandwidth=c.hbm, hbm_bytes=1e9)
-    system = System(
-        name="odd", accelerator=gpu, tiers=(Tier(name="in", size=8, **c.fast), Tier(name="out", ports=c.nics, **c.slow))
+    gpu = Accelerator(
+        name="chip", matrix_flops=c.matrix, vector_flops=c.vector, hbm_bandwidth=c.hbm, hbm_bytes=1e9
     )
-    second = {"1d": {}, "summa": {"tp2": c.m2, "fast_tp2": c.t2, "panels": c.nb}, "context": {"cp": c.m2, "fast_cp": c.t2}}[
-        c.strategy
-    ]
-    knobs = {"tp": c.m1, "dp": c.dp, "pp": c.pp, "mbs": c.b, "fast_tp": c.t1, "fast_dp": c.t_dp, "fast_pp": c.t_pp} | second
+    system = System(
+        name="odd",
+        accelerator=gpu,
+        tiers=(Tier(name="in", size=8, **c.fast), Tier(name="out", ports=c.nics, **c.slow)),
+    )
+    second = {
+        "1d": {},
+        "summa": {"tp2": c.m2, "fast_tp2": c.t2, "panels": c.nb},
+        "context": {"cp": c.m2, "fast_cp": c.t2},
+    }[c.strategy]
+    knobs = {
+        "tp": c.m1,
+        "dp": c.dp,
+        "pp": c.pp,
+        "mbs": c.b,
+        "fast_tp": c.t1,
+        "fast_dp": c.t_dp,
+        "fast_pp": c.t_pp,
+    } | second
     plan = Plans(
         **{knob: float(value) for knob, value in knobs.items()},
         **STRATEGIES[c.strategy].choices,
@@ -394,7 +460,7 @@ def test_collectives_by_hand(kind, V, n, g, nics, errata, expected):
     gpu = Accelerator(name="chip", matrix_flops=1.0, vector_flops=1.0, hbm_bandwidth=1.0, hbm_bytes=1.0)
     system = System(name="by hand", accelerator=gpu, tiers=(inside, between))
     c = SimpleNamespace(Bf=800.0, lf=2.0, Bs=100.0, ls=10.0, nics=nics, errata=errata)
-    assert collective(kind, float(V), Group(float(n), (float(g),)), system, with_errata(*errata)) == pytest.approx(
-        expected, rel=1e-12
-    )
+    assert collective(
+        kind, float(V), Group(float(n), (float(g),)), system, with_errata(*errata)
+    ) == pytest.approx(expected, rel=1e-12)
     assert collective_time(c, kind, V, n, g) == pytest.approx(expected, rel=1e-12)

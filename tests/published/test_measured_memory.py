@@ -15,7 +15,10 @@ from traincast.step.memory import memory_as_reported
 from traincast.step.placement import placements
 
 TABLE = rows()
-CONTRADICT = {"bloom-010", "bloom-078"}  # more memory than with twice the micro-batch; less than a smaller model
+CONTRADICT = {
+    "bloom-010",
+    "bloom-078",
+}  # more memory than with twice the micro-batch; less than a smaller model
 
 
 def ends_as_layers(layers, chunks):
@@ -84,7 +87,10 @@ def test_torchtitan_without_a_pipeline(errors):
 
 def test_what_two_runs_differ_in(errors):
     """ZeRO-3 over 128 instead of 8 ranks saves 16 bytes of 15/128 of 8.03e9 parameters; measured are 15 GiB."""
-    few, many = (estimated(run_of(next(row for row in TABLE if row["id"] == one))) for one in ("titan-002", "titan-005"))
+    few, many = (
+        estimated(run_of(next(row for row in TABLE if row["id"] == one)))
+        for one in ("titan-002", "titan-005")
+    )
     states = ("weights", "gradients", "optimizer")
     saved = sum(few.memory[name] - many.memory[name] for name in states) / 2**30
     assert saved == pytest.approx(16 * 8.03e9 * (1 / 8 - 1 / 128) / 2**30, rel=2e-3)
@@ -93,7 +99,11 @@ def test_what_two_runs_differ_in(errors):
 
 # Runs that are read otherwise than they ran: HSDP over more than a node, activations offloaded, some layers made again.
 MISREAD = ("FSDP 128", "Megatron-FSDP", "offload", "some blocks")
-UNKNOWN = ("MaxText", "Pax", "NeMo/Megatron-Core")  # what XLA keeps; recipes that no row tells, with gradients in 16 bits or fp32
+UNKNOWN = (
+    "MaxText",
+    "Pax",
+    "NeMo/Megatron-Core",
+)  # what XLA keeps; recipes that no row tells, with gradients in 16 bits or fp32
 
 
 def test_what_ran_fits():
@@ -101,7 +111,11 @@ def test_what_ran_fits():
     shares = []
     for row in TABLE:
         words = f"{row['zero_detail']} {row['recompute_detail']} {row['notes']}"
-        if any(word in words for word in MISREAD) or row["stack"].startswith(UNKNOWN) or row["id"].startswith("vtrain-s"):
+        if (
+            any(word in words for word in MISREAD)
+            or row["stack"].startswith(UNKNOWN)
+            or row["id"].startswith("vtrain-s")
+        ):
             continue
         try:
             run = read(row)

@@ -27,14 +27,37 @@ STRATEGY = {
     "2d": ("summa", "none", {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"}),
     "2d-seqp": ("1d", "all-gather", {"cp": "tp2", "fast_cp": "nv_tp2"}),
 }
-CASE = ("variant", "system", "nvs", "strategy", "attention", "b", "l", "e", "f", "h", "tp1", "tp2", "nv_tp1", "nv_tp2", "nb")
+CASE = (
+    "variant",
+    "system",
+    "nvs",
+    "strategy",
+    "attention",
+    "b",
+    "l",
+    "e",
+    "f",
+    "h",
+    "tp1",
+    "tp2",
+    "nv_tp1",
+    "nv_tp2",
+    "nb",
+)
 
 
 @cache
 def timed(case):
     """Operations of one golden case by name, with the ratio of matrix to vector peak and the size of an element."""
     row = dict(zip(CASE, case, strict=True))
-    model = Model(name="golden", layers=1, hidden=int(row["e"]), ffn=int(row["f"]), heads=int(row["h"]), seq=int(row["l"]))
+    model = Model(
+        name="golden",
+        layers=1,
+        hidden=int(row["e"]),
+        ffn=int(row["f"]),
+        heads=int(row["h"]),
+        seq=int(row["l"]),
+    )
     tp_kind, cp_kind, second = STRATEGY[row["strategy"]]
     columns = {"tp": "tp1", "fast_tp": "nv_tp1", "mbs": "b"} | second
     attention, _, recompute = (row["attention"] or "flash").partition("-")
@@ -49,7 +72,11 @@ def timed(case):
     system = tc.load_system(f"{row['system'].lower()}-nvs{row['nvs']}")
     gpu = system.accelerator
     operations = time_part(layer(model, plan, assumed), plan, system, assumed)
-    return {one.operation.name: one for one in operations}, gpu.matrix_flops / gpu.vector_flops, assumed.element_bytes
+    return (
+        {one.operation.name: one for one in operations},
+        gpu.matrix_flops / gpu.vector_flops,
+        assumed.element_bytes,
+    )
 
 
 def figures(one, ratio, element_bytes):
@@ -61,7 +88,10 @@ def figures(one, ratio, element_bytes):
     again = one.again.total if one.again else 0.0
     held = op.weights * element_bytes
     result = {"weight_bytes": held, "weight_grad_bytes": held, "activation_bytes": op.saved_bytes}
-    for way, work, time, extra in (("fwd", op.forward, one.forward, 0.0), ("bwd", op.whole_backward, one.backward, again)):
+    for way, work, time, extra in (
+        ("fwd", op.forward, one.forward, 0.0),
+        ("bwd", op.whole_backward, one.backward, again),
+    ):
         result |= {
             f"flops_{way}": work.flops("matrix") + weight * work.flops("vector"),
             f"t_{way}_s": time.total + extra,
@@ -96,7 +126,11 @@ def reproduced():
 
 
 def test_configurations(reproduced):
-    assert {row.strategy: row.configurations for row in reproduced.configurations} == {"1d": 629, "summa": 690, "context": 630}
+    assert {row.strategy: row.configurations for row in reproduced.configurations} == {
+        "1d": 629,
+        "summa": 690,
+        "context": 630,
+    }
     assert max(row.worst_difference for row in reproduced.configurations) < 1e-9
 
 
@@ -130,5 +164,7 @@ def test_errata(reproduced):
 
 def test_the_reference_optimum(gpt):
     # GPT3-1T on 2048 H200 in fast domains of 4, 1-D, as published
-    found = tc.search(gpt, tc.load_system("h200-nvs4"), gpus=2048, gbs=4096, assumptions="paper-published", strategy="1d")
+    found = tc.search(
+        gpt, tc.load_system("h200-nvs4"), gpus=2048, gbs=4096, assumptions="paper-published", strategy="1d"
+    )
     assert found.plans[0][1].step_seconds == pytest.approx(39.97509154490915, rel=1e-12)

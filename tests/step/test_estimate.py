@@ -20,7 +20,9 @@ MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=10
 GBS = 24
 MACHINE = tc.System(
     name="by hand",
-    accelerator=tc.Accelerator(name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=4e9),
+    accelerator=tc.Accelerator(
+        name="chip", matrix_flops=100e12, vector_flops=10e12, hbm_bandwidth=1e12, hbm_bytes=4e9
+    ),
     tiers=(
         tc.Tier(name="links", bandwidth=100e9, efficiency=0.7, latency=2.5e-6, size=4),
         tc.Tier(name="network", bandwidth=10e9, efficiency=0.7, latency=5e-6),
@@ -34,10 +36,16 @@ def test_layers_made_again_without_their_last_product_take_less():
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     plan = tc.Plan(dp=8, zero=3, recompute="full")
     whole, less = (
-        tc.estimate(model, system, plan, 8, replace(CALIBRATED, remakes_last=remade, straggling=0.0)) for remade in (True, False)
+        tc.estimate(model, system, plan, 8, replace(CALIBRATED, remakes_last=remade, straggling=0.0))
+        for remade in (True, False)
     )
     spared = (
-        sum(row["forward_seconds"] for row in whole.operations() if row["operation"] in ("mlp.fc2", "mlp.residual")) * model.layers
+        sum(
+            row["forward_seconds"]
+            for row in whole.operations()
+            if row["operation"] in ("mlp.fc2", "mlp.residual")
+        )
+        * model.layers
     )
     assert float(whole.step_seconds - less.step_seconds) == pytest.approx(float(spared), rel=1e-6)
     assert float(whole.memory_bytes) == float(less.memory_bytes)
@@ -48,8 +56,12 @@ def test_products_of_integers_have_a_peak_of_their_own():
     model = tc.load_model("llama-3-8b")
     tpu, gpu = tc.load_system("tpu-v5p-pod"), tc.load_system("dgx-h100")
     plans = [tc.Plan(dp=8, zero=3, precision=precision) for precision in ("bf16", "int8")]
-    whole, less = ({row["operation"]: row for row in tc.estimate(model, tpu, plan, 8).operations()} for plan in plans)
-    product = [rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.launch_seconds for rows in (whole, less)]
+    whole, less = (
+        {row["operation"]: row for row in tc.estimate(model, tpu, plan, 8).operations()} for plan in plans
+    )
+    product = [
+        rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.launch_seconds for rows in (whole, less)
+    ]
     assert product[0] / product[1] == pytest.approx(2 * 0.75, rel=1e-6)
     assert whole["head.projection"]["forward_seconds"] == less["head.projection"]["forward_seconds"]
     with pytest.raises(InputError, match="int8"):
@@ -61,7 +73,9 @@ def test_only_inputs_of_layers_made_again_are_offloaded():
     model = tc.load_model("llama-3-8b")
     system = tc.load_system("dgx-h100").with_figures({"accelerator.host_bandwidth": 1e9})
     plan = tc.Plan(dp=8, zero=3, recompute="full")
-    moved, kept = (tc.estimate(model, system, replace(plan, offload=what), 8) for what in ("activations", "none"))
+    moved, kept = (
+        tc.estimate(model, system, replace(plan, offload=what), 8) for what in ("activations", "none")
+    )
     parts = {row["operation"]: row for row in kept.operations() if row["part"] == "dense"}
     forward = sum(row["forward_seconds"] for row in parts.values())
     backward = sum(row["backward_seconds"] + (row["again_seconds"] or 0) for row in parts.values())
@@ -76,7 +90,12 @@ def valid_plans(draw, placed=True):
     strategy = draw(st.sampled_from(sorted(STRATEGIES)))
     pp, dp = draw(st.sampled_from([1, 2, 3, 6])), draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]))
     batches = [b for b in range(1, GBS + 1) if GBS % (dp * b) == 0]
-    knobs = {"tp": draw(st.sampled_from([1, 2, 4])), "pp": pp, "dp": dp, "mbs": draw(st.sampled_from(batches))}
+    knobs = {
+        "tp": draw(st.sampled_from([1, 2, 4])),
+        "pp": pp,
+        "dp": dp,
+        "mbs": draw(st.sampled_from(batches)),
+    }
     if strategy == "summa":
         knobs |= {"tp2": draw(st.sampled_from([1, 2, 4, 8])), "panels": draw(st.sampled_from([1, 2, 4, 16]))}
         knobs["attention"] = draw(st.sampled_from(["flash", "summa"]))
@@ -86,13 +105,19 @@ def valid_plans(draw, placed=True):
     if STRATEGIES[strategy].second == "cp":
         knobs["cp"] = draw(st.sampled_from([1, 2, 4, 8]))
     if strategy == "ulysses":  # heads are cut over tp and exchanged over cp
-        knobs["cp"] = draw(st.sampled_from([d for d in (1, 2, 3, 4, 6) if 12 % (d * knobs["tp"]) == 0 and 1024 % d == 0]))
+        knobs["cp"] = draw(
+            st.sampled_from([d for d in (1, 2, 3, 4, 6) if 12 % (d * knobs["tp"]) == 0 and 1024 % d == 0])
+        )
     if strategy == "hybrid":
-        knobs["ulysses"] = draw(st.sampled_from([d for d in (1, 2, 4) if knobs["cp"] % d == 0 and 12 % (d * knobs["tp"]) == 0]))
+        knobs["ulysses"] = draw(
+            st.sampled_from([d for d in (1, 2, 4) if knobs["cp"] % d == 0 and 12 % (d * knobs["tp"]) == 0])
+        )
     if placed:
         room = 4
         for axis in AXES:
-            fast = draw(st.sampled_from([d for d in (1, 2, 3, 4) if d <= room and knobs.get(axis, 1) % d == 0]))
+            fast = draw(
+                st.sampled_from([d for d in (1, 2, 3, 4) if d <= room and knobs.get(axis, 1) % d == 0])
+            )
             knobs[f"fast_{axis}"], room = fast, room // fast
     return tc.Plan(**knobs, **STRATEGIES[strategy].choices)
 
@@ -113,10 +138,16 @@ def test_seconds_add_up_to_the_step_and_bytes_to_the_memory(plan):
     assert list(est.breakdown) == [name for name, info in COLUMNS.items() if info.kind == "time"]
     assert list(est.memory) == [name for name, info in COLUMNS.items() if info.kind == "memory"]
     assert min(est.breakdown.values()) >= 0
-    for component, value in est.memory.items():  # of what frameworks take for themselves the paper's assumptions count nothing
+    for (
+        component,
+        value,
+    ) in est.memory.items():  # of what frameworks take for themselves the paper's assumptions count nothing
         assert (value > 0) == (component in ("weights", "gradients", "optimizer", "activations")), component
     assert (est.breakdown["recomputation"] > 0) == (plan.recompute != "none")
-    assert {est.breakdown[component] for component in ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers")} == {0.0}
+    assert {
+        est.breakdown[component]
+        for component in ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers")
+    } == {0.0}
     assert (est.breakdown["pp_comm"] > 0) == (est.breakdown["bubble"] > 0) == (plan.pp > 1)
     assert (est.breakdown["tp_comm"] > 0) == (plan.tp * plan.tp2 * plan.cp > 1)
     assert (est.breakdown["dp_comm"] > 0) == (plan.dp * plan.cp > 1)  # context ranks hold the same weights
@@ -138,24 +169,49 @@ def test_operations_add_up_to_the_estimate(plan):
         for name in ("forward", "backward") if row["operation"] != "attention.exchange" else ():
             parts = [row[f"{name}_{part}_seconds"] for part in ("compute", "memory", "comm")]
             assert sum(parts) == pytest.approx(row[f"{name}_seconds"], rel=1e-12)
-            assert row[f"{name}_compute_seconds"] >= 20e-6  # the paper's launch cost, per operation and direction
+            assert (
+                row[f"{name}_compute_seconds"] >= 20e-6
+            )  # the paper's launch cost, per operation and direction
             assert row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] > 0
         assert row["again_seconds"] in (0.0, row["forward_seconds"])
     stage = MODEL.layers / plan.pp
     assert sum(row["weight_bytes"] for row in rows) * stage == pytest.approx(est.memory["weights"], rel=1e-12)
     flights = min(plan.pp, GBS // plan.dp // plan.mbs)
-    assert sum(row["saved_bytes"] for row in rows) * stage * flights == pytest.approx(est.memory["activations"], rel=1e-12)
+    assert sum(row["saved_bytes"] for row in rows) * stage * flights == pytest.approx(
+        est.memory["activations"], rel=1e-12
+    )
 
 
 def test_operations_are_those_of_the_paper_in_order():
     """MLP, then attention, each ended by its norm; one row each, numbers only, ready for a table."""
     rows = estimate(PLAN).operations()
     assert [row["operation"] for row in rows] == [
-        *("mlp.fc1", "mlp.fc1_bias", "mlp.gelu", "mlp.inner_dropout", "mlp.fc2", "mlp.fc2_bias", "mlp.dropout", "mlp.norm"),
-        *("attention.qkv", "attention.flash", "attention.proj", "attention.proj_bias", "attention.out_dropout", "attention.norm"),
+        *(
+            "mlp.fc1",
+            "mlp.fc1_bias",
+            "mlp.gelu",
+            "mlp.inner_dropout",
+            "mlp.fc2",
+            "mlp.fc2_bias",
+            "mlp.dropout",
+            "mlp.norm",
+        ),
+        *(
+            "attention.qkv",
+            "attention.flash",
+            "attention.proj",
+            "attention.proj_bias",
+            "attention.out_dropout",
+            "attention.norm",
+        ),
     ]
     assert {row["part"] for row in rows} == {"dense"}
-    assert all(type(value) is float for row in rows for name, value in row.items() if name not in ("operation", "part"))
+    assert all(
+        type(value) is float
+        for row in rows
+        for name, value in row.items()
+        if name not in ("operation", "part")
+    )
     assert len({tuple(row) for row in rows}) == 1  # the same columns in every row
     fc1 = rows[0]  # GEMM(M, K, N) = M N (2K − 1) with M = b·l, K = e, N = f/m1
     assert fc1["forward_matrix_flops"] == 2 * 1024 * (6144 // 2) * (2 * 1536 - 1)
@@ -168,7 +224,11 @@ def test_only_selective_recomputation_runs_the_core_of_attention_again():
     again = replace(plain, recompute="selective")
     assert {row["again_seconds"] for row in estimate(plain).operations()} == {0.0}
     repeated = [row["operation"] for row in estimate(again).operations() if row["again_seconds"]]
-    assert repeated == ["attention.logits", "attention.softmax", "attention.dropout"]  # spec: these add their forward time
+    assert repeated == [
+        "attention.logits",
+        "attention.softmax",
+        "attention.dropout",
+    ]  # spec: these add their forward time
     assert estimate(again).step_seconds > estimate(plain).step_seconds
     assert estimate(again).memory_bytes < estimate(plain).memory_bytes
 
@@ -184,7 +244,9 @@ def test_throughput_days_and_whether_it_fits():
     assert estimate(PLAN, system=tight).fits  # to the byte
     tighter = replace(MACHINE, accelerator=replace(MACHINE.accelerator, hbm_bytes=est.memory_bytes - 1))
     assert not estimate(PLAN, system=tighter).fits
-    assert estimate(PLAN, system=tighter).step_seconds == est.step_seconds  # what does not fit is estimated all the same
+    assert (
+        estimate(PLAN, system=tighter).step_seconds == est.step_seconds
+    )  # what does not fit is estimated all the same
 
 
 @given(valid_plans(), st.booleans())
@@ -210,8 +272,14 @@ def every_placement(plan, domain):
     degrees = {axis: getattr(plan, axis) for axis in AXES}
     if plan.gpus <= domain:
         return [replace(plan, **{f"fast_{axis}": degree for axis, degree in degrees.items()})]
-    shares = product(*([d for d in range(1, min(degree, domain) + 1) if degree % d == 0] for degree in degrees.values()))
-    named = [dict(zip((f"fast_{axis}" for axis in degrees), share, strict=True)) for share in shares if np.prod(share) == domain]
+    shares = product(
+        *([d for d in range(1, min(degree, domain) + 1) if degree % d == 0] for degree in degrees.values())
+    )
+    named = [
+        dict(zip((f"fast_{axis}" for axis in degrees), share, strict=True))
+        for share in shares
+        if np.prod(share) == domain
+    ]
     return [replace(plan, **places) for places in named]
 
 
@@ -235,7 +303,10 @@ def test_placement_matters_and_is_kept_when_given():
     """Both placements of tp 2 × pp 3 × dp 4 over domains of 4 differ in time; each is taken as given."""
     open_plan = replace(PLAN, fast_tp=None, fast_dp=None)
     every = every_placement(open_plan, 4)
-    assert {(one.fast_tp, one.fast_pp, one.fast_dp) for one in every} == {(1, 1, 4), (2, 1, 2)}  # 3 stages share nothing with 4
+    assert {(one.fast_tp, one.fast_pp, one.fast_dp) for one in every} == {
+        (1, 1, 4),
+        (2, 1, 2),
+    }  # 3 stages share nothing with 4
     times = [estimate(one).step_seconds for one in every]
     assert len(set(times)) == 2
     assert [estimate(one).plan for one in every] == every
@@ -327,7 +398,16 @@ def test_every_broken_rule_at_once():
         "the tokens of a micro-batch do not divide over the tensor ranks",
         ROOM,
     ]
-    for value in ("tp = 5", "pp = 7", "dp = 5", "heads = 12", "hidden = 1536", "layers = 6", "gbs = 24", "seq = 1024"):
+    for value in (
+        "tp = 5",
+        "pp = 7",
+        "dp = 5",
+        "heads = 12",
+        "hidden = 1536",
+        "layers = 6",
+        "gbs = 24",
+        "seq = 1024",
+    ):
         assert value in str(caught.value)
 
 
@@ -336,7 +416,9 @@ def test_rules_that_narrow_the_search_do_not_forbid_a_plan():
     narrow = replace(MODEL, hidden=600, heads=24)
     assert estimate(tc.Plan(tp=8, dp=1, cp=1, cp_kind="all-gather"), model=narrow).step_seconds > 0
     assert estimate(tc.Plan(cp=16, cp_kind="all-gather")).step_seconds > 0
-    assert 16 not in {plan.cp for plan, _ in tc.search(MODEL, MACHINE, 16, GBS, strategy="context", top=10**6).plans}
+    assert 16 not in {
+        plan.cp for plan, _ in tc.search(MODEL, MACHINE, 16, GBS, strategy="context", top=10**6).plans
+    }
 
 
 @pytest.mark.parametrize("gbs", [0, -1, 1.5, 24.0, True, "24", "many", float("nan"), float("inf")], ids=repr)
@@ -355,7 +437,9 @@ def test_the_batch_is_asked_for_or_the_models_own():
 
 
 def test_unknown_assumptions():
-    with pytest.raises(tc.InputError, match="unknown assumptions 'paper_published': did you mean paper-published"):
+    with pytest.raises(
+        tc.InputError, match="unknown assumptions 'paper_published': did you mean paper-published"
+    ):
         estimate(PLAN, assumptions="paper_published")
 
 
@@ -364,7 +448,10 @@ def test_unknown_assumptions():
 
 def columns_of(plans):
     """Plans of one strategy as columns."""
-    return replace(plans[0].columns(), **{knob: np.array([float(getattr(one, knob) or 1) for one in plans]) for knob in KNOBS})
+    return replace(
+        plans[0].columns(),
+        **{knob: np.array([float(getattr(one, knob) or 1) for one in plans]) for knob in KNOBS},
+    )
 
 
 def test_columns_give_columns_row_by_row():
@@ -410,8 +497,21 @@ def test_columns_hold_positive_whole_numbers(knob, bad):
 
 def test_an_estimate_says_what_it_was_made_of():
     est = estimate(PLAN, assumptions="paper-published")
-    assert (est.model, est.system, est.plan, est.gbs, est.assumptions.name) == (MODEL, MACHINE, PLAN, GBS, "paper-published")
-    assert {field.name for field in fields(est)} >= {"model", "system", "plan", "gbs", "assumptions", "memory"}
+    assert (est.model, est.system, est.plan, est.gbs, est.assumptions.name) == (
+        MODEL,
+        MACHINE,
+        PLAN,
+        GBS,
+        "paper-published",
+    )
+    assert {field.name for field in fields(est)} >= {
+        "model",
+        "system",
+        "plan",
+        "gbs",
+        "assumptions",
+        "memory",
+    }
 
 
 def test_summa_attention_needs_tp_to_divide_what_it_cuts():
@@ -427,4 +527,6 @@ def test_a_placement_is_chosen_for_one_machine_only():
     with pytest.raises(tc.InputError, match="for one machine, not for columns of them"):
         estimate(replace(PLAN, fast_tp=None), system=machines)
     both = estimate(PLAN, system=machines)
-    assert both.step_seconds.tolist() == [estimate(PLAN, system=machines.take(i)).step_seconds for i in range(2)]
+    assert both.step_seconds.tolist() == [
+        estimate(PLAN, system=machines.take(i)).step_seconds for i in range(2)
+    ]

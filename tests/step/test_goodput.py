@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
-from traincast.step.goodput import bytes_per_parameter, checkpoint_seconds, daly_interval, goodput, mtbf_seconds, young_interval
+from traincast.step.goodput import (
+    bytes_per_parameter,
+    checkpoint_seconds,
+    daly_interval,
+    goodput,
+    mtbf_seconds,
+    young_interval,
+)
 
 MINUTE, HOUR = 60.0, 3600.0
 writes = st.floats(1, 600)
@@ -34,7 +41,9 @@ def test_bytes_of_a_parameter():
 @pytest.mark.parametrize(("mtbf", "minutes"), [(24 * HOUR, 117), (6 * HOUR, 57), (15 * MINUTE, 9.1)])
 def test_dalys_optima(mtbf, minutes):
     """Daly 2006, figures 3 to 5: checkpoints of 5 min."""
-    assert daly_interval(5 * MINUTE, mtbf) / MINUTE == pytest.approx(minutes, abs=0.5 if minutes > 10 else 0.05)
+    assert daly_interval(5 * MINUTE, mtbf) / MINUTE == pytest.approx(
+        minutes, abs=0.5 if minutes > 10 else 0.05
+    )
 
 
 def test_writes_longer_than_twice_the_mtbf_are_spaced_by_it():

@@ -13,7 +13,16 @@ from traincast.step.memory import Footprint, devices_memory, memory_as_reported,
 from traincast.step.pipeline_stages import stages
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
-GPT = tc.Model(name="gpt", layers=4, hidden=1024, heads=16, ffn=4096, seq=512, biases=("qkv", "proj", "mlp"), inner_dropout=False)
+GPT = tc.Model(
+    name="gpt",
+    layers=4,
+    hidden=1024,
+    heads=16,
+    ffn=4096,
+    seq=512,
+    biases=("qkv", "proj", "mlp"),
+    inner_dropout=False,
+)
 s, b, h, a = 512, 2, 1024, 16
 SCORES = 5 * a * s / h
 
@@ -42,13 +51,18 @@ def test_activations_of_a_gpt(knobs, expected):
     """
     found = saved(GPT, attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
     assert found == pytest.approx(expected, rel=1e-12)
-    more = saved(replace(GPT, inner_dropout=True), attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
+    more = saved(replace(GPT, inner_dropout=True), attention="unfused", mbs=float(b), **knobs).saved / (
+        s * b * h
+    )
     assert more == pytest.approx(expected + 4 / knobs.get("tp", 1), rel=1e-12)
 
 
 def test_gathered_inputs_are_what_the_published_model_keeps_more():
     """arXiv 2410.00273 keeps the inputs of qkv and fc1 gathered: 2 x 2 s b h instead of 4 s b h/t (2205.05198, section 4.2.2)."""
-    kept = [saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved for one in (PAPER, CALIBRATED)]
+    kept = [
+        saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved
+        for one in (PAPER, CALIBRATED)
+    ]
     assert kept[0] - kept[1] == (4 - 4 / 4) * s * b * h
 
 
@@ -56,7 +70,9 @@ def test_gathered_inputs_are_what_the_published_model_keeps_more():
 def test_full_recomputation_keeps_inputs(tp, every):
     """2 s b h of a layer (arXiv 2205.05198, table 2), cut over t; of the layers in between all; one layer is live in backward."""
     plain = saved(GPT, attention="unfused", mbs=float(b), tp=float(tp)).saved
-    full = saved(GPT, attention="unfused", mbs=float(b), tp=float(tp), recompute="full", recompute_every=float(every))
+    full = saved(
+        GPT, attention="unfused", mbs=float(b), tp=float(tp), recompute="full", recompute_every=float(every)
+    )
     message = 2 * s * b * h / tp
     assert full.saved == pytest.approx(message / every + plain * (1 - 1 / every), rel=1e-12)
     assert full.live == plain - message
@@ -85,8 +101,13 @@ def latent(model):
     """
     one, heads = model.latent, model.heads
     width = one.nope_dim + one.rope_dim
-    ours = 2 * (2 * model.hidden + 2 * one.q_rank + 2 * one.kv_rank + heads * (2 * width + 2 * one.value_dim)) + 4 * heads
-    measured = 2 * (2 * model.hidden + 2 * one.q_rank + heads * (2 * width + one.nope_dim + 2 * one.value_dim))
+    ours = (
+        2 * (2 * model.hidden + 2 * one.q_rank + 2 * one.kv_rank + heads * (2 * width + 2 * one.value_dim))
+        + 4 * heads
+    )
+    measured = 2 * (
+        2 * model.hidden + 2 * one.q_rank + heads * (2 * width + one.nope_dim + 2 * one.value_dim)
+    )
     measured += 2 * (2 * one.kv_rank + one.rope_dim)
     assert measured - ours == 2 * one.rope_dim + 2 * one.nope_dim * heads - 4 * heads
     return ours
@@ -102,7 +123,10 @@ def test_activations_of_deepseek():
     one, e = model.experts, model.hidden
     assert saved(model, dense).saved / model.seq == latent(model) + 4 * e + 6 * model.ffn
     sent = one.topk * 2 * e
-    assert saved(model, moe).saved / model.seq == latent(model) + 4 * e + 6 * one.shared_ffn + one.topk * 6 * one.ffn + sent
+    assert (
+        saved(model, moe).saved / model.seq
+        == latent(model) + 4 * e + 6 * one.shared_ffn + one.topk * 6 * one.ffn + sent
+    )
 
 
 def test_activations_of_experts():
@@ -122,10 +146,16 @@ def test_activations_of_experts():
         ("norms", 2 * 2 * 4096),  # the norms' results, which qkv and fc1 read
         ("activation", 2 * 14336),  # the activation's result, which fc2 reads
         ("mlp", 6 * 14336),  # fc1's result as well
-        ("attention", 4 * 32),  # statistics; queries, keys and values are inputs, the result is the projection's
+        (
+            "attention",
+            4 * 32,
+        ),  # statistics; queries, keys and values are inputs, the result is the projection's
         ("norms+activation", 2 * 2 * 4096 + 2 * 14336),
         ("mlp+norms+attention", 6 * 14336 + 2 * 2 * 4096 + 4 * 32),
-        ("per-op", 2 * 2 * 4096 + 2 * 1024 + 4 * 14336),  # the norms' results, keys, gate or up, the activation's result
+        (
+            "per-op",
+            2 * 2 * 4096 + 2 * 1024 + 4 * 14336,
+        ),  # the norms' results, keys, gate or up, the activation's result
     ],
 )
 def test_what_modules_made_again_do_not_keep(recompute, dropped):
@@ -142,8 +172,13 @@ def test_every_second_product_by_hand():
     model = tc.load_model("llama-3-8b")
     plan = Plans(recompute="per-op")
     found = layer(model, plan, CALIBRATED)
-    assert saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
-    again = sum(op.recompute * op.forward.flops("matrix") for op in found if op.weight is not None) / (2 * model.seq)
+    assert (
+        saved(model, recompute="per-op").saved / model.seq
+        == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
+    )
+    again = sum(op.recompute * op.forward.flops("matrix") for op in found if op.weight is not None) / (
+        2 * model.seq
+    )
     assert again == pytest.approx(4096 * (1024 + 4096 + 14336), rel=1e-3)  # k, o, w3
     assert all(op.recompute == 1 for op in found if op.weight is None and op.name != "attention.flash")
     assert next(op for op in found if op.name == "attention.flash").recompute == 0
@@ -159,20 +194,35 @@ def test_what_software_keeps():
     """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where they are cast again."""
     model = tc.load_model("llama-3-8b")
     eager = replace(CALIBRATED, keeps_elementwise=True)
-    assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (4096 + 1024)
+    assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (
+        4096 + 1024
+    )
     again = replace(CALIBRATED, keeps_casts=False)
     assert saved(model, assumed=again, precision="fp8").saved == saved(model).saved
-    kept = 4096 + 4096 + 4096 + 14336  # inputs of qkv, fc1, proj (beside attention's own copy) and fc2, a byte each
+    kept = (
+        4096 + 4096 + 4096 + 14336
+    )  # inputs of qkv, fc1, proj (beside attention's own copy) and fc2, a byte each
     assert (saved(model).saved - saved(model, precision="fp8").saved) / model.seq == kept - 2 * 4096
 
 
 def test_experts_made_again_keep_the_input_of_the_block():
     """All that Mixtral's experts keep goes: rows sent, results of fc1 and of the activation."""
     model = tc.load_model("mixtral-8x7b")
-    assert (saved(model).saved - saved(model, recompute="experts").saved) / model.seq == 2 * (6 * 14336 + 2 * 4096)
+    assert (saved(model).saved - saved(model, recompute="experts").saved) / model.seq == 2 * (
+        6 * 14336 + 2 * 4096
+    )
 
 
-WEIGHTS = {"fp32": 4, "fp16": 2, "bf16": 2, "bf16-pure": 2, "fp8": 3, "fp8-current": 3, "fp8-rowwise": 3, "fp8-block": 3.03}
+WEIGHTS = {
+    "fp32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "bf16-pure": 2,
+    "fp8": 3,
+    "fp8-current": 3,
+    "fp8-rowwise": 3,
+    "fp8-block": 3.03,
+}
 WEIGHTS |= {"mxfp8": 2 + 33 / 32, "int8": 2}
 MASTER = {"fp32": 0, "bf16-pure": 0}  # else a copy of 4 bytes
 MOMENTS = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4, "adafactor": 4, "muon": 4}
@@ -183,9 +233,13 @@ def test_bytes_of_a_parameter(precision):
     """Weights, gradients, master copy and moments of every recipe; ZeRO cuts one after the other (arXiv 1910.02054, section 5)."""
     weight, master = WEIGHTS.get(precision, 2 + 9 / 16), MASTER.get(precision, 4)
     held = {"part": Footprint(1e9, 0.0, 0.0, 0.0, 0.0)}
-    for (optimizer, moments), grad, zero, replicas in product(MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)):
+    for (optimizer, moments), grad, zero, replicas in product(
+        MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)
+    ):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
-        found = states(held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, CALIBRATED)
+        found = states(
+            held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, CALIBRATED
+        )
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
@@ -205,13 +259,21 @@ def held_by(zero=1, precision="bf16", parts=None, **fields):
 def test_states_of_other_software():
     """Bytes of a parameter on 8 ranks, by what each framework keeps."""
     megatron = held_by()
-    assert megatron == {"weights": 2, "gradients": 4, "optimizer": 12 / 8}  # gradients in fp32, added to by the products
-    assert held_by(precision="fp16") == megatron | {"gradients": 2}  # Megatron-LM and DeepSpeed leave those of fp16 in 16 bits
+    assert megatron == {
+        "weights": 2,
+        "gradients": 4,
+        "optimizer": 12 / 8,
+    }  # gradients in fp32, added to by the products
+    assert held_by(precision="fp16") == megatron | {
+        "gradients": 2
+    }  # Megatron-LM and DeepSpeed leave those of fp16 in 16 bits
     deepspeed = {"gradient_copy_bytes": 2.0}
     assert held_by(**deepspeed) == megatron | {"gradients": 6}  # BF16_Optimizer: 16 bits and fp32
     assert held_by(precision="fp16", **deepspeed)["gradients"] == 2
     assert held_by(zero=2, **deepspeed)["gradients"] == 4 / 8
-    assert sum(held_by(zero=3).values()) == 18 / 8  # DeepSpeed: a shard of 16-bit weights beside the master copy
+    assert (
+        sum(held_by(zero=3).values()) == 18 / 8
+    )  # DeepSpeed: a shard of 16-bit weights beside the master copy
     assert sum(held_by(zero=3, keeps_sharded_copy=False).values()) == 16 / 8  # FSDP
 
 
@@ -219,8 +281,13 @@ def test_weights_in_low_precision():
     """Transformer Engine: 16 bits and a copy in 8; with fp8_param_gather rows and columns in 8 bits; torchao casts when it uses."""
     assert held_by(precision="fp8")["weights"] == 3
     assert held_by(precision="fp8", keeps_16bit_weights=False)["weights"] == 2
-    assert held_by(precision="mxfp8", keeps_16bit_weights=False)["weights"] == pytest.approx(2 * 33 / 32, rel=2e-3)
-    assert held_by(precision="nvfp4", keeps_16bit_weights=False)["weights"] == held_by(precision="nvfp4")["weights"]
+    assert held_by(precision="mxfp8", keeps_16bit_weights=False)["weights"] == pytest.approx(
+        2 * 33 / 32, rel=2e-3
+    )
+    assert (
+        held_by(precision="nvfp4", keeps_16bit_weights=False)["weights"]
+        == held_by(precision="nvfp4")["weights"]
+    )
     assert held_by(precision="fp8", keeps_casts=False)["weights"] == 2
     ends = held_by(precision="fp8", keeps_16bit_weights=False, parts={"dense": 1.0, "head": 1.0})
     assert ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
@@ -247,11 +314,15 @@ def test_published_bytes_of_a_parameter(precision, optimizer, grad, expected):
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_as_published(zero, gigabytes):
     """7.5 B parameters on 64 ranks (arXiv 1910.02054, figure 1)."""
-    found = states({"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, CALIBRATED)
+    found = states(
+        {"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, CALIBRATED
+    )
     assert sum(found.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
-@pytest.mark.parametrize(("knobs", "holders"), [({"ep": 8.0}, 8), ({"ep": 8.0, "etp": 2.0}, 4), ({"ep": 64.0}, 1)])
+@pytest.mark.parametrize(
+    ("knobs", "holders"), [({"ep": 8.0}, 8), ({"ep": 8.0, "etp": 2.0}, 4), ({"ep": 64.0}, 1)]
+)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders, replicas):
     """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy each."""
@@ -264,7 +335,9 @@ def device_by_device(model, gbs=64, **knobs):
     plan = Plans(**knobs)
     costs = {"dense": Footprint(10.0, 0.0, 6.0, 0.0, 0.0), "embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
     costs |= {"head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0), "tied": Footprint(7.0, 0.0, 0.0, 0.0, 0.0)}
-    return devices_memory(costs, plan, stages(model, plan), gbs, replace(CALIBRATED, context_bytes=0, allocator_share=0))
+    return devices_memory(
+        costs, plan, stages(model, plan), gbs, replace(CALIBRATED, context_bytes=0, allocator_share=0)
+    )
 
 
 def test_activations_in_flight():
@@ -273,7 +346,9 @@ def test_activations_in_flight():
     first, *_, last = device_by_device(model, pp=4.0, dp=1.0)
     assert first["activations"] == 4 * (4 * 6 + 1)
     assert (last["activations"], last["logits"]) == (2 * 6 + 2, 100)
-    both, *_ = device_by_device(model, pp=4.0, dp=1.0, schedule="dualpipe")  # arXiv 2412.19437, table 2: pp + 1
+    both, *_ = device_by_device(
+        model, pp=4.0, dp=1.0, schedule="dualpipe"
+    )  # arXiv 2412.19437, table 2: pp + 1
     assert both["activations"] == 5 * (3 * 6 + 1.5)  # half of the micro-batches have each end here
     assert both["logits"] == 100  # one of them at a time
     assert both["weights"] == 2 * (6 * 10 + 14)
@@ -296,7 +371,9 @@ def test_ways_of_measuring():
     """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of the memory."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     used = tc.estimate(model, system, tc.Plan(dp=8), 64).memory
-    allocated, reserving, device = (memory_as_reported(used, kind) for kind in ("allocated", "reserved", "device"))
+    allocated, reserving, device = (
+        memory_as_reported(used, kind) for kind in ("allocated", "reserved", "device")
+    )
     assert device == pytest.approx(sum(used.values()))
     assert device - reserving == used["buffers"] > 0
     assert reserving - allocated == pytest.approx(used["reserved"])
@@ -305,13 +382,18 @@ def test_ways_of_measuring():
 
 def test_offloaded_states_and_activations():
     model = replace(tc.load_model("llama-3-8b"), layers=14)
-    plain, moved = (device_by_device(model, pp=4.0, offload=words)[0] for words in ("none", "optimizer+activations"))
+    plain, moved = (
+        device_by_device(model, pp=4.0, offload=words)[0] for words in ("none", "optimizer+activations")
+    )
     assert plain["optimizer"] == 12 * (4 * 10 + 7)
     assert moved["optimizer"] == 0
     assert moved["activations"] == 2 * 6  # of two layers: at work, and on its way
     assert moved["weights"] == plain["weights"]
     gone = device_by_device(model, pp=4.0, offload="weights")[0]
-    assert (gone["weights"], gone["gathered"]) == (0, 2 * (2 * 10 + 7))  # two layers and the embedding are on the device
+    assert (gone["weights"], gone["gathered"]) == (
+        0,
+        2 * (2 * 10 + 7),
+    )  # two layers and the embedding are on the device
 
 
 def test_deepseek_v3_fits_as_it_was_trained():
@@ -331,5 +413,7 @@ def test_up_projections_made_again_leave_the_narrow_vectors():
     plans = (tc.Plan(dp=8, ep=8, recompute=kind) for kind in ("none", "mla_up_proj"))
     kept, again = (tc.estimate(model, system, plan, 64).memory for plan in plans)
     per_layer = 2 * model.seq * 128 * (192 + 192 + 128)
-    assert kept["activations"] - again["activations"] == 61 * per_layer + per_layer  # and of multi-token prediction
+    assert (
+        kept["activations"] - again["activations"] == 61 * per_layer + per_layer
+    )  # and of multi-token prediction
     assert again["workspace"] >= per_layer

@@ -11,7 +11,13 @@ from traincast.step.model_flops import CONVENTIONS, hardware_flops_per_token, mo
 
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048, vocab=32000, causal=True)
 CHIP = tc.Accelerator(
-    name="chip", matrix_flops=312e12, vector_flops=78e12, hbm_bandwidth=2e12, hbm_bytes=80e9, fp8_flops=624e12, power=400.0
+    name="chip",
+    matrix_flops=312e12,
+    vector_flops=78e12,
+    hbm_bandwidth=2e12,
+    hbm_bytes=80e9,
+    fp8_flops=624e12,
+    power=400.0,
 )
 MACHINE = tc.System(
     name="by hand",
@@ -45,7 +51,11 @@ def test_throughput_and_utilisation(est):
     found = tc.metrics(est)
     rate = 64 * 2048 / est.step_seconds
     assert found.tokens_per_second == pytest.approx(rate)
-    assert found.tokens_per_second_per_gpu == pytest.approx(rate / 16) == pytest.approx(est.tokens_per_second_per_gpu)
+    assert (
+        found.tokens_per_second_per_gpu
+        == pytest.approx(rate / 16)
+        == pytest.approx(est.tokens_per_second_per_gpu)
+    )
     for convention in CONVENTIONS:
         flops = model_flops_per_token(MODEL, convention) * rate / 16
         assert found.flops_per_second_per_gpu[convention] == pytest.approx(flops)
@@ -97,7 +107,10 @@ def test_what_is_not_known_is_none_and_named(est):
     assert unknown == set(found.missing)
     assert unknown == {name for name, _, _ in FORMULAS} - {"tokens_per_second"}
     assert found.missing["cost"] == ("tokens (or the model's training_sequences)", "price (or the system's)")
-    assert found.missing["carbon_kg"][1:] == ("the system's node_power (or accelerator.power)", "the system's carbon")
+    assert found.missing["carbon_kg"][1:] == (
+        "the system's node_power (or accelerator.power)",
+        "the system's carbon",
+    )
     assert found.missing["goodput"] == (
         "the system's storage_bandwidth (or checkpoint_seconds)",
         "the system's failure_hours",
@@ -107,7 +120,9 @@ def test_what_is_not_known_is_none_and_named(est):
 
 def test_utilisation_is_of_the_peak_at_the_runs_precision(est):
     half = tc.metrics(est).mfu["megatron"]
-    assert tc.metrics(replace(est, plan=replace(PLAN, precision="fp8"))).mfu["megatron"] == pytest.approx(half / 2)
+    assert tc.metrics(replace(est, plan=replace(PLAN, precision="fp8"))).mfu["megatron"] == pytest.approx(
+        half / 2
+    )
     found = tc.metrics(replace(est, plan=replace(PLAN, precision="nvfp4")))
     assert found.mfu is None
     assert found.missing["mfu"] == found.missing["hfu"] == ("the accelerator's fp4 peak",)
@@ -130,7 +145,12 @@ def test_hardware_utilisation_counts_what_is_computed_again(est):
 
 def test_checkpoints_are_of_what_precision_and_optimizer_keep(est):
     """Bytes per parameter: weights, master copy and states, without gradients."""
-    kept = {("bf16", "adam"): 2 + 4 + 8, ("bf16-pure", "adam-bf16"): 2 + 4, ("bf16", "sgd"): 2 + 4 + 4, ("fp32", "adam"): 4 + 8}
+    kept = {
+        ("bf16", "adam"): 2 + 4 + 8,
+        ("bf16-pure", "adam-bf16"): 2 + 4,
+        ("bf16", "sgd"): 2 + 4 + 4,
+        ("fp32", "adam"): 4 + 8,
+    }
     for (precision, optimizer), each in kept.items():
         plan = replace(PLAN, precision=precision, optimizer_kind=optimizer)
         assert tc.metrics(replace(est, plan=plan)).checkpoint_bytes == each * MODEL.parameters, plan
@@ -138,10 +158,14 @@ def test_checkpoints_are_of_what_precision_and_optimizer_keep(est):
 
 
 def test_columns_are_what_single_plans_are():
-    plans = tc.Plans(tp=np.array([2.0, 4.0]), dp=np.array([8.0, 4.0]), mbs=2.0, fast_tp=np.array([2.0, 4.0]), fast_dp=2.0)
+    plans = tc.Plans(
+        tp=np.array([2.0, 4.0]), dp=np.array([8.0, 4.0]), mbs=2.0, fast_tp=np.array([2.0, 4.0]), fast_dp=2.0
+    )
     found = tc.metrics(tc.estimate(MODEL, MACHINE, plans, gbs=64), tokens=TOKENS, restart_seconds=600)
     for i in range(2):
-        one = tc.metrics(tc.estimate(MODEL, MACHINE, plans.row(i), gbs=64), tokens=TOKENS, restart_seconds=600)
+        one = tc.metrics(
+            tc.estimate(MODEL, MACHINE, plans.row(i), gbs=64), tokens=TOKENS, restart_seconds=600
+        )
         for name in ("tokens_per_second", "days", "cost", "energy_kwh", "goodput", "effective_days"):
             assert np.broadcast_to(getattr(found, name), 2)[i] == pytest.approx(getattr(one, name)), name
         assert found.mfu["palm"][i] == pytest.approx(one.mfu["palm"])

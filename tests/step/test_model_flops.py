@@ -8,16 +8,38 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.model_blocks import Experts, Latent, Local
-from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, forward_flops, hardware_flops_per_token, model_flops_per_token
+from traincast.step.model_flops import (
+    CONVENTIONS,
+    RECOMPUTE,
+    forward_flops,
+    hardware_flops_per_token,
+    model_flops_per_token,
+)
 
 
 def gpt(layers, hidden, heads, vocab, seq=2048, **changes):
-    return tc.Model(name="gpt", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, seq=seq, vocab=vocab, **changes)
+    return tc.Model(
+        name="gpt", layers=layers, hidden=hidden, heads=heads, ffn=4 * hidden, seq=seq, vocab=vocab, **changes
+    )
 
 
 def llama(layers, hidden, heads, kv_heads, ffn, vocab, seq, **changes):
-    modern = {"mlp": "swiglu", "norm": "rmsnorm", "biases": (), "causal": True, "positions": "rotary"} | changes
-    shape = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "ffn": ffn, "vocab": vocab, "seq": seq}
+    modern = {
+        "mlp": "swiglu",
+        "norm": "rmsnorm",
+        "biases": (),
+        "causal": True,
+        "positions": "rotary",
+    } | changes
+    shape = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "ffn": ffn,
+        "vocab": vocab,
+        "seq": seq,
+    }
     return tc.Model(name="llama", **shape, **modern)
 
 
@@ -26,7 +48,9 @@ LLAMA_8B = llama(32, 4096, 32, 8, 14336, 128256, 8192)
 LLAMA_70B = llama(80, 8192, 64, 8, 28672, 128256, 8192)
 LLAMA_405B = llama(126, 16384, 128, 8, 53248, 128256, 8192)
 MIXTRAL = llama(32, 4096, 32, 8, 14336, 32000, 4096, experts=Experts(experts=8, topk=2, ffn=14336))
-QWEN3_235B = llama(94, 4096, 64, 4, 1536, 151936, 4096, head_dim=128, experts=Experts(experts=128, topk=8, ffn=1536))
+QWEN3_235B = llama(
+    94, 4096, 64, 4, 1536, 151936, 4096, head_dim=128, experts=Experts(experts=128, topk=8, ffn=1536)
+)
 DEEPSEEK_V3 = llama(
     *(61, 7168, 128, None, 18432, 129280, 4096),
     latent=Latent(kv_rank=512, q_rank=1536, nope_dim=128, rope_dim=64, value_dim=128),
@@ -48,8 +72,12 @@ def test_gpt_175b_follows_the_published_formula():
     l, h, s, v = 96, 12288, 2048, 51200
     published = 72 * l * h**2 * (1 + s / (6 * h) + v / (12 * h * l))
     assert model_flops_per_token(GPT_175B, "megatron-full") == pytest.approx(published, rel=1e-12)
-    assert model_flops_per_token(GPT_175B, "megatron") == model_flops_per_token(GPT_175B, "megatron-full")  # no mask in this model
-    causal = 72 * l * h**2 * (1 + (s + 1) / (12 * h) + v / (12 * h * l))  # a token meets itself and those before: (s + 1)/2
+    assert model_flops_per_token(GPT_175B, "megatron") == model_flops_per_token(
+        GPT_175B, "megatron-full"
+    )  # no mask in this model
+    causal = (
+        72 * l * h**2 * (1 + (s + 1) / (12 * h) + v / (12 * h * l))
+    )  # a token meets itself and those before: (s + 1)/2
     assert model_flops_per_token(replace(GPT_175B, causal=True)) == pytest.approx(causal, rel=1e-12)
 
 
@@ -60,9 +88,15 @@ def test_llama_8b():
     attention_full = 12 * 32 * 32 * 128 * 8192  # 12LHQT
     attention_half = 12 * 32 * 32 * 128 * 8193 / 2
     assert LLAMA_8B.parameters == 8_030_261_248
-    assert model_flops_per_token(LLAMA_8B, "megatron") == pytest.approx(6 * (32 * layer + head) + attention_half, rel=1e-12)
-    assert model_flops_per_token(LLAMA_8B, "megatron-full") == pytest.approx(6 * (32 * layer + head) + attention_full, rel=1e-12)
-    assert model_flops_per_token(LLAMA_8B, "palm") == pytest.approx(6 * 8_030_261_248 + attention_full, rel=1e-12)
+    assert model_flops_per_token(LLAMA_8B, "megatron") == pytest.approx(
+        6 * (32 * layer + head) + attention_half, rel=1e-12
+    )
+    assert model_flops_per_token(LLAMA_8B, "megatron-full") == pytest.approx(
+        6 * (32 * layer + head) + attention_full, rel=1e-12
+    )
+    assert model_flops_per_token(LLAMA_8B, "palm") == pytest.approx(
+        6 * 8_030_261_248 + attention_full, rel=1e-12
+    )
     without_ends = 8_030_261_248 - 2 * head - 4096  # embedding, head, last norm
     assert model_flops_per_token(LLAMA_8B, "6n") == pytest.approx(6 * without_ends, rel=1e-12)
 
@@ -84,13 +118,17 @@ def test_deepseek_v3_counts_latent_attention_shared_expert_and_further_token():
     keys_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
     projected = 128 * 128 * 7168
     dense, moe = 3 * 7168 * 18432, 3 * 7168 * 2048 * (8 + 1)
-    weights = 62 * (queries + keys_values + projected) + 3 * dense + 59 * moe + 2 * 7168**2 + 2 * 7168 * 129280
+    weights = (
+        62 * (queries + keys_values + projected) + 3 * dense + 59 * moe + 2 * 7168**2 + 2 * 7168 * 129280
+    )
     attention = 6 * 62 * 128 * (192 + 128) * 4097 / 2
     assert model_flops_per_token(DEEPSEEK_V3, "megatron") == pytest.approx(6 * weights + attention, rel=1e-12)
     assert model_flops_per_token(DEEPSEEK_V3, "palm") == pytest.approx(
         6 * DEEPSEEK_V3.active_parameters + 6 * 61 * 128 * (192 + 128) * 4096, rel=1e-12
     )
-    assert DEEPSEEK_V3.active_parameters == pytest.approx(37.5e9, rel=0.01)  # 37 billion as published, without the embedding
+    assert DEEPSEEK_V3.active_parameters == pytest.approx(
+        37.5e9, rel=0.01
+    )  # 37 billion as published, without the embedding
 
 
 def test_palm_540b_has_the_published_utilisation():
@@ -109,7 +147,9 @@ def test_palm_540b_has_the_published_utilisation():
 def test_windows_count_where_the_mask_does(chunked, every):
     """Pairs of query and key counted one by one."""
     window, seq, layers = 48, 200, 8
-    model = llama(layers, 256, 4, 2, 512, 1000, seq, local=Local(window=window, chunked=chunked, global_every=every))
+    model = llama(
+        layers, 256, 4, 2, 512, 1000, seq, local=Local(window=window, chunked=chunked, global_every=every)
+    )
     near = sum(i % window + 1 if chunked else min(i + 1, window) for i in range(seq))
     far = seq * (seq + 1) // 2
     wide = layers // every if every else 0
@@ -119,14 +159,18 @@ def test_windows_count_where_the_mask_does(chunked, every):
     expected = linear + per_pair * pairs / seq
     tolerance = 0.01 if chunked else 1e-12  # the last chunk is not full; the model takes every chunk for full
     assert model_flops_per_token(model, "megatron") == pytest.approx(expected, rel=tolerance)
-    assert model_flops_per_token(model, "megatron-full") == pytest.approx(linear + per_pair * layers * seq, rel=1e-12)
+    assert model_flops_per_token(model, "megatron-full") == pytest.approx(
+        linear + per_pair * layers * seq, rel=1e-12
+    )
 
 
 def test_a_model_without_vocabulary_has_no_ends_and_images_have_theirs():
     bare = tc.Model(name="bare", layers=2, hidden=64, heads=2, ffn=256, seq=16)
     assert forward_flops(bare).ends == 0
     image = replace(bare, patch=48, classes=10)
-    assert forward_flops(image).ends == 2 * (48 * 64 + 10 * 64 / 16)  # every token is a patch, one in 16 is classified
+    assert forward_flops(image).ends == 2 * (
+        48 * 64 + 10 * 64 / 16
+    )  # every token is a patch, one in 16 is classified
 
 
 # Recomputation ----------------------------------------------------------------------------------------------------------------
@@ -143,7 +187,9 @@ def test_selective_recomputation_adds_attention_once():
     """4Bs²hL FLOPs, a forward pass of the two products of attention (arXiv 2205.05198, appendix A)."""
     l, h, s = 96, 12288, 2048
     model = model_flops_per_token(GPT_175B, "megatron-full")
-    assert hardware_flops_per_token(GPT_175B, "selective", "megatron-full") == pytest.approx(model + 4 * s * h * l, rel=1e-12)
+    assert hardware_flops_per_token(GPT_175B, "selective", "megatron-full") == pytest.approx(
+        model + 4 * s * h * l, rel=1e-12
+    )
 
 
 def test_the_estimate_for_people():
@@ -153,7 +199,9 @@ def test_the_estimate_for_people():
     assert hardware_flops_per_token(model, "full", "6n") == 4 * 2 * n
     assert model_flops_per_token(model, "6n") == 3 * 2 * n
     per_gpu = 2048 * 1024 / 127 / 64
-    assert hardware_flops_per_token(model, "full", "6n") * per_gpu * 52e9 / n == pytest.approx(107.3e12, rel=1e-3)
+    assert hardware_flops_per_token(model, "full", "6n") * per_gpu * 52e9 / n == pytest.approx(
+        107.3e12, rel=1e-3
+    )
 
 
 @given(st.sampled_from([GPT_175B, LLAMA_8B, MIXTRAL, DEEPSEEK_V3]), st.sampled_from(sorted(CONVENTIONS)))
@@ -176,7 +224,13 @@ MPT_70B = gpt(80, 8192, 64, 50368, tied=True, positions="learned", biases=())
 MPT_7B = gpt(32, 4096, 32, 50368, 65536, tied=True, positions="learned", biases=())
 RUNS = {  # row of the collection of measured runs: model, convention, recomputation counted, token/s on a GPU, TFLOP/s to be found
     "korth-004": (GPT_175B, "megatron-full", "none", 64 * 2048 / 13.75 / 64, 0.5139 * 312),
-    "korth-008": (gpt(128, 25600, 160, 51200), "megatron-full", "none", 512 * 2048 / 71.49 / 512, 0.5627 * 312),
+    "korth-008": (
+        gpt(128, 25600, 160, 51200),
+        "megatron-full",
+        "none",
+        512 * 2048 / 71.49 / 512,
+        0.5627 * 312,
+    ),
     "mega-001": (gpt(96, 12288, 128, 64000), "megatron-full", "none", 768 * 2048 / 40.0 / 256, 0.5304 * 312),
     "bloom-094": (gpt(70, 14336, 112, 250880), "megatron-full", "full", 2048 * 2048 / 104.5 / 384, 150.05),
     "bloom-044": (gpt(72, 14336, 64, 250880), "megatron-full", "full", 2016 * 2048 / 136.13 / 384, 116.58),
@@ -221,4 +275,6 @@ def test_published_hardware_utilisation_of_selective_recomputation_counts_it_thr
         model, _, _, rate, _ = RUNS[row]
         thrice = model_flops_per_token(model, "megatron-full") + 12 * model.seq * model.hidden * model.layers
         assert thrice * rate / 312e12 == pytest.approx(published, abs=6e-4)
-        assert hardware_flops_per_token(model, "selective", "megatron-full") * rate / 312e12 == pytest.approx(once, abs=6e-4)
+        assert hardware_flops_per_token(model, "selective", "megatron-full") * rate / 312e12 == pytest.approx(
+            once, abs=6e-4
+        )

@@ -12,7 +12,9 @@ from traincast.step.data_parallel import data_parallel
 from traincast.step.layer_cost import PartCosts
 from traincast.step.pipeline_stages import Stages, with_load
 
-LLAMA, MIXTRAL, DEEPSEEK = (tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite"))
+LLAMA, MIXTRAL, DEEPSEEK = (
+    tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite")
+)
 DGX = tc.load_system("dgx-h100")
 SLOW = replace(  # a network so slow, and without latency, that time is traffic
     DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
@@ -29,14 +31,25 @@ def run(model=LLAMA, system=DGX, gbs=64, assumed=CALIBRATED, **knobs):
 def traffic(operations, over, way="forward"):
     """Bytes that ranks of a group pass on for each of their n - 1 partners: an all-reduce passes twice."""
     passes = [getattr(op, way).collectives for op in operations]
-    return sum(one.nbytes * (2 if one.kind == "all-reduce" else 1) for comms in passes for one in comms if one.over == over)
+    return sum(
+        one.nbytes * (2 if one.kind == "all-reduce" else 1)
+        for comms in passes
+        for one in comms
+        if one.over == over
+    )
 
 
 def test_a_degree_of_one_costs_nothing():
     alone = run(gbs=8)
     for component in ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "bubble", "offload_comm", "recomputation"):
         assert alone.breakdown[component] == 0, component
-    for choices in ({"cp_kind": "ring"}, {"cp_kind": "ulysses"}, {"cp_kind": "hybrid"}, {"cp_kind": "all-gather"}, {"sp": False}):
+    for choices in (
+        {"cp_kind": "ring"},
+        {"cp_kind": "ulysses"},
+        {"cp_kind": "hybrid"},
+        {"cp_kind": "all-gather"},
+        {"sp": False},
+    ):
         assert run(gbs=8, **choices).step_seconds == alone.step_seconds, choices
     plan = {"tp": 2, "dp": 4}
     assert run(**plan, replicas=1).step_seconds == run(**plan).step_seconds
@@ -119,7 +132,9 @@ def test_zero_traffic_of_experts(knobs, expected):
         Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
     )
     seconds = data_parallel(cost, one, plan, 1.0, system, EXPOSED)
-    assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(1e9 * expected, rel=1e-12)
+    assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(
+        1e9 * expected, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
@@ -134,16 +149,21 @@ def test_context_traffic(cp):
     assert traffic(ring, "cp") * cp == T * kv  # of one round; cp - 1 of them
     assert flash.forward.rounds == cp - 1
     ulysses = layer(LLAMA, Plans(cp=float(cp), ulysses=float(cp), cp_kind="ulysses"), CALIBRATED)
-    assert traffic(ulysses, "ulysses") == T / cp * (2 * q + kv)  # queries, keys and values there, the result back
+    assert traffic(ulysses, "ulysses") == T / cp * (
+        2 * q + kv
+    )  # queries, keys and values there, the result back
 
 
 def test_a_ring_hides_what_an_all_gather_shows():
     """In one node: what is passed round hides behind attention; both move the same bytes."""
     for cp in (2, 4, 8):
-        ring, gather = (run(cp=cp, cp_kind=kind, gbs=8).breakdown["tp_comm"] for kind in ("ring", "all-gather"))
+        ring, gather = (
+            run(cp=cp, cp_kind=kind, gbs=8).breakdown["tp_comm"] for kind in ("ring", "all-gather")
+        )
         assert 0 <= ring <= gather
         shown = [
-            run(system=SLOW, cp=cp, cp_kind=kind, gbs=8, assumed=EXPOSED).breakdown["tp_comm"] for kind in ("ring", "all-gather")
+            run(system=SLOW, cp=cp, cp_kind=kind, gbs=8, assumed=EXPOSED).breakdown["tp_comm"]
+            for kind in ("ring", "all-gather")
         ]
         assert shown[0] == pytest.approx(shown[1], rel=1e-3)
 
@@ -182,12 +202,15 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
     for ep, load in ((1.0, 1.0), (4.0, factor)):
         plans = (Plans(dp=8.0, ep=ep), with_load(Plans(dp=8.0, ep=ep), uneven))
         even, found = (
-            {op.name: op for op in layer(model, plan, CALIBRATED)} for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
+            {op.name: op for op in layer(model, plan, CALIBRATED)}
+            for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
         )
         for name, op in found.items():
             grown = load if name in ("experts.fc1", "experts.swiglu", "experts.fc2") else 1
             assert op.saved_bytes == pytest.approx(grown * even[name].saved_bytes, rel=1e-12), name
-            assert op.forward.flops("matrix") == pytest.approx(grown * even[name].forward.flops("matrix"), rel=1e-12), name
+            assert op.forward.flops("matrix") == pytest.approx(
+                grown * even[name].forward.flops("matrix"), rel=1e-12
+            ), name
             assert op.weights == even[name].weights
 
 
@@ -215,7 +238,9 @@ def test_recomputation_trades_time_for_memory(recompute, tp):
     plain, again = (run(tp=tp, dp=8 // tp, recompute=choice) for choice in ("none", recompute))
     assert again.memory_bytes < plain.memory_bytes
     assert again.step_seconds > plain.step_seconds
-    assert again.step_seconds - plain.step_seconds == pytest.approx(again.breakdown["recomputation"], rel=1e-2)
+    assert again.step_seconds - plain.step_seconds == pytest.approx(
+        again.breakdown["recomputation"], rel=1e-2
+    )
 
 
 def test_experts_are_made_again():
@@ -228,7 +253,9 @@ def test_norms_made_again_are_not_gathered_again():
     """The layer behind gathers its input in backward in any case; what is made again is local."""
     again = run(tp=8, recompute="norms")
     (norm,) = (row for row in again.operations() if row["operation"] == "mlp.norm")
-    assert norm["again_seconds"] == pytest.approx(norm["forward_seconds"] - norm["forward_comm_seconds"], rel=1e-9)
+    assert norm["again_seconds"] == pytest.approx(
+        norm["forward_seconds"] - norm["forward_comm_seconds"], rel=1e-9
+    )
     assert norm["forward_comm_seconds"] > 0
 
 
@@ -242,9 +269,13 @@ def test_full_recomputation_leaves_out_the_ends():
 
 def test_recomputing_some_layers_lies_between():
     """Every n-th layer: 1/n of the time, 1/n of what is saved of memory."""
-    plain, full, *some = (run(dp=8, **one) for one in ({}, *({"recompute": "full", "recompute_every": n} for n in (1, 2, 4))))
+    plain, full, *some = (
+        run(dp=8, **one) for one in ({}, *({"recompute": "full", "recompute_every": n} for n in (1, 2, 4)))
+    )
     for n, found in zip((2, 4), some, strict=True):
-        assert found.breakdown["recomputation"] == pytest.approx(full.breakdown["recomputation"] / n, rel=1e-12)
+        assert found.breakdown["recomputation"] == pytest.approx(
+            full.breakdown["recomputation"] / n, rel=1e-12
+        )
         less = plain.memory["activations"] - full.memory["activations"]
         assert found.memory["activations"] == pytest.approx(plain.memory["activations"] - less / n, rel=1e-12)
 
@@ -293,7 +324,9 @@ def test_the_optimizer_by_hand():
     model = replace(LLAMA, vocab=128 * 1024)
     found = run(model, dp=8, grad_dtype="fp32").breakdown["optimizer_step"]
     assert found == pytest.approx(model.parameters / 8 * 34 / DGX.accelerator.hbm_bandwidth, rel=1e-12)
-    assert run(model, dp=8, grad_dtype="fp32", zero=0).breakdown["optimizer_step"] == pytest.approx(8 * found, rel=1e-12)
+    assert run(model, dp=8, grad_dtype="fp32", zero=0).breakdown["optimizer_step"] == pytest.approx(
+        8 * found, rel=1e-12
+    )
 
 
 def test_muon_by_hand():
@@ -305,7 +338,9 @@ def test_muon_by_hand():
     gpu = DGX.accelerator
     moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
     found = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
-    assert found == pytest.approx(work / (CALIBRATED.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12)
+    assert found == pytest.approx(
+        work / (CALIBRATED.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12
+    )
 
 
 def test_kinds_of_layers_send_one_message():

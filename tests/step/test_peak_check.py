@@ -30,14 +30,18 @@ def refusal(est, time, **given):
 
 
 def test_the_peak_is_the_limit(est):
-    assert tc.metrics(est, step_seconds=least(est) * 1.001).mfu["megatron"] == pytest.approx(1 / 1.001, rel=1e-3)
+    assert tc.metrics(est, step_seconds=least(est) * 1.001).mfu["megatron"] == pytest.approx(
+        1 / 1.001, rel=1e-3
+    )
     assert "100.1% of the 16-bit peak (MFU, megatron) of 64" in refusal(est, least(est) / 1.001)
 
 
 def test_a_predicted_time_is_never_refused():
     """A convention that counts masked attention in full may go above all of the peak."""
     model = tc.load_model("llama-3-8b", seq=131072)
-    est = tc.estimate(model, "dgx-h100", tc.Plan(dp=GPUS // 8, cp=8, cp_kind="ring"), gbs=64, assumptions="calibrated")
+    est = tc.estimate(
+        model, "dgx-h100", tc.Plan(dp=GPUS // 8, cp=8, cp_kind="ring"), gbs=64, assumptions="calibrated"
+    )
     share = tc.metrics(est, step_seconds=least(est) * 1.2).mfu
     assert share["megatron-full"] > 1 > share["megatron"]
 

@@ -19,7 +19,12 @@ LLAMA = tc.load_model("llama-3-8b")
 @pytest.mark.parametrize(
     ("layers", "number", "end", "expected"),
     [
-        (126, 16, 1, (7, *(8,) * 14, 7)),  # Llama 3 405B: one less on the first and on the last (arXiv 2407.21783, section 3.3.2)
+        (
+            126,
+            16,
+            1,
+            (7, *(8,) * 14, 7),
+        ),  # Llama 3 405B: one less on the first and on the last (arXiv 2407.21783, section 3.3.2)
         (61, 16, 4, (*(4,) * 15, 1)),  # 65 over 16: the last has 4 fewer layers of its 5
         (32, 4, 0, (8, 8, 8, 8)),
         (80, 20, 1, (4,) * 20),  # what divides stays even as long as one layer more is somewhere anyway
@@ -65,7 +70,9 @@ def test_ends():
     assert middle.stored_parts == {"dense": 5}
     assert last.stored_parts == {"dense": 3, "head": 1}
     assert devices(LLAMA, 1, 1)[0].stored_parts == {"dense": 32, "embedding": 1, "head": 1}
-    assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].stored_parts == {"dense": 128}  # arXiv 2410.00273 counts no ends
+    assert devices(tc.load_model("gpt3-1t"), 1, 1)[0].stored_parts == {
+        "dense": 128
+    }  # arXiv 2410.00273 counts no ends
 
 
 def test_tied_weights_are_held_twice_only_where_the_ends_part():
@@ -124,15 +131,24 @@ def test_kinds_of_layers_where_they_stand():
 
 def test_a_layout_of_ones_own():
     model = replace(LLAMA, layers=10)
-    assert [one.stored_parts.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [1, 4, 5, 0]
+    assert [one.stored_parts.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [
+        1,
+        4,
+        5,
+        0,
+    ]
     assert [one.stored_parts["dense"] for one in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
     for wrong in ("5,5", "1,4,5,1", "1,4,5,0,0", "5*3"):
         with pytest.raises(tc.InputError, match="4 numbers of layers that add up to 10"):
             devices(model, 4, 1, layout=wrong)
     system, plan = tc.load_system("dgx-h100"), tc.Plan(pp=4, tp=8, layout=(1, 4, 5, 0))
     assert plan.layout == "1,4,5,0"
-    even = tc.estimate(replace(model, layers=12), system, replace(plan, layout=""), gbs=16, assumptions="calibrated")
-    uneven = tc.estimate(replace(model, layers=12), system, replace(plan, layout="1,2,9,0"), gbs=16, assumptions="calibrated")
+    even = tc.estimate(
+        replace(model, layers=12), system, replace(plan, layout=""), gbs=16, assumptions="calibrated"
+    )
+    uneven = tc.estimate(
+        replace(model, layers=12), system, replace(plan, layout="1,2,9,0"), gbs=16, assumptions="calibrated"
+    )
     assert uneven.step_seconds > even.step_seconds
     assert uneven.memory["weights"] > even.memory["weights"]
 
@@ -141,24 +157,43 @@ MODELS = ("llama-3-8b", "deepseek-v3", "gemma-2-9b", "llama-4-maverick", "mixtra
 
 
 @settings(max_examples=80)
-@given(st.data(), st.sampled_from(MODELS), st.sampled_from(sorted(SCHEDULES)), st.sampled_from([1, 2, 4, 6, 8, 16]))
+@given(
+    st.data(),
+    st.sampled_from(MODELS),
+    st.sampled_from(sorted(SCHEDULES)),
+    st.sampled_from([1, 2, 4, 6, 8, 16]),
+)
 def test_few_devices_tell_for_all(data, name, schedule, pp):
     """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in every schedule."""
     model = tc.load_model(name)
     if schedule == "dualpipe" and pp == 1:
         pp = 2
-    v = 2 if schedule == "zb-v" else data.draw(st.sampled_from([1, 2])) if schedule == "1f1b" and pp > 1 else 1
+    v = (
+        2
+        if schedule == "zb-v"
+        else data.draw(st.sampled_from([1, 2]))
+        if schedule == "1f1b" and pp > 1
+        else 1
+    )
     every, telling = devices(model, pp, v, schedule), distinct_devices(model, pp, v, schedule, ())
     assert all(one in every for one in telling)
     parts = sorted(set().union(*(one.stored_parts for one in every)))
-    cost = dict(zip(parts, data.draw(st.lists(st.floats(0, 1e3), min_size=len(parts), max_size=len(parts))), strict=True))
+    cost = dict(
+        zip(
+            parts,
+            data.draw(st.lists(st.floats(0, 1e3), min_size=len(parts), max_size=len(parts))),
+            strict=True,
+        )
+    )
     flight = SCHEDULES[schedule].in_flight
 
     def work(one):
         return sum(n * cost[part] for part, n in one.executed_parts.items())
 
     def full(one, nm=64):
-        return sum(n * cost[part] for part, n in one.stored_parts.items()) + work(one) * flight(pp, one.position, nm, v)
+        return sum(n * cost[part] for part, n in one.stored_parts.items()) + work(one) * flight(
+            pp, one.position, nm, v
+        )
 
     assert max(map(work, telling)) == pytest.approx(max(map(work, every)), rel=1e-12)
     assert max(map(full, telling)) == pytest.approx(max(map(full, every)), rel=1e-12)
@@ -169,7 +204,9 @@ def test_devices_together_hold_the_model(name, pp, v):
     model = tc.load_model(name)
     v = 1 if pp == 1 else v
     held = sum((Counter(dict(one.stored_parts)) for one in devices(model, pp, v)), Counter())
-    assert {part: n for part, n in held.items() if part in set(map(str, model.kinds))} == Counter(map(str, model.pattern))
+    assert {part: n for part, n in held.items() if part in set(map(str, model.kinds))} == Counter(
+        map(str, model.pattern)
+    )
     assert (held["embedding"], held["head"]) == (1, 1)
 
 
@@ -181,7 +218,11 @@ def test_columns_of_plans_are_as_one_at_a_time():
 
         def counted(found, row):
             return [
-                sorted((part, float(np.broadcast_to(n, len(pps))[row])) for part, n in device.items() if np.any(n))
+                sorted(
+                    (part, float(np.broadcast_to(n, len(pps))[row]))
+                    for part, n in device.items()
+                    if np.any(n)
+                )
                 for device in found.stored_parts
             ]
 

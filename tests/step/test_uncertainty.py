@@ -92,7 +92,12 @@ def test_pairs_differ_in_their_plans_alone():
     assert len(pairs.first) > 500
     for i, j in zip(pairs.first[::50].tolist(), pairs.second[::50].tolist(), strict=True):
         one, other = DATA.runs[i], DATA.runs[j]
-        assert (one.gbs, one.system.name, one.plan.gpus, one.stack) == (other.gbs, other.system.name, other.plan.gpus, other.stack)
+        assert (one.gbs, one.system.name, one.plan.gpus, one.stack) == (
+            other.gbs,
+            other.system.name,
+            other.plan.gpus,
+            other.stack,
+        )
         assert one.plan != other.plan
 
 
@@ -157,9 +162,13 @@ def test_what_is_not_known_from_runs_is_less_certain_and_told():
 
 @given(name=st.sampled_from(list(COMPONENTS)), small=shares, more=shares)
 def test_a_step_of_what_is_uncertain_is_less_certain(name, small, more):
-    little, much = (deviation(replace(USUAL, shares=USUAL.shares | {name: one}), KNOWN) for one in (small, small + more))
+    little, much = (
+        deviation(replace(USUAL, shares=USUAL.shares | {name: one}), KNOWN) for one in (small, small + more)
+    )
     assert little <= much
-    assert deviation(replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.moe.items()}), KNOWN) > deviation(USUAL, KNOWN)
+    assert deviation(
+        replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.moe.items()}), KNOWN
+    ) > deviation(USUAL, KNOWN)
 
 
 def test_an_estimate_and_its_row_among_others():
@@ -179,15 +188,24 @@ def test_an_estimate_and_its_row_among_others():
         assert est.interval[0] < est.step_seconds < est.interval[1]
         assert est.fits_probability == pytest.approx(together.fits_probability[i])
         assert est.uncertainty() == dict(
-            zip(["step_seconds_low", "step_seconds_high", "fits_probability"], [*est.interval, est.fits_probability], strict=True)
+            zip(
+                ["step_seconds_low", "step_seconds_high", "fits_probability"],
+                [*est.interval, est.fits_probability],
+                strict=True,
+            )
         )
 
 
 def test_calibrated_is_the_usual_stack():
-    named, stack = (tc.estimate("llama-3-70b", "dgx-h100", PLAN, 512, one) for one in ("calibrated", resolve("calibrated")))
+    named, stack = (
+        tc.estimate("llama-3-70b", "dgx-h100", PLAN, 512, one)
+        for one in ("calibrated", resolve("calibrated"))
+    )
     assert named.outside == stack.outside == []
     assert named.interval == stack.interval
-    own = tc.estimate("llama-3-70b", "dgx-h100", PLAN, 512, replace(load_stack("megatron-core-2025"), name="mine"))
+    own = tc.estimate(
+        "llama-3-70b", "dgx-h100", PLAN, 512, replace(load_stack("megatron-core-2025"), name="mine")
+    )
     assert own.outside == ["software without a measured run: mine"]
     assert own.interval[1] > stack.interval[1]
 
@@ -200,7 +218,9 @@ def test_paper_has_no_intervals(capsys):
     assert (est.interval, est.fits_probability, est.outside, est.uncertainty()) == (None, None, [], {})
     assert tc.search("gpt3-1t", "h200-nvs8", gpus=512, gbs=4096, top=1).within_3_percent is None
     main(["estimate", "gpt3-1t", "--system", "h200-nvs8", "--tp", "8", "--pp", "16", "--dp", "16", "--json"])
-    assert not {"step_seconds_low", "fits_probability", "outside_measured"} & set(json.loads(capsys.readouterr().out)["estimate"])
+    assert not {"step_seconds_low", "fits_probability", "outside_measured"} & set(
+        json.loads(capsys.readouterr().out)["estimate"]
+    )
 
 
 @given(nbytes=st.floats(1e9, 1e12), capacity=st.floats(1e9, 1e12), more=st.floats(1.01, 10))
@@ -246,8 +266,12 @@ def test_the_first_of_a_ranking():
     assert first_within(np.ones(6), spent(6), plan_coordinates(plans[:1] * 6)) == 1.0  # one plan, six times
     assert tied[0] == first_within(np.ones(2), spent(2), plan_coordinates(plans[:2]))  # the same every time
     told = spent(2) | {"communication": np.array([0.0, 0.6])}
-    assert first_within(np.ones(2), told, plan_coordinates(plans[:2])) < tied[0]  # what they are made of differs
-    assert draw_near_best(np.array([1.0, 1.2]), spent(2), plan_coordinates(plans[:2])).any(axis=1).all()  # one of all is the best
+    assert (
+        first_within(np.ones(2), told, plan_coordinates(plans[:2])) < tied[0]
+    )  # what they are made of differs
+    assert (
+        draw_near_best(np.array([1.0, 1.2]), spent(2), plan_coordinates(plans[:2])).any(axis=1).all()
+    )  # one of all is the best
 
 
 def test_distance_of_plans():
@@ -262,7 +286,10 @@ def test_a_search_says_how_sure_it_is():
     first, any_of = found.within_3_percent
     assert 0 < first < any_of < 1
     assert found.table()[0]["step_seconds_low"] < found.table()[0]["step_seconds"]
-    assert tc.search("llama-3-8b", "dgx-h100", gpus=32, gbs=128, top=5, objective="memory").within_3_percent is None
+    assert (
+        tc.search("llama-3-8b", "dgx-h100", gpus=32, gbs=128, top=5, objective="memory").within_3_percent
+        is None
+    )
     one = tc.search(
         "llama-3-8b",
         "dgx-h100",
@@ -280,7 +307,9 @@ def test_validation_tells_intervals():
     rows = [one for one in report.predictions if one.skipped is None]
     assert len(rows) > 1
     assert all(one.low < one.predicted_step_seconds < one.high for one in rows)
-    assert report.coverage == sum(one.low <= one.measured_step_seconds <= one.high for one in rows) / len(rows)
+    assert report.coverage == sum(one.low <= one.measured_step_seconds <= one.high for one in rows) / len(
+        rows
+    )
     assert all(one.low is None for one in paper.predictions)
     assert paper.coverage is None
 
@@ -298,18 +327,27 @@ def test_an_accelerator_that_is_varied_is_none_that_was_measured():
     )
     assert capacity.interval[1] == pytest.approx(own.interval[1])
     assert capacity.fits_probability[0] < capacity.fits_probability[1]
-    assert deviation(varied.case, KNOWN)[0] == pytest.approx(math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator))
+    assert deviation(varied.case, KNOWN)[0] == pytest.approx(
+        math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator)
+    )
 
 
 def test_studies_tell_intervals():
     pytest.importorskip("polars")
     told = tc.study(
-        models=["llama-3-8b"], systems=["dgx-h100"], gpus=[16], strategies=["1d"], gbs=64, assumptions="calibrated"
+        models=["llama-3-8b"],
+        systems=["dgx-h100"],
+        gpus=[16],
+        strategies=["1d"],
+        gbs=64,
+        assumptions="calibrated",
     ).frame
     assert (told["step_seconds_low"] < told["step_seconds"]).all()
     assert (told["step_seconds_high"] > told["step_seconds"]).all()
     assert told["fits_probability"].is_between(0.5, 1).all()
     assert (
         "step_seconds_low"
-        not in tc.study(models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=1024).frame.columns
+        not in tc.study(
+            models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=1024
+        ).frame.columns
     )

@@ -37,7 +37,9 @@ SYSTEMS = {
     )
 }
 BENCHMARK = replace(CALIBRATED, collective_launch=1.0)
-FAST = Tier(name="nvlink", bandwidth=200e9, efficiency=1.0, latency=1e-6, size=8, launch=10e-6, simple_latency=10e-6)
+FAST = Tier(
+    name="nvlink", bandwidth=200e9, efficiency=1.0, latency=1e-6, size=8, launch=10e-6, simple_latency=10e-6
+)
 SLOW = Tier(
     name="net", bandwidth=25e9, efficiency=0.8, latency=5e-6, ports=1.0, launch=20e-6, simple_latency=30e-6, ll_bandwidth=4e9
 )  # fmt: skip
@@ -50,7 +52,13 @@ def checked():
 
 def errors(checked, source, **of):
     timings = [timing for timing in checked.timings if source in timing.source and timing.skipped is None]
-    return np.array([timing.error for timing in timings if all(getattr(timing, name) == value for name, value in of.items())])
+    return np.array(
+        [
+            timing.error
+            for timing in timings
+            if all(getattr(timing, name) == value for name, value in of.items())
+        ]
+    )
 
 
 def mape(relative_errors):
@@ -64,20 +72,27 @@ def test_perlmutter_within_the_studys_error(checked):
     assert abs(every.mean()) < 0.01
 
 
-@pytest.mark.parametrize(("band", "most"), list(zip([name for _, name in BANDS], (0.10, 0.089, 0.077, 0.031), strict=True)))
+@pytest.mark.parametrize(
+    ("band", "most"), list(zip([name for _, name in BANDS], (0.10, 0.089, 0.077, 0.031), strict=True))
+)
 def test_perlmutter_by_size(checked, band, most):
     assert mape(errors(checked, "transformer-perf", band=band)) < most
 
 
 @pytest.mark.parametrize(
-    ("nodes", "most"), [(1, 0.105), (2, 0.065), (4, 0.07), (8, 0.06), (16, 0.055), (32, 0.04), (64, 0.055), (128, 0.07)]
+    ("nodes", "most"),
+    [(1, 0.105), (2, 0.065), (4, 0.07), (8, 0.06), (16, 0.055), (32, 0.04), (64, 0.055), (128, 0.07)],
 )
 def test_perlmutter_by_nodes(checked, nodes, most):
     assert mape(errors(checked, "transformer-perf", nodes=nodes)) < most
 
 
 @pytest.mark.parametrize(
-    ("source", "system", "most"),  # the study's, with two constants for each machine: 6.6, 6.1, 3.2, 2.0, 6.8 and 5.2, 6.7, 2.6 %
+    (
+        "source",
+        "system",
+        "most",
+    ),  # the study's, with two constants for each machine: 6.6, 6.1, 3.2, 2.0, 6.8 and 5.2, 6.7, 2.6 %
     [
         ("ND_A100_v4", "azure-nd-a100-v4", 0.05),
         ("ND_H100_v5", "azure-nd-h100-v5", 0.10),
@@ -101,7 +116,9 @@ def test_rows_that_are_left_out_say_why(checked):
     assert all(timing.predicted for timing in checked.timings if not timing.skipped)
     assert any("TCP" in reason for reason in reasons)
     assert any("faster than the links" in reason for reason in reasons)  # 117 us for gigabytes
-    assert sum(summary.n for summary in checked.summaries) == sum(timing.skipped is None for timing in checked.timings)
+    assert sum(summary.n for summary in checked.summaries) == sum(
+        timing.skipped is None for timing in checked.timings
+    )
     assert len(checked.to_dict()["rows"]) == 1160
 
 
@@ -127,7 +144,9 @@ def test_between_domains_by_hand():
     tiers, group = (FAST, SLOW), Group(32.0, (8.0,))
     launch = 10e-6 + 20e-6
     ring_ll = 3 * 5e-6 + 28 * 1e-6 + 31 / 32 * 1e5 / (4e9 * sqrt(8))
-    assert protocols("reduce-scatter", group, tiers).seconds(1e5) == pytest.approx(launch + ring_ll, rel=1e-12)
+    assert protocols("reduce-scatter", group, tiers).seconds(1e5) == pytest.approx(
+        launch + ring_ll, rel=1e-12
+    )
     hops, stream = 3 * 30e-6 + 28 * 10e-6, 31 / 32 * 1e8 / 160e9
     ring = 20e-6 + sqrt(hops**2 + hops * stream / 4 + stream**2)
     assert protocols("all-gather", group, tiers).seconds(1e8) == pytest.approx(launch + ring, rel=1e-12)
@@ -144,12 +163,16 @@ def test_a_tree_takes_over_where_domains_are_many():
         gain = []
         for V in (most / 2, most * 3):
             ways = protocols("all-reduce", at, SYSTEMS["perlmutter"].tiers).ways
-            ring, tree = (min(float(way.seconds(V, sqrt(V))) for way in some) for some in (ways[:2], ways[2:]))
+            ring, tree = (
+                min(float(way.seconds(V, sqrt(V))) for way in some) for some in (ways[:2], ways[2:])
+            )
             gain.append(tree < ring)
         assert gain == [True, False]
 
 
-@pytest.mark.parametrize(("members", "bus"), [(5, 414), (6, 436), (7, 460), (8, 473)])  # ml-engineering: 8 GiB on H200, NVLS
+@pytest.mark.parametrize(
+    ("members", "bus"), [(5, 414), (6, 436), (7, 460), (8, 473)]
+)  # ml-engineering: 8 GiB on H200, NVLS
 def test_switches_reduce_better_in_larger_groups(members, bus):
     V, n = 2.0**33, float(members)
     seconds = collective("all-reduce", V, Group(n, (n, n)), tc.load_system("dgx-h200"), BENCHMARK)
@@ -176,7 +199,13 @@ def test_groups_side_by_side_share_the_nics_of_a_node():
     nic = slow.bandwidth * slow.efficiency
 
     def bus(n, g, side_by_side=False):
-        return 2 * (n - 1) / n * V / float(protocols("all-reduce", Group(n, (g,)), tiers, 1.0, side_by_side).seconds(V))
+        return (
+            2
+            * (n - 1)
+            / n
+            * V
+            / float(protocols("all-reduce", Group(n, (g,)), tiers, 1.0, side_by_side).seconds(V))
+        )
 
     assert bus(8.0, 1.0) == pytest.approx(nic / 2, rel=2e-3)
     assert bus(16.0, 8.0) == pytest.approx(4 * nic, rel=2e-3)
@@ -188,7 +217,9 @@ def test_groups_side_by_side_share_the_nics_of_a_node():
 def test_ports_a_group_cannot_use():
     """Perlmutter: one GPU of a node reaches 14 GB/s, four of them 70 (the study: 18.83 GB/s a NIC, less a quarter of one)."""
     for g, bus in ((1.0, 14.1e9), (2.0, 33.0e9), (4.0, 70.6e9)):
-        seconds = float(collective("all-gather", 2.0**33, Group(16 * g, (g,)), SYSTEMS["perlmutter"], BENCHMARK))
+        seconds = float(
+            collective("all-gather", 2.0**33, Group(16 * g, (g,)), SYSTEMS["perlmutter"], BENCHMARK)
+        )
         assert (16 * g - 1) / (16 * g) * 2**33 / seconds == pytest.approx(bus, rel=0.02)
 
 
@@ -216,7 +247,9 @@ def groups(draw):
 @given(groups(), st.sampled_from(KINDS), st.floats(1.0, 1e10), st.floats(1.0, 100.0))
 def test_more_takes_longer_and_a_group_of_one_nothing(case, kind, V, factor):
     system, members = case
-    seconds, seconds_of_more = (float(collective(kind, size, members, system, CALIBRATED)) for size in (V, V * factor))
+    seconds, seconds_of_more = (
+        float(collective(kind, size, members, system, CALIBRATED)) for size in (V, V * factor)
+    )
     if members.members == 1:
         assert seconds == seconds_of_more == 0
     else:
@@ -224,7 +257,13 @@ def test_more_takes_longer_and_a_group_of_one_nothing(case, kind, V, factor):
     assert float(collective(kind, 0.0, members, system, CALIBRATED)) == 0
 
 
-@given(groups(), st.sampled_from([*KINDS, "all-to-all", "send"]), st.floats(1e3, 1e10), st.floats(1.0, 10.0), st.integers(0, 3))
+@given(
+    groups(),
+    st.sampled_from([*KINDS, "all-to-all", "send"]),
+    st.floats(1e3, 1e10),
+    st.floats(1.0, 10.0),
+    st.integers(0, 3),
+)
 def test_more_bandwidth_or_less_latency_never_hurts(case, kind, V, factor, at):
     system, members = case
     i = at % len(system.tiers)
@@ -232,10 +271,16 @@ def test_more_bandwidth_or_less_latency_never_hurts(case, kind, V, factor, at):
     usual = float(collective(kind, V, members, system, CALIBRATED))
     for change in ({"bandwidth": tier.bandwidth * factor}, {"latency": tier.latency / factor}):
         tiers = (*system.tiers[:i], replace(tier, **change), *system.tiers[i + 1 :])
-        assert float(collective(kind, V, members, replace(system, tiers=tiers), CALIBRATED)) <= usual * (1 + 1e-12)
+        assert float(collective(kind, V, members, replace(system, tiers=tiers), CALIBRATED)) <= usual * (
+            1 + 1e-12
+        )
 
 
-@given(st.lists(groups(), min_size=1, max_size=6), st.sampled_from([*KINDS, "all-to-all", "send"]), st.floats(1.0, 1e10))
+@given(
+    st.lists(groups(), min_size=1, max_size=6),
+    st.sampled_from([*KINDS, "all-to-all", "send"]),
+    st.floats(1.0, 1e10),
+)
 def test_a_row_of_a_batch_is_what_it_is_alone(cases, kind, V):
     system = cases[0][0]
     same = [members for other, members in cases if other is system]
@@ -252,18 +297,26 @@ def test_figures_of_a_network_may_be_columns(case, kind, V):
     system, members = case
     column = np.array([[1.0], [2.0]]) * system.slow.bandwidth
     many = collective(
-        kind, np.array([V]), members, system.with_figures({f"network.{len(system.tiers) - 1}.bandwidth": column}), CALIBRATED
+        kind,
+        np.array([V]),
+        members,
+        system.with_figures({f"network.{len(system.tiers) - 1}.bandwidth": column}),
+        CALIBRATED,
     )
     seconds = collective(kind, V, members, system, CALIBRATED)
     assert np.broadcast_to(many, (2, 1))[0, 0] == float(seconds)
 
 
-@pytest.mark.parametrize(("members", "axes"), [(2, 1), (8, 1), (16, 4 / 3), (64, 2), (256, 8 / 3), (512, 3), (4096, 3)])
+@pytest.mark.parametrize(
+    ("members", "axes"), [(2, 1), (8, 1), (16, 4 / 3), (64, 2), (256, 8 / 3), (512, 3), (4096, 3)]
+)
 def test_rings_along_several_axes_of_a_torus(members, axes):
     """Sides of 8: 8 members lie along one axis, 8 x 8 along two; bandwidths of axes add up (How to Scale Your Model)."""
     torus = replace(FAST, size=4096, axes=3, side=8)
     at, plain = Group(float(members), (float(members),)), replace(FAST, size=4096)
-    long, ring = ((protocols("all-gather", at, (tier, SLOW), 0.0, False).seconds(1e13)) for tier in (torus, plain))
+    long, ring = (
+        (protocols("all-gather", at, (tier, SLOW), 0.0, False).seconds(1e13)) for tier in (torus, plain)
+    )
     assert torus_axes(torus, float(members)) == pytest.approx(axes)
     assert ring / long == pytest.approx(axes, rel=1e-2)
     assert torus_axes(plain, float(members)) == 1
@@ -272,14 +325,19 @@ def test_rings_along_several_axes_of_a_torus(members, axes):
 @pytest.mark.parametrize(("stream", "expected"), [(None, 1 + 0.5 * 3), (0.75, 1 + 0.5 * 2), (0.2, 1.0)])
 def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
     """Four collectives of 1 s behind layers of 2 s: the first is waited for, half of what streams behind the others is paid."""
-    assert layer_by_layer([1.0], [2.0], [4.0], 0.5, None if stream is None else [stream]) == pytest.approx(expected)
+    assert layer_by_layer([1.0], [2.0], [4.0], 0.5, None if stream is None else [stream]) == pytest.approx(
+        expected
+    )
 
 
 def test_what_streams_is_no_more_than_all_of_it():
     """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops besides."""
     curve = collective_curve("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)
     slow = SYSTEMS["dgx-h100"].tiers[1]
-    slowest = min(8 * slow.bandwidth * slow.efficiency * float(slow.ports), 450e9 * SYSTEMS["dgx-h100"].tiers[0].efficiency)
+    slowest = min(
+        8 * slow.bandwidth * slow.efficiency * float(slow.ports),
+        450e9 * SYSTEMS["dgx-h100"].tiers[0].efficiency,
+    )
     assert float(curve.streaming(1e9)) == pytest.approx(511 / 512 * 1e9 / slowest, rel=1e-9)
     assert float(curve.streaming(1e9)) < float(curve.seconds(1e9))
 
@@ -287,9 +345,12 @@ def test_what_streams_is_no_more_than_all_of_it():
 def test_a_step_pays_a_share_of_the_start_up():
     at, system = Group(8.0, (8.0, 8.0)), SYSTEMS["dgx-h100"]
     with_launch, without_launch = (
-        float(collective("all-reduce", 1e3, at, system, replace(CALIBRATED, collective_launch=share))) for share in (1.0, 0.0)
+        float(collective("all-reduce", 1e3, at, system, replace(CALIBRATED, collective_launch=share)))
+        for share in (1.0, 0.0)
     )
-    assert with_launch - without_launch == pytest.approx(9.2e-6, rel=1e-9)  # what a tier is taken for that says nothing
+    assert with_launch - without_launch == pytest.approx(
+        9.2e-6, rel=1e-9
+    )  # what a tier is taken for that says nothing
 
 
 @pytest.mark.parametrize("assumed", [BENCHMARK, PAPER])
@@ -304,7 +365,10 @@ def test_a_step_pays_a_share_of_the_start_up():
 )
 def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
     """A factor of 1.7 is 1.7 times the data of one operation, and of no other."""
-    group, V = Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))), np.array([1e3, 1e6, 1e9])
+    group, V = (
+        Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))),
+        np.array([1e3, 1e6, 1e9]),
+    )
     system, slower = SYSTEMS["dgx-h100"], replace(assumed, **{factor: 1.7})
     for other_kind in (*KINDS, "all-to-all", "send"):
         expected = collective(other_kind, V * (1.7 if other_kind == kind else 1.0), group, system, assumed)

@@ -53,7 +53,11 @@ def product(m, k, n, batch=1.0, layout="one", written=2.0):
 
 def test_the_table_has_the_rows_the_study_counts():
     benchmarks, why = read()
-    ordinary = [benchmark for benchmark in benchmarks if benchmark.kind == "product" and benchmark.accelerator != "mi300x-192"]
+    ordinary = [
+        benchmark
+        for benchmark in benchmarks
+        if benchmark.kind == "product" and benchmark.accelerator != "mi300x-192"
+    ]
     assert len(ordinary) == 1009  # forward or single kernel, dense
     assert sum(benchmark.kind.startswith("attention") for benchmark in benchmarks) == 237
     assert sum(benchmark.kind == "grouped" for benchmark in benchmarks) == 63
@@ -118,7 +122,9 @@ def test_padding_to_tiles(a100):
     bare = replace(CALIBRATED, wave_loss=0)
     assert tiled(Gemm(1024.0, 64.0, 192.0), a100, bare) == pytest.approx(256 / 192)
     assert tiled(Gemm(1024.0, 64.0, 64.0), a100, bare) == 1  # half a tile
-    assert tiled(Gemm(100.0, 64.0, 128.0, batch=8.0, layout="grouped"), a100, bare) == pytest.approx(1.28)  # rows of every expert
+    assert tiled(Gemm(100.0, 64.0, 128.0, batch=8.0, layout="grouped"), a100, bare) == pytest.approx(
+        1.28
+    )  # rows of every expert
 
 
 def test_q_is_at_least_one(a100):
@@ -130,10 +136,14 @@ def test_numbers_and_columns_agree(a100):
     m, k, n = np.random.default_rng(2).integers(1, 200, (3, 50)) * 64.0
     column = pass_seconds(product(m, k, n), a100, REPEATED_KERNEL, BF16)
     for i in range(50):
-        assert column[i] == pytest.approx(float(pass_seconds(product(m[i], k[i], n[i]), a100, REPEATED_KERNEL, BF16)), rel=1e-14)
+        assert column[i] == pytest.approx(
+            float(pass_seconds(product(m[i], k[i], n[i]), a100, REPEATED_KERNEL, BF16)), rel=1e-14
+        )
 
 
-@pytest.mark.parametrize("figure", ["matrix_flops", "hbm_bandwidth", "matrix_sustained", "hbm_sustained", "attention_cudnn"])
+@pytest.mark.parametrize(
+    "figure", ["matrix_flops", "hbm_bandwidth", "matrix_sustained", "hbm_sustained", "attention_cudnn"]
+)
 @pytest.mark.parametrize("kernel", ["product", "grouped", "attention", "norm"])
 def test_a_faster_accelerator_is_never_slower(figure, kernel):
     gpu = replace(load_accelerator("b200-180"), hbm_sustained=0.85)
@@ -153,19 +163,28 @@ def test_a_faster_accelerator_is_never_slower(figure, kernel):
 def test_a_launch_stands_beside_memory_traffic(a100):
     """Elementwise kernels take the launch and their bytes at the achieved bandwidth, 0.85 of 2,039 GB/s."""
     work = norm("norm", 2.0, 4096.0, 8192.0).forward
-    assert pass_seconds(work, a100, CALIBRATED, BF16) == pytest.approx(4.9e-6 + work.nbytes / (0.85 * 2039e9), rel=1e-12)
-    assert pass_seconds(work, a100, PAPER, BF16) == pytest.approx(work.nbytes / 2039e9, rel=1e-12)  # it hides the launch
+    assert pass_seconds(work, a100, CALIBRATED, BF16) == pytest.approx(
+        4.9e-6 + work.nbytes / (0.85 * 2039e9), rel=1e-12
+    )
+    assert pass_seconds(work, a100, PAPER, BF16) == pytest.approx(
+        work.nbytes / 2039e9, rel=1e-12
+    )  # it hides the launch
 
 
 def test_output_traffic_is_exposed(a100):
     """0.55 of the result's bytes come after the main loop: 8 bytes an element where fp32 gradients are added to."""
-    stored, added = (pass_seconds(product(8192.0, 8192.0, 8192.0, written=o), a100, ROUND, BF16) for o in (2.0, 8.0))
+    stored, added = (
+        pass_seconds(product(8192.0, 8192.0, 8192.0, written=o), a100, ROUND, BF16) for o in (2.0, 8.0)
+    )
     assert added - stored == pytest.approx(0.55 * 6 * 8192**2 / (0.85 * 2039e9), rel=1e-9)
 
 
 def test_products_of_experts_do_not_hide_their_traffic(a100):
     """0.9 of it stands beside the arithmetic, instead of 0.6 of operands and 0.55 of results."""
-    single, many = (pass_seconds(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16) for layout in ("one", "grouped"))
+    single, many = (
+        pass_seconds(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16)
+        for layout in ("one", "grouped")
+    )
     operands, results = 2 * 8 * (1024 * 4096 + 4096**2), 2 * 8 * 1024 * 4096
     assert many - single == pytest.approx((0.3 * operands + 0.35 * results) / (0.85 * 2039e9), rel=1e-9)
 
@@ -211,12 +230,17 @@ def test_long_rows_reach_the_rate_of_the_kernel(a100):
     s = 131072.0
     forward = flash(2.0, Heads(1.0, 32.0, 32.0, s, s, 128.0, 128.0, 0.5), ((), ())).forward
     ideal = 2 * 32 * s * s * 128 / (0.677 * 312e12)
-    assert pass_seconds(forward, a100, replace(CALIBRATED, attention_kernel="fa2"), BF16) == pytest.approx(ideal, rel=0.015)
+    assert pass_seconds(forward, a100, replace(CALIBRATED, attention_kernel="fa2"), BF16) == pytest.approx(
+        ideal, rel=0.015
+    )
 
 
 def test_gradients_of_wide_heads_are_slower(a100):
     """By 1.34, beside the larger work."""
-    narrow, wide = (flash(2.0, Heads(1.0, 64.0, 64.0, 8192.0, 8192.0, d, d, 0.5), ((), ())).backward for d in (128.0, 128.0 + 1e-9))
+    narrow, wide = (
+        flash(2.0, Heads(1.0, 64.0, 64.0, 8192.0, 8192.0, d, d, 0.5), ((), ())).backward
+        for d in (128.0, 128.0 + 1e-9)
+    )
     pace = pass_seconds(wide, a100, ROUND, BF16) / pass_seconds(narrow, a100, ROUND, BF16)
     assert pace == pytest.approx(1.34, rel=0.01)
 
@@ -231,10 +255,15 @@ def test_casts_are_paid_in_full():
 
 def test_steady_work_knows_no_burst():
     """A B200 that rested is up to 1.45 times faster for some 0.2 ms; a step is steady work."""
-    gpu, steady = load_accelerator("b200-180"), replace(REPEATED_KERNEL, burst_seconds=CALIBRATED.burst_seconds)
+    gpu, steady = (
+        load_accelerator("b200-180"),
+        replace(REPEATED_KERNEL, burst_seconds=CALIBRATED.burst_seconds),
+    )
     short, long = product(4096.0, 2048.0, 2048.0), product(65536.0, 16384.0, 16384.0)
     assert pass_seconds(short, gpu, REPEATED_KERNEL, BF16) < 0.85 * pass_seconds(short, gpu, steady, BF16)
-    assert pass_seconds(long, gpu, REPEATED_KERNEL, BF16) == pytest.approx(float(pass_seconds(long, gpu, steady, BF16)), rel=1e-6)
+    assert pass_seconds(long, gpu, REPEATED_KERNEL, BF16) == pytest.approx(
+        float(pass_seconds(long, gpu, steady, BF16)), rel=1e-6
+    )
 
 
 def test_tokens_cast_before_they_are_gathered():
@@ -244,7 +273,9 @@ def test_tokens_cast_before_they_are_gathered():
     cast = {}
     for gathers in (False, True):
         operations = layer(model, plan, replace(ROUND, gathers_operands=gathers))
-        cast[gathers] = {op.name: (op.forward.cast, op.backward.cast) for op in operations if op.weight is not None}
+        cast[gathers] = {
+            op.name: (op.forward.cast, op.backward.cast) for op in operations if op.weight is not None
+        }
     all_tokens, own_tokens = cast[False]["mlp.fc1"], cast[True]["mlp.fc1"]
     assert all_tokens[0] == 4 * 8192 * 4096
     assert (own_tokens[0], own_tokens[1]) == (all_tokens[0] / 4, all_tokens[1])
@@ -255,11 +286,21 @@ def test_elementwise_work_that_is_not_fused():
     """A factor on the traffic of norms, activations, rotary positions and residuals; products and attention keep theirs."""
     plan, model = Plans(tp=1.0, mbs=1.0), load_model("llama-3-8b")
     fused, eager = (
-        {op.name: op.forward.nbytes for op in layer(model, plan, replace(CALIBRATED, elementwise_passes=passes))}
+        {
+            op.name: op.forward.nbytes
+            for op in layer(model, plan, replace(CALIBRATED, elementwise_passes=passes))
+        }
         for passes in (1, 2.5)
     )
     changed = {name: eager[name] / fused[name] for name in fused if eager[name] != fused[name]}
-    assert set(changed) == {"mlp.swiglu", "mlp.residual", "mlp.norm", "attention.rotary", "attention.residual", "attention.norm"}
+    assert set(changed) == {
+        "mlp.swiglu",
+        "mlp.residual",
+        "mlp.norm",
+        "attention.rotary",
+        "attention.residual",
+        "attention.norm",
+    }
     assert list(changed.values()) == pytest.approx([2.5] * 6)
 
 
@@ -274,5 +315,10 @@ def test_caches_take_their_part_of_the_traffic(a100):
 
 def test_products_at_32_bits_have_a_share_of_their_own(a100):
     work = PassCount((Gemm(4096.0, 4096.0, 4096.0),), 0.0)
-    usual, half = (pass_seconds(work, chip, CALIBRATED, PRECISIONS["fp32"]) for chip in (a100, replace(a100, fp32_sustained=0.375)))
-    assert half - CALIBRATED.launch_seconds == pytest.approx(2 * (usual - CALIBRATED.launch_seconds))  # 0.75 is assumed of others
+    usual, half = (
+        pass_seconds(work, chip, CALIBRATED, PRECISIONS["fp32"])
+        for chip in (a100, replace(a100, fp32_sustained=0.375))
+    )
+    assert half - CALIBRATED.launch_seconds == pytest.approx(
+        2 * (usual - CALIBRATED.launch_seconds)
+    )  # 0.75 is assumed of others

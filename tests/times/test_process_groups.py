@@ -16,7 +16,10 @@ from traincast.times.nccl import distinct
 from traincast.times.pipeline.p2p import transfer
 from traincast.times.process_groups import ORDERS, Group, group
 
-SYSTEMS = {name: tc.load_system(name) for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")}
+SYSTEMS = {
+    name: tc.load_system(name)
+    for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")
+}
 RINGS = replace(CALIBRATED, protocols=False)  # latency and bandwidth only: times that can be reckoned by hand
 
 
@@ -24,14 +27,21 @@ RINGS = replace(CALIBRATED, protocols=False)  # latency and bandwidth only: time
 def plans(draw):
     """A system, and a plan of up to 8192 ranks in powers of two that fills the fast domains in order."""
     system, order = SYSTEMS[draw(st.sampled_from(sorted(SYSTEMS)))], draw(st.sampled_from(sorted(ORDERS)))
-    degrees = {axis: 2 ** draw(st.integers(0, most)) for axis, most in (("tp", 4), ("cp", 3), ("dp", 4), ("pp", 3))}
+    degrees = {
+        axis: 2 ** draw(st.integers(0, most)) for axis, most in (("tp", 4), ("cp", 3), ("dp", 4), ("pp", 3))
+    }
 
     def part(n):
         return 2 ** draw(st.integers(0, n.bit_length() - 1))
 
     stage = degrees["tp"] * degrees["cp"] * degrees["dp"]
     etp = part(degrees["tp"])
-    finer = {"etp": etp, "ep": part(stage // etp), "ulysses": part(degrees["cp"]), "replicas": part(degrees["cp"] * degrees["dp"])}
+    finer = {
+        "etp": etp,
+        "ep": part(stage // etp),
+        "ulysses": part(degrees["cp"]),
+        "replicas": part(degrees["cp"] * degrees["dp"]),
+    }
     gpus = int(np.prod(list(degrees.values())))
     room, fast = min(system.domain(gpus), gpus), {}
     for axis in ORDERS[order]:
@@ -83,13 +93,17 @@ def test_members_of_groups_in_domains(case):
     for axis, members in first_group(degrees, finer, plan.order).items():
         placed = group(plan, axis, system.tiers)
         assert placed.members == len(members), axis
-        assert [float(near) for near in placed.near] == [int(np.sum(members // size == 0)) for size in domain], axis
+        assert [float(near) for near in placed.near] == [
+            int(np.sum(members // size == 0)) for size in domain
+        ], axis
 
 
 def test_a_job_that_fits_a_domain_does_not_leave_it():
     """2048 of the 3072 GPUs of a Llama 3 pod, which holds 384 nodes of 8."""
     plan = Plans(tp=16.0, cp=4.0, dp=8.0, pp=4.0, fast_tp=8.0)
-    assert [float(group(plan, axis, SYSTEMS["llama3-h100"].tiers).near[1]) for axis in ("tp", "cp", "dp", "pp")] == [16, 4, 8, 4]
+    assert [
+        float(group(plan, axis, SYSTEMS["llama3-h100"].tiers).near[1]) for axis in ("tp", "cp", "dp", "pp")
+    ] == [16, 4, 8, 4]
 
 
 def ring(system, V, n, g0, g1, passes=1):
@@ -98,14 +112,28 @@ def ring(system, V, n, g0, g1, passes=1):
     The slowest tier sets the pace: a link inside the node, or the NICs of all g0 members of a node, or of all g1 of a domain. The
     ring has n - n/g0 hops in nodes, n/g0 - n/g1 between those of a domain, n/g1 - 1 beyond (0 if there is one domain).
     """
-    fast, middle, outer = ((tier.bandwidth * tier.efficiency, tier.latency, tier.ports) for tier in system.tiers)
-    rates = ([fast[0]] if g0 > 1 else []) + ([middle[0] * (middle[2] * g0 if g0 > 1 else 1)] if g1 > g0 else [])
+    fast, middle, outer = (
+        (tier.bandwidth * tier.efficiency, tier.latency, tier.ports) for tier in system.tiers
+    )
+    rates = ([fast[0]] if g0 > 1 else []) + (
+        [middle[0] * (middle[2] * g0 if g0 > 1 else 1)] if g1 > g0 else []
+    )
     rates += [outer[0] * (outer[2] * g1 if g1 > 1 else 1)] if n > g1 else []
     hops = (n - n // g0) * fast[1] + (n // g0 - n // g1) * middle[1] + (n // g1 - 1) * outer[1]
     return passes * (n - 1) / n * V / min(rates) + hops
 
 
-GROUPS = [(2, 2, 2), (8, 8, 8), (16, 1, 16), (16, 8, 16), (64, 8, 32), (64, 1, 8), (64, 8, 8), (512, 8, 256), (512, 1, 1)]
+GROUPS = [
+    (2, 2, 2),
+    (8, 8, 8),
+    (16, 1, 16),
+    (16, 8, 16),
+    (64, 8, 32),
+    (64, 1, 8),
+    (64, 8, 8),
+    (512, 8, 256),
+    (512, 1, 1),
+]
 
 
 @pytest.mark.parametrize(("n", "g0", "g1"), GROUPS)
@@ -114,10 +142,14 @@ def test_rings_on_three_tiers(name, n, g0, g1):
     system, members, V = SYSTEMS[name], Group(float(n), (float(g0), float(g1))), 1e9
     for assumed in (PAPER, RINGS):
         for kind, passes in (("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)):
-            assert collective(kind, V, members, system, assumed) == pytest.approx(ring(system, V, n, g0, g1, passes), rel=1e-12)
+            assert collective(kind, V, members, system, assumed) == pytest.approx(
+                ring(system, V, n, g0, g1, passes), rel=1e-12
+            )
 
 
-@pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"])
+@pytest.mark.parametrize(
+    "kind", ["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
+)
 @pytest.mark.parametrize(("n", "g0"), [(1, 1), (8, 8), (32, 8), (32, 1), (256, 4)])
 @pytest.mark.parametrize("assumed", [RINGS, CALIBRATED], ids=["rings", "protocols"])
 def test_a_third_tier_that_is_not_crossed_or_no_other_changes_nothing(kind, n, g0, assumed):
@@ -137,7 +169,9 @@ def test_all_to_all_by_hand():
     system, V = SYSTEMS["dgx-h100"], 1e9
     fast, leaf, spine = system.tiers
     inside = 7 / 8 * V / (fast.bandwidth * fast.efficiency) + 7 * fast.latency
-    assert collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, RINGS) == pytest.approx(inside, rel=1e-12)
+    assert collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, RINGS) == pytest.approx(
+        inside, rel=1e-12
+    )
     # 4 nodes: 3/4 of V leaves the node, over one NIC for each rank; then all of it finds its rank
     outside = 3 / 4 * V / (leaf.bandwidth * leaf.efficiency) + 3 * leaf.latency
     across = Group(32.0, (8.0, 32.0))
@@ -146,7 +180,9 @@ def test_all_to_all_by_hand():
     beyond = V / 2 / (spine.bandwidth * spine.efficiency) + spine.latency
     within = 3 / 8 * V / (leaf.bandwidth * leaf.efficiency) + 3 * leaf.latency
     wide = Group(64.0, (8.0, 32.0))
-    assert collective("all-to-all", V, wide, system, RINGS) == pytest.approx(inside + within + beyond, rel=1e-12)
+    assert collective("all-to-all", V, wide, system, RINGS) == pytest.approx(
+        inside + within + beyond, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("nodes", "topk"), [(2, 8), (4, 8), (8, 8), (16, 8), (4, 2), (4, 1)])
@@ -154,7 +190,9 @@ def test_a_token_crosses_once_to_each_node(nodes, topk):
     """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
     at, quick = Group(float(n), (8.0, float(n))), replace(RINGS, node_copies=False)
-    every, once = (collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (quick, RINGS))
+    every, once = (
+        collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (quick, RINGS)
+    )
     rate = system.tiers[1].bandwidth * system.tiers[1].efficiency
     met = sum([1 - ((nodes - 1) / nodes) ** topk] * nodes)  # nodes that get a copy, each with its probability
     spared = V * (1 - 1 / nodes) * (1 - met / topk) / rate
@@ -192,7 +230,9 @@ def test_a_ring_of_blocks_waits_for_its_slowest_link():
     for members, tier in (((4.0, (4.0, 4.0)), 0), ((8.0, (4.0, 8.0)), 1), ((8.0, (1.0, 4.0)), 2)):
         crossed: Tier = system.tiers[tier]
         expected = crossed.latency + V / (crossed.bandwidth * crossed.efficiency)
-        assert float(collective("send", V, Group(*members), system, RINGS)) == pytest.approx(expected, rel=1e-12)
+        assert float(collective("send", V, Group(*members), system, RINGS)) == pytest.approx(
+            expected, rel=1e-12
+        )
     assert float(collective("send", V, Group(1.0, (1.0, 1.0)), system, RINGS)) == 0
 
 

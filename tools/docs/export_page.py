@@ -119,21 +119,37 @@ def _refusals() -> str:
         f" {refusal.why} ({refusal.source}) |"
         for refusal in REFUSALS
     )
-    return "\n".join(("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows))
+    return "\n".join(
+        ("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows)
+    )
 
 
 def _format(format_: Format, first: Format) -> str:
     """Return the section of a format: its table, what it cannot express, and what is not read."""
     rows = (_cells(format_, row) for section in format_.rows.values() for row in section)
-    lines = ["| fact | setting |", "| --- | --- |", *(f"| {facts} | {settings} |" for facts, settings in rows)]
+    lines = [
+        "| fact | setting |",
+        "| --- | --- |",
+        *(f"| {facts} | {settings} |" for facts, settings in rows),
+    ]
     without = [f"| {_facts((name,))} | {why} |" for name, why in format_.why.items()]
     not_expressed = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
     unread = (
-        ["", "Not read, though it matters:", "", *_unread(format_)] if format_ is first else ["", f"Not read: as of {first.title}."]
+        ["", "Not read, though it matters:", "", *_unread(format_)]
+        if format_ is first
+        else ["", f"Not read: as of {first.title}."]
     )
     return (
         "\n".join(
-            (f"## {format_.title} (`--to {format_.name}`)", "", f"Names: {format_.source}.", "", *lines, *not_expressed, *unread)
+            (
+                f"## {format_.title} (`--to {format_.name}`)",
+                "",
+                f"Names: {format_.source}.",
+                "",
+                *lines,
+                *not_expressed,
+                *unread,
+            )
         )
         + "\n"
     )
@@ -159,10 +175,16 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
     match row:
         case ValueRow():
             older_names = f" (also {_names(form, row.older)})" if row.older else ""
-            text = f"`{spelled(row.name)}`{older_names}" + ("" if row.usual is None else f"; {row.usual} where nothing is said")
+            text = f"`{spelled(row.name)}`{older_names}" + (
+                "" if row.usual is None else f"; {row.usual} where nothing is said"
+            )
         case ChoiceRow():
-            text = "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written)
-            alternatives = [f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood]
+            text = "; ".join(
+                f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written
+            )
+            alternatives = [
+                f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood
+            ]
             text += f"; read as well: {'; '.join(alternatives)}" if alternatives else ""
         case ComputedRow():
             text = ", ".join(filter(None, (_names(form, row.names), row.how)))
@@ -173,7 +195,9 @@ def _settings(form: Format, settings: object) -> str:
     """Return the settings that express a word."""
     assert isinstance(settings, dict)
     texts = [
-        f"`{form.spelled(name)}`" if value is True else f"`{form.spelled(name)}` {'…' if value is ANY else value}"
+        f"`{form.spelled(name)}`"
+        if value is True
+        else f"`{form.spelled(name)}` {'…' if value is ANY else value}"
         for name, value in settings.items()
     ]
     return " ".join(texts) or "nothing"

@@ -109,7 +109,9 @@ def mathml(value: Any, factor: bool = True) -> str:
     expression = expression.replace(sp.floor, lambda inner: inner)
     if factor and not expression.has(sp.Max, sp.Min):
         expression = sp.factor(expression)
-    words = any(len(symbol.name.split("_")[0]) > 1 for symbol in expression.free_symbols)  # names such as dp need a sign between
+    words = any(
+        len(symbol.name.split("_")[0]) > 1 for symbol in expression.free_symbols
+    )  # names such as dp need a sign between
     printed = sp.mathml(expression, printer="presentation", **({"mul_symbol": "dot"} if words else {}))
     return f'<math displaystyle="true">{printed}</math>'
 
@@ -133,7 +135,11 @@ SYMBOLS = (
     ("`V`", "byte", "the full tensor of a collective"),
     ("`n`, `g`", "", "members of a group, and those in one fast domain"),
     ("`t_launch`", "s", "fixed cost of an operation in one direction (20 µs)"),
-    ("`F_m`, `F_v`, `D`", "FLOP, byte", "matrix and vector work, and bytes moved, of an operation in one direction"),
+    (
+        "`F_m`, `F_v`, `D`",
+        "FLOP, byte",
+        "matrix and vector work, and bytes moved, of an operation in one direction",
+    ),
     ("`P_m`, `P_v`", "FLOP/s", "matrix and vector peak"),
     ("`eta_m`, `eta_v`", "", "share of the peak that is sustained (0.8)"),
     ("`B_hbm`", "byte/s", "memory bandwidth"),
@@ -177,20 +183,30 @@ def vocabulary() -> str:
     ]
     parts = {
         "Linear layer, x[T, i] w[i, o]": [linear.linear("linear", sizes, T, i, o)],
-        "Linear layer as a SUMMA product of full widths i and o": [linear.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)],
+        "Linear layer as a SUMMA product of full widths i and o": [
+            linear.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)
+        ],
         "Elementwise": single,
         "Norm of r rows of width w": [elementwise.norm("norm", E, r, w)],
         "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
         "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
-        "Attention as SUMMA products, all h heads": list(attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)),
+        "Attention as SUMMA products, all h heads": list(
+            attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)
+        ),
     }
     return "\n".join(f"### {title}\n\n{counts(operations)}" for title, operations in parts.items())
 
 
 def sharded(strategy: str) -> str:
     """Return weights, saved bytes and collectives of a layer under a strategy; for ring and Ulysses what differs from context."""
-    rows, known = operations_of(strategy), [] if strategy in FRAMEWORKS["paper"].strategies else operations_of("context")
-    return table(("operation", "weights", "saved", "communicated forward", "backward"), [row for row in rows if row not in known])
+    rows, known = (
+        operations_of(strategy),
+        [] if strategy in FRAMEWORKS["paper"].strategies else operations_of("context"),
+    )
+    return table(
+        ("operation", "weights", "saved", "communicated forward", "backward"),
+        [row for row in rows if row not in known],
+    )
 
 
 def operations_of(strategy: str) -> list[tuple[str, ...]]:
@@ -198,7 +214,9 @@ def operations_of(strategy: str) -> list[tuple[str, ...]]:
     e, f = symbols("e f")
     model = Model(name="symbolic", layers=1, hidden=e, heads=h, ffn=f, seq=l)  # type: ignore[arg-type]
     inner = {"ulysses": m2, "hybrid": u}
-    second = {"1d": {}, "summa": {"tp2": m2, "panels": nb}}.get(strategy, {"cp": m2, "ulysses": inner.get(strategy, 1)})
+    second = {"1d": {}, "summa": {"tp2": m2, "panels": nb}}.get(
+        strategy, {"cp": m2, "ulysses": inner.get(strategy, 1)}
+    )
     plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy].choices)  # type: ignore[arg-type]
     operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
     return [
@@ -211,7 +229,9 @@ def operations_of(strategy: str) -> list[tuple[str, ...]]:
 def machine() -> System:
     """Return a machine with symbols as figures."""
     matrix, vector, hbm, fast, slow, lf, ls, nics = symbols("P_m P_v B_hbm B_f B_s l_f l_s nics")
-    gpu = Accelerator(name="symbolic", matrix_flops=matrix, vector_flops=vector, hbm_bandwidth=hbm, hbm_bytes=hbm)  # type: ignore[arg-type]
+    gpu = Accelerator(
+        name="symbolic", matrix_flops=matrix, vector_flops=vector, hbm_bandwidth=hbm, hbm_bytes=hbm
+    )  # type: ignore[arg-type]
     tiers = (Tier(name="fast", bandwidth=fast, efficiency=1.0, latency=lf, size=1),  # type: ignore[arg-type]
              Tier(name="slow", bandwidth=slow, efficiency=1.0, latency=ls, ports=nics))  # type: ignore[arg-type]  # fmt: skip
     return System(name="symbolic", accelerator=gpu, tiers=tiers)
@@ -223,7 +243,9 @@ def times() -> str:
     nl = Symbolic(LAYERS)
     launch, matrix, vector = symbols("t_launch eta_m eta_v")
     assumed = replace(PAPER, launch_seconds=launch, matrix_efficiency=matrix, vector_efficiency=vector)  # type: ignore[arg-type]
-    work = PassCount((Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D)  # F_m + F_v FLOP, D bytes
+    work = PassCount(
+        (Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D
+    )  # F_m + F_v FLOP, D bytes
     lines = [
         "An operation takes max(t_c, t_m) and the communication it cannot hide, in each direction.\n\n",
         formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),
@@ -246,7 +268,9 @@ def times() -> str:
 
 def per_layer(x: Symbolic, t: Symbolic, layers: Symbolic) -> Symbolic:
     """Return the exposed time of a collective per layer, for equal layers."""
-    exposed = sp.Max(0, bare(x) - sp.Max(0, bare(x) - bare(t)))  # what hides behind a layer, which is the shorter of the two
+    exposed = sp.Max(
+        0, bare(x) - sp.Max(0, bare(x) - bare(t))
+    )  # what hides behind a layer, which is the shorter of the two
     return Symbolic(bare(layer_by_layer([x], [t], [layers])).subs(exposed, sp.Min(bare(x), bare(t))))
 
 
@@ -300,7 +324,12 @@ def formulas() -> str:
     titles = {name: name if name in paper else f"{name}: what differs from context" for name in STRATEGIES}
     strategies = "\n".join(f"### {title}\n\n{sharded(name)}" for name, title in titles.items())
     parts = {
-        "Operations on local shapes": ("operations.linear", "operations.elementwise", "operations.attention", vocabulary()),
+        "Operations on local shapes": (
+            "operations.linear",
+            "operations.elementwise",
+            "operations.attention",
+            vocabulary(),
+        ),
         "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": (
             "operations.sharding",
             "operations.tensor_parallel",
@@ -346,7 +375,12 @@ def nomenclature() -> str:
     rest = "## Further symbols of the formulas\n\n| symbol | unit | meaning |\n| --- | --- | --- |\n"
     for symbol, unit, meaning in SYMBOLS:
         rest += f"| {symbol} | {unit} | {meaning} |\n"
-    return intro + "".join(part for kind, title in titles.items() for part in section(kind, title)) + recipes() + rest
+    return (
+        intro
+        + "".join(part for kind, title in titles.items() for part in section(kind, title))
+        + recipes()
+        + rest
+    )
 
 
 def recipes() -> str:
@@ -375,15 +409,30 @@ def errata(result: Reproduction) -> str:
         2: "In a pipeline with several stages per fast domain, the links between domains cost nothing.",
         3: "An all-reduce inside one network tier is priced like an all-gather: one pass instead of two.",
     }
-    setting = {number: ", ".join(f"`{name} = {value!r}`" for name, value in change.items()) for number, change in ERRATA.items()}
-    listed = "".join(f"{number}. {text} Assumption: {setting[number]}.\n" for number, text in descriptions.items())
+    setting = {
+        number: ", ".join(f"`{name} = {value!r}`" for name, value in change.items())
+        for number, change in ERRATA.items()
+    }
+    listed = "".join(
+        f"{number}. {text} Assumption: {setting[number]}.\n" for number, text in descriptions.items()
+    )
     parts = ("1", "2", "3", "all")
-    single = "| strategy | plans | " + " | ".join(f"erratum {p}" if p != "all" else "all three" for p in parts) + " |\n"
+    single = (
+        "| strategy | plans | "
+        + " | ".join(f"erratum {p}" if p != "all" else "all three" for p in parts)
+        + " |\n"
+    )
     single += "| --- " * 6 + "|\n"
     for row in result.configurations:
-        effect = " | ".join(f"{100 * row.errata_seconds[p]:.2f} % / {100 * row.errata_memory[p]:.2f} %" for p in parts)
+        effect = " | ".join(
+            f"{100 * row.errata_seconds[p]:.2f} % / {100 * row.errata_memory[p]:.2f} %" for p in parts
+        )
         single += f"| {row.strategy} | {row.configurations} | {effect} |\n"
-    optima = "| model | strategy | mean | median | lowest | highest | feasibility changed |\n" + "| --- " * 7 + "|\n"
+    optima = (
+        "| model | strategy | mean | median | lowest | highest | feasibility changed |\n"
+        + "| --- " * 7
+        + "|\n"
+    )
     for line in result.searches:
         change = " | ".join(percent(value) for value in line.optima_change.values()) or "nothing fits | | | "
         optima += f"| {line.model} | {line.strategy} | {change} | {line.feasibility_changes} |\n"
@@ -426,7 +475,11 @@ def _stacks() -> str:
     )
     for name in stack_names():
         stack, usual = load_stack(name), CALIBRATED
-        changed = ((field_.name, getattr(stack, field_.name)) for field_ in fields(Assumptions) if field_.name != "name")
+        changed = (
+            (field_.name, getattr(stack, field_.name))
+            for field_ in fields(Assumptions)
+            if field_.name != "name"
+        )
         differs = ", ".join(
             f"{field} {value:g}" if isinstance(value, float) else f"{field} {value}"
             for field, value in changed
@@ -441,21 +494,31 @@ def _accelerators() -> str:
     rates = ("matrix_flops", "fp8_flops", "fp4_flops", "hbm_bandwidth", "hbm_bytes", "power")
     scales = (1e12, 1e12, 1e12, 1e9, 1e9, 1.0)
     text = (
-        "| name | 16 bits [TFLOP/s] | fp8 [TFLOP/s] | fp4 [TFLOP/s] | memory [GB/s] | [GB] | power [W] |\n" + "| --- " * 7 + "|\n"
+        "| name | 16 bits [TFLOP/s] | fp8 [TFLOP/s] | fp4 [TFLOP/s] | memory [GB/s] | [GB] | power [W] |\n"
+        + "| --- " * 7
+        + "|\n"
     )
     for name in accelerator_names():
         values = {figure.path: figure.value for figure in figures(name)}
-        shown = (f"{values[rate] / scale:g}" if rate in values else "" for rate, scale in zip(rates, scales, strict=True))
+        shown = (
+            f"{values[rate] / scale:g}" if rate in values else ""
+            for rate, scale in zip(rates, scales, strict=True)
+        )
         text += f"| `{name}` | {' | '.join(shown)} |\n"
     return text
 
 
 def _systems() -> str:
     """Return the table of systems: accelerators joined by each tier, and bandwidth of each."""
-    text = "| name | accelerator | tiers: accelerators joined, bandwidth of each [GB/s] |\n| --- | --- | --- |\n"
+    text = (
+        "| name | accelerator | tiers: accelerators joined, bandwidth of each [GB/s] |\n| --- | --- | --- |\n"
+    )
     for name in system_names():
         system = load_system(name)
-        tiers = "; ".join(f"{tier.name} {tier.size or 'all'}, {tier.bandwidth * tier.ports / 1e9:.5g}" for tier in system.tiers)
+        tiers = "; ".join(
+            f"{tier.name} {tier.size or 'all'}, {tier.bandwidth * tier.ports / 1e9:.5g}"
+            for tier in system.tiers
+        )
         text += f"| `{name}` | {system.accelerator.name} | {tiers} |\n"
     return text
 
@@ -493,7 +556,9 @@ def draw() -> None:
     save(utilisation_by_cluster(data_limits), DOCS / "figures" / "limits-by-cluster.svg")
     save(utilisation_by_compute(data_limits), DOCS / "figures" / "limits-by-compute.svg")
     plan = Plan(tp=4, pp=8, vp=5, dp=4)
-    save(timeline(trace(estimate("llama-3-70b", "dgx-h100", plan, gbs=128))), DOCS / "figures" / "timeline.svg")
+    save(
+        timeline(trace(estimate("llama-3-70b", "dgx-h100", plan, gbs=128))), DOCS / "figures" / "timeline.svg"
+    )
     for stem, figure in paper_figures():
         save(figure, DOCS / "figures" / f"{stem}.svg")
 

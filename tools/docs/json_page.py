@@ -45,7 +45,14 @@ def kind(schema_part: Schema) -> str:
 
 def unit(schema_part: Schema) -> str:
     """Return the unit of a number, or of the numbers in a list."""
-    inner = next((schema_part[key] for key in ("items", "additionalProperties") if isinstance(schema_part.get(key), dict)), {})
+    inner = next(
+        (
+            schema_part[key]
+            for key in ("items", "additionalProperties")
+            if isinstance(schema_part.get(key), dict)
+        ),
+        {},
+    )
     return schema_part.get(UNIT, inner.get(UNIT, ""))
 
 
@@ -62,7 +69,11 @@ def table(schema_part: Schema) -> str:
 def titled(schema_part: Schema) -> Iterator[Schema]:
     """Yield the titled records below a part of a schema, inner ones first."""
     parts = [*schema_part.get("properties", {}).values(), *schema_part.get("anyOf", ())]
-    parts += [schema_part[key] for key in ("items", "additionalProperties") if isinstance(schema_part.get(key), dict)]
+    parts += [
+        schema_part[key]
+        for key in ("items", "additionalProperties")
+        if isinstance(schema_part.get(key), dict)
+    ]
     for part in parts:
         yield from titled(part)
     if "title" in schema_part:
@@ -75,7 +86,9 @@ def page() -> str:
     shared = {part["title"]: part for output in commands.values() for part in titled(output)}
     text = INTRO + f"## error\n\n[schema](schemas/error.json)\n\n{table(OUTPUTS['error'])}"
     for name, output in commands.items():
-        text += f"\n## `traincast {name}`\n\n{sentence(output['description'])} ([schema](schemas/{name}.json))\n"
+        text += (
+            f"\n## `traincast {name}`\n\n{sentence(output['description'])} ([schema](schemas/{name}.json))\n"
+        )
         text += f"\n{table(output)}" if "properties" in output else ""
     text += "\n## What several outputs hold\n"
     for name, output in shared.items():
@@ -90,4 +103,7 @@ def sentence(words: str) -> str:
 
 def schemas() -> dict[str, str]:
     """Return the schemas by file name."""
-    return {f"schemas/{name}.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n" for name in OUTPUTS}
+    return {
+        f"schemas/{name}.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
+        for name in OUTPUTS
+    }

@@ -34,7 +34,12 @@ NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
 WORK = (0.0, 3e10, 3e11, 3e12, float("inf"))  # size bands of products [FLOP]
 WORDS = ("< 3e10 FLOP", "to 3e11", "to 3e12", "> 3e12")
 PEERS = (
-    ("vTrain (MICRO 2024)", "its own runs on several nodes, 14.73 % (it profiles the GPU it predicts)", ("vtrain-m",), "mape"),
+    (
+        "vTrain (MICRO 2024)",
+        "its own runs on several nodes, 14.73 % (it profiles the GPU it predicts)",
+        ("vtrain-m",),
+        "mape",
+    ),
     ("vTrain (MICRO 2024)", "its own runs on one node, 8.37 %", ("vtrain-s",), "mape"),
     ("Calculon (SC 2023)", "eight points of Megatron, 3.65 %", ("korth",), "mape"),
     ("SimuMax (2025)", "its runs on B200, 5.62 %", ("simumax", "simumax/moe"), "mape"),
@@ -56,7 +61,15 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def scoreboard() -> str:
     """Return the page."""
     scores = board()
-    parts = (_intro(scores), _sources(scores), _goals(scores), _stacks(scores), _peers(scores), _kernels(), _collectives())
+    parts = (
+        _intro(scores),
+        _sources(scores),
+        _goals(scores),
+        _stacks(scores),
+        _peers(scores),
+        _kernels(),
+        _collectives(),
+    )
     return "# Scoreboard\n\n" + "\n".join(parts)
 
 
@@ -69,7 +82,11 @@ def _intro(scores: Board) -> str:
     kernels = sum(map(len, kernel_errors().values()))
     timed = sum(map(len, perlmutter().values()))
     moved = scores.moved()
-    stale = f" Predictions have changed by {100 * moved:.1f} % on average since the runs were left out." if moved > 0.001 else ""
+    stale = (
+        f" Predictions have changed by {100 * moved:.1f} % on average since the runs were left out."
+        if moved > 0.001
+        else ""
+    )
     return f"""How far `assumptions="calibrated"` is off, on {len(done):,} of {len(report.predictions):,} published training runs
 ([what they are, and what is skipped](validation.md)), {kernels:,} timed kernels and {timed:,} timed collectives. `make refit` fits
 the constants again and writes this page; `make scoreboard` writes it without a fit.
@@ -100,8 +117,24 @@ def _sources(scores: Board) -> str:
     """Return the section of errors by source."""
     now = {summary.source: summary for summary in (*scores.report.summaries, *scores.report.totals)}
     without = scores.by_source(LEFT_OUT)
-    header = ("source", "n", "fitted MAPE", "left out MAPE", "median", "bias", "worst", "regret", "of three", "rank", "memory")
-    rows = [_row(name, summary, without.get(name)) for name, summary in now.items() if summary.n or summary.memory is not None]
+    header = (
+        "source",
+        "n",
+        "fitted MAPE",
+        "left out MAPE",
+        "median",
+        "bias",
+        "worst",
+        "regret",
+        "of three",
+        "rank",
+        "memory",
+    )
+    rows = [
+        _row(name, summary, without.get(name))
+        for name, summary in now.items()
+        if summary.n or summary.memory is not None
+    ]
     return f"""## By source
 
 Errors of the step time are predicted over measured less 1, in percent; median, bias and worst are of runs left out. Regret, of runs
@@ -117,7 +150,12 @@ def _row(name: str, fitted: ErrorSummary, left_out: ErrorSummary | None) -> list
     if left_out is None:
         return [NAMES.get(name, name), str(fitted.n), percent(fitted.mape), *[""] * 7, percent(fitted.memory)]
     rank = "" if left_out.spearman is None else f"{left_out.spearman:.2f}"
-    errors = [percent(left_out.mape), percent(left_out.median), percent(left_out.bias, "+"), percent(left_out.worst)]
+    errors = [
+        percent(left_out.mape),
+        percent(left_out.median),
+        percent(left_out.bias, "+"),
+        percent(left_out.worst),
+    ]
     return [
         NAMES.get(name, name), str(fitted.n), percent(fitted.mape), *errors, percent(left_out.regret),
         percent(left_out.best_of_three), rank, percent(fitted.memory),
@@ -181,7 +219,11 @@ def _stacks(scores: Board) -> str:
     """Return the section of software stacks left out."""
     dense, moe = scores.by_stack(moe=False), scores.by_stack(moe=True)
     rows = [
-        (f"`{name}`" if name != CALIBRATED.name else "none of these", *_stack(dense.get(name)), *_stack(moe.get(name)))
+        (
+            f"`{name}`" if name != CALIBRATED.name else "none of these",
+            *_stack(dense.get(name)),
+            *_stack(moe.get(name)),
+        )
         for name in sorted({*dense, *moe})
     ]
     header = ("stack", "n, dense", "MAPE", "bias", "worst", "n, with experts", "MAPE", "bias", "worst")
@@ -196,7 +238,9 @@ are then what is believed beforehand, or those of the stack it is based on.
 def _stack(summary: ErrorSummary | None) -> list[str]:
     """Return the cells of a stack's errors."""
     return (
-        [""] * 4 if summary is None else [str(summary.n), percent(summary.mape), percent(summary.bias, "+"), percent(summary.worst)]
+        [""] * 4
+        if summary is None
+        else [str(summary.n), percent(summary.mape), percent(summary.bias, "+"), percent(summary.worst)]
     )
 
 
@@ -209,7 +253,9 @@ def _peers(scores: Board) -> str:
         fitted = [now[source] for source in sources]
         n = sum(summary.n for summary in fitted)
         all_of_them = sum((getattr(summary, what) or 0.0) * summary.n for summary in fitted) / n
-        rows.append((name, publishes, percent(all_of_them), percent(mine.mape) if what == "mape" else "", str(n)))
+        rows.append(
+            (name, publishes, percent(all_of_them), percent(mine.mape) if what == "mape" else "", str(n))
+        )
     return f"""## Peers
 
 What other models publish about themselves, beside this one on the runs of the same source (not always the same rows). None of them
@@ -223,7 +269,9 @@ def _kernels() -> str:
     kernels = kernel_errors()
     rows = []
     for name in sorted({prediction.benchmark.accelerator for prediction in kernels["product"]}):
-        predictions = [prediction for prediction in kernels["product"] if prediction.benchmark.accelerator == name]
+        predictions = [
+            prediction for prediction in kernels["product"] if prediction.benchmark.accelerator == name
+        ]
         rows.append((f"products, `{name}`", str(len(predictions)), *_bands(predictions)))
     rows.append(("**all products**", str(len(kernels["product"])), *_bands(kernels["product"])))
     rows.append(("experts' products", str(len(kernels["grouped"])), *_bands(kernels["grouped"])))
@@ -242,15 +290,26 @@ out). Mean absolute errors in percent.
 
 def _bands(predictions: Sequence) -> list[str]:
     """Return the mean errors of matmuls, of all and by work."""
-    parts = ([prediction.error for prediction in predictions if low <= flops(prediction) < high] for low, high in pairwise(WORK))
-    return [percent(mean(prediction.error for prediction in predictions)), *(percent(mean(part)) for part in parts)]
+    parts = (
+        [prediction.error for prediction in predictions if low <= flops(prediction) < high]
+        for low, high in pairwise(WORK)
+    )
+    return [
+        percent(mean(prediction.error for prediction in predictions)),
+        *(percent(mean(part)) for part in parts),
+    ]
 
 
 def _collectives() -> str:
     """Return the section of collectives."""
     groups = perlmutter()
     rows = [
-        (str(nodes), str(len(timings)), percent(mean(timing.error for timing in timings)), *map(percent, banded(timings)))
+        (
+            str(nodes),
+            str(len(timings)),
+            percent(mean(timing.error for timing in timings)),
+            *map(percent, banded(timings)),
+        )
         for nodes, timings in groups.items()
     ]
     all_timings = [timing for timings in groups.values() for timing in timings]

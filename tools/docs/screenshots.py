@@ -53,11 +53,16 @@ def phone(browser: Browser, url: str) -> None:
 def main() -> None:
     SCREENS.mkdir(exist_ok=True)
     server = [sys.executable, "-m", "traincast", "serve", "--port", "0"]
-    with subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process, sync_playwright() as playwright:
+    with (
+        subprocess.Popen(server, stdout=subprocess.PIPE, text=True) as process,
+        sync_playwright() as playwright,
+    ):
         try:
             url = re.search(r"http://\S+/", process.stdout.readline())[0]
             executable = next(filter(None, map(shutil.which, BROWSERS)))
-            browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox", "--disable-gpu"])
+            browser = playwright.chromium.launch(
+                executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
+            )
             for draw in (light, dark, phone):
                 draw(browser, url)
             browser.close()

@@ -65,6 +65,10 @@ def _budget(source: str, rows: Sequence[Prediction]) -> ErrorBudget:
     errors = np.array([row.error for row in rows])
     shares = seconds / seconds.sum(axis=1, keepdims=True)
     missing = 1 / (1 + errors) - 1  # measured over predicted, less 1
-    deviations = np.linalg.solve(shares.T @ shares / NOISE**2 + np.eye(len(names)) / BELIEVED**2, shares.T @ missing / NOISE**2)
+    deviations = np.linalg.solve(
+        shares.T @ shares / NOISE**2 + np.eye(len(names)) / BELIEVED**2, shares.T @ missing / NOISE**2
+    )
     causes = dict(zip(names, (-shares.mean(axis=0) * deviations).tolist(), strict=True))
-    return ErrorBudget(source, len(rows), causes, float(errors.mean()), float(np.abs(missing - shares @ deviations).mean()))
+    return ErrorBudget(
+        source, len(rows), causes, float(errors.mean()), float(np.abs(missing - shares @ deviations).mean())
+    )

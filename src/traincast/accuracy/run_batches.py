@@ -44,7 +44,9 @@ class RunBatch:
     plans: Plans
     gbs: Any  # a column of ints, broadcast by the engine
     rows: Ints
-    counted: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # operations by the assumptions they depend on
+    counted: dict[Any, Any] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # operations by the assumptions they depend on
 
     def estimate(self, system: System, assumed: Assumptions) -> Estimate:
         """Estimate these runs on a machine under assumptions; operations are counted once."""
@@ -66,8 +68,12 @@ class RunBatch:
             value = self.estimate(system, assumed).step_seconds
         else:
             operations = count_operations(self.model, self.plans, assumed)
-            value = estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations).step_seconds
-        return np.broadcast_to(np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),)))
+            value = estimate_columns(
+                self.model, system, self.plans, self.gbs, assumed, operations
+            ).step_seconds
+        return np.broadcast_to(
+            np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),))
+        )
 
 
 class _RecordedAssumptions:
@@ -100,12 +106,16 @@ def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
     groups: dict[Any, list[int]] = defaultdict(list)
     plans = [placed(run) for run in runs]
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):
-        groups[replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())].append(i)
+        groups[replace(run.model, name=""), run.system.name, run.stack, tuple(plan.choices().items())].append(
+            i
+        )
     run_batches: list[RunBatch] = []
     refused: dict[int, str] = {}
     for group in groups.values():
         broken = _breaks_rules([runs[i] for i in group], [plans[i] for i in group])
-        refused |= {i: _refusal(runs[i], plans[i]) for i, is_broken in zip(group, broken, strict=True) if is_broken}
+        refused |= {
+            i: _refusal(runs[i], plans[i]) for i, is_broken in zip(group, broken, strict=True) if is_broken
+        }
         if rows := [i for i in group if i not in refused]:
             run_batches.append(_batch(rows, runs, plans))
     return run_batches, refused
@@ -120,7 +130,8 @@ def placed(run: Run) -> Plan:
 def _as_columns(plans: Sequence[Plan]) -> Plans:
     """Return plans with the same choices as columns."""
     knobs: dict[str, Any] = {
-        name: np.array([float(getattr(plan, name) or 1) for plan in plans]) for name in plans[0].columns().numbers()
+        name: np.array([float(getattr(plan, name) or 1) for plan in plans])
+        for name in plans[0].columns().numbers()
     }
     return Plans(**knobs, **plans[0].choices())
 
@@ -129,7 +140,9 @@ def _batch(rows: Sequence[int], runs: Sequence[Run], plans: Sequence[Plan]) -> R
     """Return the runs at some indices as a batch."""
     first = runs[rows[0]]
     gbs = np.array([float(runs[i].gbs) for i in rows])
-    return RunBatch(first.model, first.system, first.stack, _as_columns([plans[i] for i in rows]), gbs, np.array(rows))
+    return RunBatch(
+        first.model, first.system, first.stack, _as_columns([plans[i] for i in rows]), gbs, np.array(rows)
+    )
 
 
 def _breaks_rules(runs: Sequence[Run], plans: Sequence[Plan]) -> Iterable[bool]:

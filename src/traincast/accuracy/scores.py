@@ -14,7 +14,9 @@ from traincast.core.quantities import Floats
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
 KINDS: Final = {False: "dense", True: "moe"}
-INDEPENDENT: Final = {"vtrain-s": 206}  # independent measurements that all rows of a source are composed of (docs/scoreboard.md)
+INDEPENDENT: Final = {
+    "vtrain-s": 206
+}  # independent measurements that all rows of a source are composed of (docs/scoreboard.md)
 
 FAMILIES: Final = {  # framework or origin → its sources
     "Megatron on A100 and V100": ("bloom", "korth", "mlm20", "mlm21", "vtrain-m", "vtrain-s", "zb"),
@@ -169,7 +171,9 @@ def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> t
     for prediction in predictions:
         by_source[source_of(prediction.id, prediction.id in of and of[prediction.id].moe)].append(prediction)
     return tuple(
-        summary(source, rows, of) for source, rows in sorted(by_source.items()) if any(row.skipped is None for row in rows)
+        summary(source, rows, of)
+        for source, rows in sorted(by_source.items())
+        if any(row.skipped is None for row in rows)
     )
 
 
@@ -179,7 +183,9 @@ def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tupl
     for prediction in predictions:
         if prediction.id in of:
             kinds[KINDS[of[prediction.id].moe]].append(prediction)
-    return tuple(summary(name, rows, of) for name, rows in kinds.items() if any(row.skipped is None for row in rows))
+    return tuple(
+        summary(name, rows, of) for name, rows in kinds.items() if any(row.skipped is None for row in rows)
+    )
 
 
 def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) -> ErrorSummary:
@@ -249,7 +255,9 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
 
 def spearman(a: Floats, b: Floats) -> float:
     """Return the rank correlation (Spearman); equal values share their mean rank."""
-    ranks = [np.array([np.mean(np.flatnonzero(np.sort(values) == value)) for value in values]) for values in (a, b)]
+    ranks = [
+        np.array([np.mean(np.flatnonzero(np.sort(values) == value)) for value in values]) for values in (a, b)
+    ]
     deviations = [rank - rank.mean() for rank in ranks]
     spread = float(np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum()))
     return float((deviations[0] * deviations[1]).sum()) / spread if spread else 0.0
@@ -260,5 +268,7 @@ def reasons(predictions: Iterable[Prediction]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for prediction in predictions:
         if prediction.skipped is not None:
-            counts.update({re.sub(r" \([^()]*\)$", "", part) for part in re.split(r"; (?![^(]*\))", prediction.skipped)})
+            counts.update(
+                {re.sub(r" \([^()]*\)$", "", part) for part in re.split(r"; (?![^(]*\))", prediction.skipped)}
+            )
     return counts

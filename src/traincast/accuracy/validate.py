@@ -62,7 +62,9 @@ class Report:
         covered = [
             prediction.low <= prediction.measured_step_seconds <= prediction.high
             for prediction in self.predictions
-            if prediction.low is not None and prediction.high is not None and prediction.measured_step_seconds is not None
+            if prediction.low is not None
+            and prediction.high is not None
+            and prediction.measured_step_seconds is not None
         ]
         return float(np.mean(covered)) if covered else None
 
@@ -70,7 +72,10 @@ class Report:
         """Return rows, summaries by source, totals of dense and mixture-of-experts models, and skip reasons as JSON values."""
         return {
             "assumptions": self.assumptions,
-            "rows": [{name: getattr(prediction, name) for name in PREDICTION_COLUMNS} for prediction in self.predictions],
+            "rows": [
+                {name: getattr(prediction, name) for name in PREDICTION_COLUMNS}
+                for prediction in self.predictions
+            ],
             "summary": _by_source(self.summaries),
             "totals": _by_source(self.totals),
             "coverage": self.coverage,
@@ -80,7 +85,10 @@ class Report:
 
 def _by_source(summaries: Iterable[ErrorSummary]) -> dict[str, dict[str, Any]]:
     """Return summaries by source."""
-    return {summary.source: {key: value for key, value in asdict(summary).items() if key != "source"} for summary in summaries}
+    return {
+        summary.source: {key: value for key, value in asdict(summary).items() if key != "source"}
+        for summary in summaries
+    }
 
 
 def validate(
@@ -119,11 +127,18 @@ def validate(
     """
     table = list(readable(rows(runs) if runs is None or isinstance(runs, str | Path) else runs))
     if repeated := [name for name, count in Counter(row["id"] for row, _ in table).items() if count > 1]:
-        raise InputError("runs", [f"id = {name!r}: names several runs; each needs its own" for name in repeated])
-    predictions = {row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)}
+        raise InputError(
+            "runs", [f"id = {name!r}: names several runs; each needs its own" for name in repeated]
+        )
+    predictions = {
+        row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)
+    }
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
-    ordered, subjects = tuple(predictions[row["id"]] for row, _ in table), {run.id: _subject(run) for run in usable}
+    ordered, subjects = (
+        tuple(predictions[row["id"]] for row, _ in table),
+        {run.id: _subject(run) for run in usable},
+    )
     name = assumptions if isinstance(assumptions, str) else assumptions.name
     return Report(ordered, summaries(ordered, subjects), totals(ordered, subjects), name, subjects)
 
@@ -140,11 +155,15 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
     for i, reason in refused.items():
         yield Prediction(runs[i].id, skipped=reason)
     for batch in run_batches:
-        assumed = resolve(batch.stack if assumptions == CALIBRATED.name else assumptions)  # calibrated: the stack of the run
+        assumed = resolve(
+            batch.stack if assumptions == CALIBRATED.name else assumptions
+        )  # calibrated: the stack of the run
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 
-def _batch_predictions(batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool) -> Iterable[Prediction]:
+def _batch_predictions(
+    batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool
+) -> Iterable[Prediction]:
     """Yield predictions of the runs of a batch."""
     try:
         est = batch.estimate(batch.system, assumed)
@@ -156,8 +175,13 @@ def _batch_predictions(batch: RunBatch, runs: Sequence[Run], assumed: Assumption
     seconds, low, high, *memory = (
         np.broadcast_to(np.asarray(column), len(runs)) for column in (est.step_seconds, *interval, *kinds)
     )
-    spent = {part: np.broadcast_to(np.asarray(value), len(runs)) for part, value in (est.breakdown if parts else {}).items()}
-    share = np.broadcast_to(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])), len(runs))
+    spent = {
+        part: np.broadcast_to(np.asarray(value), len(runs))
+        for part, value in (est.breakdown if parts else {}).items()
+    }
+    share = np.broadcast_to(
+        _share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])), len(runs)
+    )
     for i, run in enumerate(runs):
         if run.step_seconds is not None and share[i] > 1:
             problem = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"

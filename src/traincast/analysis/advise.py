@@ -9,7 +9,14 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
-from traincast.analysis.batch_and_network import NETWORK_SHARE, BatchSizeOption, Network, batches, best_batch, network
+from traincast.analysis.batch_and_network import (
+    NETWORK_SHARE,
+    BatchSizeOption,
+    Network,
+    batches,
+    best_batch,
+    network,
+)
 from traincast.analysis.model_dimensions import Dimension, Product, dimensions, wasteful
 from traincast.analysis.per_parameter import (
     STATES,
@@ -127,7 +134,9 @@ class Advice:
         }
 
 
-def advise(est: Estimate, *, step_seconds: float | None = None, network_share: float = NETWORK_SHARE) -> Advice:
+def advise(
+    est: Estimate, *, step_seconds: float | None = None, network_share: float = NETWORK_SHARE
+) -> Advice:
     """Analyse one plan: bytes per parameter, utilisation, rules of thumb, and sizes that would run faster.
 
     Parameters
@@ -172,32 +181,56 @@ def _memory_and_flop_rules(advice: Advice) -> Iterator[RuleOfThumb]:
     low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
     rule = f"{bytes_per_parameter:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
-    yield RuleOfThumb(about="model states of a rank", rule=rule, here=gib(exact), low=low, high=high, exact=exact)
+    yield RuleOfThumb(
+        about="model states of a rank", rule=rule, here=gib(exact), low=low, high=high, exact=exact
+    )
     context = float(est.memory.get("buffers", 0.0))
     if context:
         yield RuleOfThumb(
-            about="context, libraries", rule="0.5 to 2 GB", here=f"{context / 1e9:.2f} GB", low=0.5e9, high=2e9, exact=context
+            about="context, libraries",
+            rule="0.5 to 2 GB",
+            here=f"{context / 1e9:.2f} GB",
+            low=0.5e9,
+            high=2e9,
+            exact=context,
         )
     full_recompute = recomputes_all(est)
     thumb = flops_of_thumb(est.model, est.gbs, full_recompute)
-    counted = hardware_flops_per_token(est.model, "full" if full_recompute else "none", "megatron-full") * est.model.seq * est.gbs
+    counted = (
+        hardware_flops_per_token(est.model, "full" if full_recompute else "none", "megatron-full")
+        * est.model.seq
+        * est.gbs
+    )
     rule = f"{8 if full_recompute else 6} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield RuleOfThumb(about="work of a step", rule=rule, here=f"{rate(counted, 'FLOP')}", low=thumb, high=thumb, exact=counted)
+    yield RuleOfThumb(
+        about="work of a step",
+        rule=rule,
+        here=f"{rate(counted, 'FLOP')}",
+        low=thumb,
+        high=thumb,
+        exact=counted,
+    )
 
 
 def _time_rules(advice: Advice) -> Iterator[RuleOfThumb]:
     """Yield rules on time."""
     est, plan = advice.est, one_plan(advice.est)
     backward = _backward_over_forward(est)
-    yield RuleOfThumb(about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward)
+    yield RuleOfThumb(
+        about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward
+    )
     cost = _full_recompute_cost(est)
     if cost is not None:
         here = f"{percent(cost[0])} slower, -{gib(cost[1])}"
-        yield RuleOfThumb(about="full recomputation", rule="20 to 25% slower", here=here, low=0.20, high=0.25, exact=cost[0])
+        yield RuleOfThumb(
+            about="full recomputation", rule="20 to 25% slower", here=here, low=0.20, high=0.25, exact=cost[0]
+        )
     gain = next((option.gain for option in advice.batches if option.gbs == 2 * est.gbs), None)
     if gain is not None:
         here = f"{signed(gain)} with twice as much"
-        yield RuleOfThumb(about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=gain)
+        yield RuleOfThumb(
+            about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=gain
+        )
     mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
     if mfu is not None:
         yield RuleOfThumb(about="MFU", rule="50% is good", here=percent(mfu), low=0.5, high=0.5, exact=mfu)
@@ -212,7 +245,11 @@ def _time_rules(advice: Advice) -> Iterator[RuleOfThumb]:
     )
     needed = advice.network.needed_per_node
     yield RuleOfThumb(
-        about="bandwidth of a node", rule="at least 400 Gb/s", here=f"{needed * 8e-9:,.0f} Gb/s needed", low=5e10, exact=needed
+        about="bandwidth of a node",
+        rule="at least 400 Gb/s",
+        here=f"{needed * 8e-9:,.0f} Gb/s needed",
+        low=5e10,
+        exact=needed,
     )
 
 
@@ -231,7 +268,13 @@ def _full_recompute_cost(est: Estimate) -> tuple[float, float] | None:
     plan = one_plan(est)
     try:
         none, full = (
-            estimate(est.model, est.system, replace(plan, recompute=recompute, recompute_every=1), est.gbs, est.assumptions)
+            estimate(
+                est.model,
+                est.system,
+                replace(plan, recompute=recompute, recompute_every=1),
+                est.gbs,
+                est.assumptions,
+            )
             for recompute in ("none", "full")
         )
     except InputError:

@@ -19,8 +19,12 @@ from traincast.step.validity import broken_rules
 MICRO_BATCH_FACTORS: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's
 GLOBAL_BATCH_FACTORS: Final = (0.5, 2, 4)  # global batches tried, relative to the plan's
 NETWORK_SHARE: Final = 0.05  # of the step that may wait for bandwidth between nodes
-MAX_BANDWIDTH_FACTOR: Final = 2.0**20  # the search runs from the machine's bandwidth over this factor to that times it
-BANDWIDTHS_PER_ROUND: Final = 49  # evaluated as one column; each of three rounds narrows the bracket to one step of it
+MAX_BANDWIDTH_FACTOR: Final = (
+    2.0**20
+)  # the search runs from the machine's bandwidth over this factor to that times it
+BANDWIDTHS_PER_ROUND: Final = (
+    49  # evaluated as one column; each of three rounds narrows the bracket to one step of it
+)
 UNLIMITED_BANDWIDTH_FACTOR: Final = 1e12  # only the latency is left
 
 
@@ -67,8 +71,12 @@ def batches(est: Estimate) -> list[BatchSizeOption]:
     """
     plan = one_plan(est)
     current = np.array([float(plan.mbs)])
-    other_sizes = np.array([plan.mbs * factor for factor in MICRO_BATCH_FACTORS if plan.mbs * factor % 1 == 0])
-    other_batches = [(int(est.gbs * factor), current) for factor in GLOBAL_BATCH_FACTORS if est.gbs * factor % 1 == 0]
+    other_sizes = np.array(
+        [plan.mbs * factor for factor in MICRO_BATCH_FACTORS if plan.mbs * factor % 1 == 0]
+    )
+    other_batches = [
+        (int(est.gbs * factor), current) for factor in GLOBAL_BATCH_FACTORS if est.gbs * factor % 1 == 0
+    ]
     sizes = [(est.gbs, current), (est.gbs, other_sizes), *other_batches]
     return [option for gbs, mbs in sizes for option in _valid_options(est, plan, gbs, mbs)]
 
@@ -82,8 +90,12 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
     mbs = mbs[~invalid]
     if not len(mbs):
         return
-    estimates = estimate_columns(est.model, est.system, replace(plan.columns(), mbs=mbs), gbs, est.assumptions)
-    time, memory = (np.broadcast_to(column, mbs.shape) for column in (estimates.step_seconds, estimates.memory_bytes))
+    estimates = estimate_columns(
+        est.model, est.system, replace(plan.columns(), mbs=mbs), gbs, est.assumptions
+    )
+    time, memory = (
+        np.broadcast_to(column, mbs.shape) for column in (estimates.step_seconds, estimates.memory_bytes)
+    )
     parts = {name: np.broadcast_to(column, mbs.shape) for name, column in estimates.breakdown.items()}
     for i, size in enumerate(mbs):
         yield BatchSizeOption(
@@ -183,7 +195,9 @@ def waiting(est: Estimate, factors: Floats) -> Floats:
         for path, value in est.system.figures().items()
         if path.startswith("network.") and not path.startswith("network.0.") and path.endswith("bandwidth")
     }
-    estimates = estimate_columns(est.model, est.system.with_figures(outer), one_plan(est).columns(), est.gbs, est.assumptions)
+    estimates = estimate_columns(
+        est.model, est.system.with_figures(outer), one_plan(est).columns(), est.gbs, est.assumptions
+    )
     time = np.broadcast_to(estimates.step_seconds, column.shape)[:, 0]
     share: Floats = np.maximum(1 - time[-1] / time[:-1], 0.0)
     return share

@@ -29,8 +29,15 @@ STREAMS: Final = {  # in the order in which they are drawn
     "sends": "PP comm (sends)",
     "waits": "waits",
 }
-THREADS: Final = {stream: thread for thread, stream in enumerate(STREAMS, 1)}  # some versions of Perfetto merge 0 and 1
-STREAM_OF: Final = {"tp_comm": "tensor", "ep_comm": "experts", "dp_comm": "data", "pp_comm": "sends"} | dict.fromkeys(
+THREADS: Final = {
+    stream: thread for thread, stream in enumerate(STREAMS, 1)
+}  # some versions of Perfetto merge 0 and 1
+STREAM_OF: Final = {
+    "tp_comm": "tensor",
+    "ep_comm": "experts",
+    "dp_comm": "data",
+    "pp_comm": "sends",
+} | dict.fromkeys(
     ("compute", "exposed_memory", "recomputation", "optimizer_step"), "compute"
 )  # component → stream; waits for all others
 OVERLAPPED_STREAMS: Final = ("experts", "data", "sends")  # run while the device computes
@@ -74,7 +81,14 @@ def events(trace: Trace, device: int, microbatches: Collection[int] | None = Non
     for component, start, seconds in trace.waits[device]:
         yield Event(device, "waits", WAIT_NAMES[component], component, start, seconds)
     for name, component, start, seconds in trace.after:
-        yield Event(device, STREAM_OF.get(component, "waits"), name, component or REMAINDER, trace.begin[device] + start, seconds)
+        yield Event(
+            device,
+            STREAM_OF.get(component, "waits"),
+            name,
+            component or REMAINDER,
+            trace.begin[device] + start,
+            seconds,
+        )
 
 
 def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator[Event]:
@@ -83,13 +97,23 @@ def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator
     yield Event(pass_.device, "passes", name, "", pass_.start, pass_.end - pass_.start, pass_)
     start = pass_.start
     for component, seconds in trace.passes.spent[pass_.kind][pass_.chunk].items():
-        yield Event(pass_.device, STREAM_OF.get(component, "waits"), f"{component} {name}", component, start, seconds, pass_)
+        yield Event(
+            pass_.device,
+            STREAM_OF.get(component, "waits"),
+            f"{component} {name}",
+            component,
+            start,
+            seconds,
+            pass_,
+        )
         start += seconds
     if exchange := trace.passes.exchange[pass_.kind][pass_.chunk]:
         yield Event(pass_.device, "experts", f"exchange {name}, hidden", "", pass_.start, exchange, pass_)
     reader = trace.reader(pass_)
     if reader is not None and trace.passes.beside:
-        yield Event(pass_.device, "sends", f"{name} to stage {reader.device}", "", sent_at, trace.passes.beside, pass_)
+        yield Event(
+            pass_.device, "sends", f"{name} to stage {reader.device}", "", sent_at, trace.passes.beside, pass_
+        )
 
 
 def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
@@ -108,10 +132,24 @@ def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[in
         for pass_ in overlapping:
             if microbatches is None or pass_.microbatch in microbatches:
                 share = seconds * (pass_.end - pass_.start) / busy
-                yield Event(device, "data", f"{name} {pass_.kind} {pass_.microbatch}, hidden", "", pass_.start, share, pass_)
+                yield Event(
+                    device,
+                    "data",
+                    f"{name} {pass_.kind} {pass_.microbatch}, hidden",
+                    "",
+                    pass_.start,
+                    share,
+                    pass_,
+                )
 
 
-def write(trace: Trace, path: Path, force: bool = False, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> None:
+def write(
+    trace: Trace,
+    path: Path,
+    force: bool = False,
+    stages: Collection[int] = (),
+    microbatches: Collection[int] = (),
+) -> None:
     """Write a trace for Perfetto.
 
     Parameters
@@ -143,7 +181,9 @@ def write(trace: Trace, path: Path, force: bool = False, stages: Collection[int]
         out.write("\n]}\n")
 
 
-def to_chrome(trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> dict[str, Any]:
+def to_chrome(
+    trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
+) -> dict[str, Any]:
     """Return a trace as one JSON object in the trace event format, for Perfetto.
 
     Parameters
@@ -164,18 +204,30 @@ def to_chrome(trace: Trace, stages: Collection[int] = (), microbatches: Collecti
 def _metadata_of_file(trace: Trace) -> dict[str, Any]:
     """Return the keys of the file besides its events."""
     est = trace.estimate
-    about = {"model": est.model.title, "system": est.system.name, "plan": str(est.plan), "global_batch": est.gbs}
-    return {"displayTimeUnit": "ms", "otherData": about | {"assumptions": est.assumptions.name} | trace.sums()}
+    about = {
+        "model": est.model.title,
+        "system": est.system.name,
+        "plan": str(est.plan),
+        "global_batch": est.gbs,
+    }
+    return {
+        "displayTimeUnit": "ms",
+        "otherData": about | {"assumptions": est.assumptions.name} | trace.sums(),
+    }
 
 
-def chrome_events(trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()) -> Iterator[dict[str, Any]]:
+def chrome_events(
+    trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
+) -> Iterator[dict[str, Any]]:
     """Yield events in the trace event format; arguments and errors as for `to_chrome`."""
     devices = sorted(_selected("stages", stages, trace.timeline.pp))
     batches = _selected("micro-batches", microbatches, trace.microbatches)
     number = _approximate_count(trace, devices, batches)
     if number > MAX_EVENTS:
         limit = f"about {number:,} events, at most {MAX_EVENTS:,} are written"
-        raise InputError("trace", [f"{limit}: choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"])
+        raise InputError(
+            "trace", [f"{limit}: choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"]
+        )
     for device in devices:
         yield from _process_metadata(trace, device)
         yield from _complete_events(trace, device, batches)
@@ -192,9 +244,16 @@ def _selected(what: str, indices: Collection[int], number: int) -> Collection[in
 
 def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
     """Return about how many events there are: each pass, its components, its send, and the arrow to its reader."""
-    parts = {kind: [len(components) + 4 for components in chunks] for kind, chunks in trace.passes.spent.items()}
+    parts = {
+        kind: [len(components) + 4 for components in chunks] for kind, chunks in trace.passes.spent.items()
+    }
     waits = sum(len(trace.waits[stage]) for stage in stages)
-    return waits + sum(parts[p.kind][p.chunk] for stage in stages for p in trace.by_device[stage] if p.microbatch in microbatches)
+    return waits + sum(
+        parts[p.kind][p.chunk]
+        for stage in stages
+        for p in trace.by_device[stage]
+        if p.microbatch in microbatches
+    )
 
 
 def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
@@ -225,7 +284,13 @@ def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -
         start = max(start, free.get(thread, 0))
         free[thread] = max(start, end)
         arguments = {} if event.of is None else {"chunk": event.of.chunk, "micro_batch": event.of.microbatch}
-        record = {"ph": "X", "name": event.name, "cat": event.component or event.stream, "pid": device + 1, "tid": thread}
+        record = {
+            "ph": "X",
+            "name": event.name,
+            "cat": event.component or event.stream,
+            "pid": device + 1,
+            "tid": thread,
+        }
         yield record | {"ts": start / 1000, "dur": (free[thread] - start) / 1000, "args": arguments}
 
 
@@ -241,13 +306,17 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-def _flow_events(trace: Trace, device: int, stages: Collection[int], microbatches: Collection[int]) -> Iterator[dict[str, Any]]:
+def _flow_events(
+    trace: Trace, device: int, stages: Collection[int], microbatches: Collection[int]
+) -> Iterator[dict[str, Any]]:
     """Yield arrows from passes to the passes on other devices that read their output."""
     for sender in trace.by_device[device]:
         reader = trace.reader(sender)
         if sender.microbatch in microbatches and reader is not None and reader.device in stages:
             direction = "forward" if sender.kind == "F" else "backward"
-            number = (sender.microbatch * len(trace.passes.parts) + sender.chunk) * 2 + (direction == "backward")
+            number = (sender.microbatch * len(trace.passes.parts) + sender.chunk) * 2 + (
+                direction == "backward"
+            )
             for end, pass_ in (("s", sender), ("f", reader)):
                 record = {"ph": end, "name": direction, "cat": "sends", "id": number, "pid": pass_.device + 1}
                 middle = _ns((pass_.start + pass_.end) / 2) / 1000

@@ -14,7 +14,9 @@ import numpy as np
 
 from traincast.core.quantities import Column, Floats
 
-SUSTAINED: Final = 0.8  # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook)
+SUSTAINED: Final = (
+    0.8  # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook)
+)
 RESOURCES: Final = ("FLOP", "memory", "network")
 
 
@@ -133,7 +135,9 @@ def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     n, b = i * o, work.tokens / work.dp / work.micro_batches
     output = all_reduce_words(o * b, work.tp_in)  # forward
     gradient = all_reduce_words(i * b, work.tp_out)  # of the input, backward
-    memory = (n + output) + (i * b + 2 * n) + (n + gradient)  # forward, gradient of the weights, gradient of the input
+    memory = (
+        (n + output) + (i * b + 2 * n) + (n + gradient)
+    )  # forward, gradient of the weights, gradient of the input
     return _seconds(device, work, 6 * n * b, memory, output + gradient)
 
 
@@ -151,7 +155,9 @@ def end_of_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     return _seconds(device, work, 0 * words, words, words)
 
 
-def _seconds(device: MovementDevice, work: MovementWork, flops: Column, memory: Column, network: Column) -> ResourceSeconds:
+def _seconds(
+    device: MovementDevice, work: MovementWork, flops: Column, memory: Column, network: Column
+) -> ResourceSeconds:
     """Return the times of FLOPs, and of words to and from memory and network [s]."""
     u, w = device.sustained, work.width
     return ResourceSeconds(
@@ -169,7 +175,9 @@ def layer_seconds(device: MovementDevice, work: MovementWork) -> Column:
 def seconds_by_bound(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
     """Return the time of a batch [s] in which FLOPs, memory and network bind; they add up to `layer_seconds`."""
     micro_batches, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
-    flop, memory, network = (work.micro_batches * micro + end for micro, end in zip(micro_batches, gradients, strict=True))
+    flop, memory, network = (
+        work.micro_batches * micro + end for micro, end in zip(micro_batches, gradients, strict=True)
+    )
     return flop, memory, network
 
 
@@ -257,14 +265,28 @@ def best_shardings(
     all_shardings = [shardings(number) for number in gpus]
     tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*all_shardings, strict=True))
     work = MovementWork(
-        d_in=d_in, d_out=d_out, tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp, micro_batches=micro_batches, width=width
+        d_in=d_in,
+        d_out=d_out,
+        tokens=tokens,
+        tp_in=tp_in,
+        tp_out=tp_out,
+        dp=dp,
+        micro_batches=micro_batches,
+        width=width,
     )
     possible = (tp_in <= d_in) & (tp_out <= d_out) & (dp * micro_batches <= tokens)
     seconds = np.where(possible, layer_seconds(device, work), np.inf)
     ends = np.cumsum([len(columns[0]) for columns in all_shardings])
-    best = np.array([start + block.argmin() for start, block in zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)])
+    best = np.array(
+        [
+            start + block.argmin()
+            for start, block in zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)
+        ]
+    )
     valid = np.where(possible[best], 1.0, np.nan)  # factor
-    flop, memory, network = (np.asarray(bound)[best] / seconds[best] * valid for bound in seconds_by_bound(device, work))
+    flop, memory, network = (
+        np.asarray(bound)[best] / seconds[best] * valid for bound in seconds_by_bound(device, work)
+    )
     return Clusters(
         gpus=np.array(gpus, float),
         tp_in=tp_in[best] * valid,

@@ -74,12 +74,17 @@ def wasteful(est: Estimate) -> list[Product]:
     rows: dict[tuple[float, float, float], list[Any]] = {}
     spent = 0.0
     for name, direction, kernel in _products(est):
-        tile_slowdown, slowdown = float(tiled(kernel, gpu, without_waves)), float(tiled(kernel, gpu, est.assumptions))
+        tile_slowdown, slowdown = (
+            float(tiled(kernel, gpu, without_waves)),
+            float(tiled(kernel, gpu, est.assumptions)),
+        )
         work = float(kernel.flops)
         spent += work * slowdown
         if 1 - 1 / slowdown > MIN_WASTED_SHARE:
             sizes = float(kernel.m), float(kernel.k), float(kernel.n)
-            rows.setdefault(sizes, [name, direction, tile_slowdown, slowdown, 0.0])[-1] += work * (slowdown - 1)
+            rows.setdefault(sizes, [name, direction, tile_slowdown, slowdown, 0.0])[-1] += work * (
+                slowdown - 1
+            )
     products = [
         Product(
             **dict(zip(("m", "k", "n"), sizes, strict=True)),
@@ -98,10 +103,15 @@ def _products(est: Estimate) -> Iterator[tuple[str, str, Gemm]]:
     """Yield every matrix product of every part of the model, without fused attention."""
     for timed in chain.from_iterable(est.timed.values()):
         operation = timed.operation
-        passes: tuple[tuple[str, PassCount], ...] = (("forward", operation.forward), ("backward", operation.whole_backward))
+        passes: tuple[tuple[str, PassCount], ...] = (
+            ("forward", operation.forward),
+            ("backward", operation.whole_backward),
+        )
         for direction, work in passes:
             if work.fused is None:
-                yield from ((operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm))
+                yield from (
+                    (operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm)
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +184,9 @@ def dimensions(est: Estimate) -> list[Dimension]:
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
     for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
         divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
-        gains = [_gain_of(est, untiled_seconds, name, size, note, variant) for size, note, variant in candidates]
+        gains = [
+            _gain_of(est, untiled_seconds, name, size, note, variant) for size, note, variant in candidates
+        ]
         better = _best_option(name, [gain for gain in gains if gain is not None], value, divides)
         rows.append(Dimension(name=name, value=value, shard=value / ranks, multiple=divides, better=better))
     return rows
@@ -185,7 +197,9 @@ def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> B
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
-    gains = {option.value: option.gain if name in ("head width", "vocabulary") else option.even for option in tried}
+    gains = {
+        option.value: option.gain if name in ("head width", "vocabulary") else option.even for option in tried
+    }
     best = max(gains.values(), default=0.0)
     if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
         return None
@@ -201,15 +215,26 @@ def _dimensions_and_candidates(model: Model, plan: Plan) -> Iterator[tuple[str, 
     tp, experts = plan.tp, model.experts
     yield "hidden", model.hidden, tp, _widths(model, tp)
     if experts is None or experts.first_dense or experts.every > 1:
-        yield "ffn", model.ffn, tp, [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, _step_of(model.ffn, tp))]
+        yield (
+            "ffn",
+            model.ffn,
+            tp,
+            [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, _step_of(model.ffn, tp))],
+        )
     if experts is not None:
         widths = _multiples_near(experts.ffn, _step_of(experts.ffn, plan.etp))
-        yield "expert ffn", experts.ffn, plan.etp, [(f, "", replace(model, experts=replace(experts, ffn=f))) for f in widths]
+        yield (
+            "expert ffn",
+            experts.ffn,
+            plan.etp,
+            [(f, "", replace(model, experts=replace(experts, ffn=f))) for f in widths],
+        )
     if model.latent is None:
         yield "head width", model.head_width, 1, _heads(model, tp)
     if model.vocab is not None:
         padded = sorted(
-            {-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)} - {model.vocab}
+            {-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)}
+            - {model.vocab}
         )
         yield "vocabulary", model.vocab, tp, [(v, "padded", replace(model, vocab=v)) for v in padded]
 
@@ -223,24 +248,35 @@ def _multiples_near(value: int, step: int) -> list[int]:
     """Return multiples of a step around a size, the nearest first; at least the two next to it."""
     below = value // step * step
     near = {below, below + step} | {
-        n for i in range(MAX_SIZES_TRIED) for n in (below - i * step, below + i * step) if abs(n / value - 1) <= SEARCH_RANGE
+        n
+        for i in range(MAX_SIZES_TRIED)
+        for n in (below - i * step, below + i * step)
+        if abs(n / value - 1) <= SEARCH_RANGE
     }
     return sorted((n for n in near if n > 0 and n != value), key=lambda n: abs(n - value))[:MAX_SIZES_TRIED]
 
 
 def _widths(model: Model, tp: int) -> list[Candidate]:
     """Return other hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
-    near = _multiples_near(model.hidden, GOOD_MULTIPLE * tp if GOOD_MULTIPLE * tp <= SEARCH_RANGE * model.hidden else 8 * tp)
+    near = _multiples_near(
+        model.hidden, GOOD_MULTIPLE * tp if GOOD_MULTIPLE * tp <= SEARCH_RANGE * model.hidden else 8 * tp
+    )
     if model.head_dim is not None or model.latent is not None:
         return [(h, "", replace(model, hidden=h)) for h in near]
     candidates = []
     for h in near:
-        widths = [w for w in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8) if h % w == 0 and _heads_divide(model, h // w, tp)]
+        widths = [
+            w
+            for w in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8)
+            if h % w == 0 and _heads_divide(model, h // w, tp)
+        ]
         if model.heads * 8 <= h and h % (model.heads * 8) == 0:
             candidates.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
         elif widths:
             width = min(widths, key=lambda w: abs(w - model.head_width))
-            candidates.append((h, f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width)))
+            candidates.append(
+                (h, f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width))
+            )
     return candidates
 
 
@@ -255,13 +291,18 @@ def _heads(model: Model, tp: int) -> list[Candidate]:
     for width in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8):
         heads = max(total // width, 1)
         if heads * width == total and width != current and _heads_divide(model, heads, tp):
-            candidates.append((width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width)))
+            candidates.append(
+                (width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width))
+            )
     if candidates or current % 8 == 0:
         return candidates
     around = [width for width in (current // 8 * 8, current // 8 * 8 + 8) if width]
     if model.head_dim is not None:
         return [(width, "", replace(model, head_dim=width)) for width in around]
-    return [(width, f"hidden {model.heads * width:,}", replace(model, hidden=model.heads * width)) for width in around]
+    return [
+        (width, f"hidden {model.heads * width:,}", replace(model, hidden=model.heads * width))
+        for width in around
+    ]
 
 
 def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, model: Model) -> Better | None:
@@ -274,7 +315,9 @@ def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, mo
     flops = 1.0 if name == "vocabulary" else model_flops_per_token(model) / model_flops_per_token(est.model)
     even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.tile else 0.0
     parameters = model.parameters / est.model.parameters - 1
-    return Better(value=value, said=note, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=parameters)
+    return Better(
+        value=value, said=note, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=parameters
+    )
 
 
 def _untiled_seconds(est: Estimate, model: Model) -> float:

@@ -113,10 +113,17 @@ def reproduce() -> Reproduction:
     """Recompute everything: published configurations, then 54 searches on 13 numbers of GPUs each, in both variants."""
     configurations = [_configurations(name) for name in STRATEGY]
     begin = time.perf_counter()
-    optima = {key: pair for model in MODELS.values() for name in STRATEGY.values() for key, pair in _optima(model, name)}
+    optima = {
+        key: pair
+        for model in MODELS.values()
+        for name in STRATEGY.values()
+        for key, pair in _optima(model, name)
+    }
     elapsed = time.perf_counter() - begin
     published = {_key(row): row for row in _published("optima")}
-    searches = [_compare(model, name, optima, published) for model in MODELS.values() for name in STRATEGY.values()]
+    searches = [
+        _compare(model, name, optima, published) for model in MODELS.values() for name in STRATEGY.values()
+    ]
     total = sum(row.candidates for row in searches)
     return Reproduction(configurations, searches, total, total * 2, elapsed)
 
@@ -147,14 +154,19 @@ def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Opt
                 yield (
                     (model_name, strategy, gpu, domain, gpus),
                     {
-                        name: Optimum(results[job].candidates, results[job].feasible, results[job].least_seconds)
+                        name: Optimum(
+                            results[job].candidates, results[job].feasible, results[job].least_seconds
+                        )
                         for name, results in variants.items()
                     },
                 )
 
 
 def _compare(
-    model: str, strategy: str, optima: dict[Key, dict[str, Optimum]], published: dict[tuple[Key, str], dict[str, str]]
+    model: str,
+    strategy: str,
+    optima: dict[Key, dict[str, Optimum]],
+    published: dict[tuple[Key, str], dict[str, str]],
 ) -> Searches:
     """Compare one model's searches with the published ones, and corrected with published assumptions."""
     pairs = {key: pair for key, pair in optima.items() if key[:2] == (model, strategy)}
@@ -166,16 +178,26 @@ def _compare(
             if row is None:
                 continue
             compared += 1
-            difference = 0.0 if not optimum.feasible else abs(optimum.seconds / float(row["step_time_s"] or "nan") - 1)
+            difference = (
+                0.0 if not optimum.feasible else abs(optimum.seconds / float(row["step_time_s"] or "nan") - 1)
+            )
             worst = max(worst or 0.0, difference)
-            counts_agree = (optimum.candidates, optimum.feasible) == (int(row["candidates"]), int(row["feasible"]))
+            counts_agree = (optimum.candidates, optimum.feasible) == (
+                int(row["candidates"]),
+                int(row["feasible"]),
+            )
             agreeing += counts_agree and difference < 1e-9
     before = np.array([pair["published"].seconds for pair in pairs.values()])
     after = np.array([pair["corrected"].seconds for pair in pairs.values()])
     both = np.isfinite(before) & np.isfinite(after)
     change = after[both] / before[both] - 1
     corrected = [pair["corrected"] for pair in pairs.values()]
-    effects: dict[str, Callable[[Floats], Any]] = {"mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max}
+    effects: dict[str, Callable[[Floats], Any]] = {
+        "mean": np.mean,
+        "median": np.median,
+        "lowest": np.min,
+        "highest": np.max,
+    }
     return Searches(
         model=model,
         strategy=strategy,
@@ -202,7 +224,9 @@ def _configurations(strategy: str) -> Configurations:
     for (model, gpu, nvs), batch in machines.items():
         plans = _plans(STRATEGY[strategy], batch)
 
-        def run(assumed: Assumptions, model: str = model, gpu: str = gpu, nvs: str = nvs, plans: Plans = plans) -> Any:
+        def run(
+            assumed: Assumptions, model: str = model, gpu: str = gpu, nvs: str = nvs, plans: Plans = plans
+        ) -> Any:
             return estimate(load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}"), plans, BATCH, assumed)
 
         published, corrected = run(PUBLISHED), run(PAPER)
@@ -214,7 +238,10 @@ def _configurations(strategy: str) -> Configurations:
             **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
         }
         step = published.step_seconds
-        worst = max(worst, *(_difference(computed, _column(batch, name), step) for name, computed in recomputed.items()))
+        worst = max(
+            worst,
+            *(_difference(computed, _column(batch, name), step) for name, computed in recomputed.items()),
+        )
         for name, assumed in errata.items():
             corrected_run = run(assumed)
             seconds[name] = max(seconds[name], _largest(corrected_run.step_seconds / published.step_seconds))
@@ -235,10 +262,23 @@ def _largest(ratio: Any) -> float:
 
 def _plans(strategy: str, rows: Iterable[dict[str, str]]) -> Plans:
     """Return published configurations as columns."""
-    names = {"dp": "dp", "tp": "tp1", "pp": "pp", "mbs": "micro_batch", "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp"}
-    second = {"summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"}, "context": {"cp": "tp2", "fast_cp": "nv_tp2"}}
+    names = {
+        "dp": "dp",
+        "tp": "tp1",
+        "pp": "pp",
+        "mbs": "micro_batch",
+        "fast_dp": "nv_dp",
+        "fast_tp": "nv_tp1",
+        "fast_pp": "nv_pp",
+    }
+    second = {
+        "summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"},
+        "context": {"cp": "tp2", "fast_cp": "nv_tp2"},
+    }
     rows = list(rows)
-    columns: dict[str, Any] = {knob: _column(rows, name) for knob, name in (names | second.get(strategy, {})).items()}
+    columns: dict[str, Any] = {
+        knob: _column(rows, name) for knob, name in (names | second.get(strategy, {})).items()
+    }
     return Plans(**columns, **STRATEGIES[strategy].choices)
 
 
@@ -248,7 +288,11 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
 
 def _published(table: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a bundled table of published figures."""
-    with files("traincast").joinpath(f"catalog/published/{PAPER_ID}-{table}.csv").open(encoding="utf-8") as file:
+    with (
+        files("traincast")
+        .joinpath(f"catalog/published/{PAPER_ID}-{table}.csv")
+        .open(encoding="utf-8") as file
+    ):
         yield from csv.DictReader(file)
 
 

@@ -32,7 +32,10 @@ def one_plan(est: Estimate) -> Plan:
     if wrong := type_problems("est", est, "an Estimate", Estimate):
         raise InputError("advice", wrong)
     if not isinstance(est.plan, Plan) or est.system.columns():
-        raise InputError("advice", ["the estimate is of columns of plans or machines: advice is on one plan on one machine"])
+        raise InputError(
+            "advice",
+            ["the estimate is of columns of plans or machines: advice is on one plan on one machine"],
+        )
     return est.plan
 
 
@@ -112,7 +115,12 @@ def bytes_per_parameter_of(est: Estimate) -> PerParameter:
 def _bytes_of(plan: Plans) -> PerParameter:
     """Return the bytes per parameter of plans whose gradient data type is set."""
     recipe = plan.recipe
-    return PerParameter(weights=2 * recipe.width, master=recipe.master, gradients=plan.gradient_bytes, moments=plan.optimizer.state)
+    return PerParameter(
+        weights=2 * recipe.width,
+        master=recipe.master,
+        gradients=plan.gradient_bytes,
+        moments=plan.optimizer.state,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +185,8 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
     ]
     seconds = float(est.step_seconds if step_seconds is None else step_seconds)
     model, hardware = (
-        flops_of_thumb(est.model, est.gbs, recomputed) / seconds / int(est.plan.gpus) for recomputed in (False, recomputes_all(est))
+        flops_of_thumb(est.model, est.gbs, recomputed) / seconds / int(est.plan.gpus)
+        for recomputed in (False, recomputes_all(est))
     )
     shares = (None, None) if peak is None else (model / peak, hardware / peak)
     thumb = Throughput(

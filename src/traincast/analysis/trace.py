@@ -106,7 +106,9 @@ class Trace:
     def totals_of(self, device: int) -> dict[str, float]:
         """Return seconds by component on a device; on each they add up to `simulated_seconds`."""
         totals = dict.fromkeys(self.estimate.breakdown, 0.0)
-        for (kind, chunk), n in Counter((pass_.kind, pass_.chunk) for pass_ in self.by_device[device]).items():
+        for (kind, chunk), n in Counter(
+            (pass_.kind, pass_.chunk) for pass_ in self.by_device[device]
+        ).items():
             for component, seconds in self.passes.spent[kind][chunk].items():
                 totals[component] += n * seconds
         for component, _, seconds in self.waits[device]:
@@ -119,16 +121,22 @@ class Trace:
     def remainder(self) -> dict[str, float]:
         """Closed form less simulation, by component; below 0 where the simulation is longer [s]."""
         totals = self.totals
-        return {component: float(self.estimate.breakdown[component]) - totals[component] for component in ("bubble", "pp_comm")}
+        return {
+            component: float(self.estimate.breakdown[component]) - totals[component]
+            for component in ("bubble", "pp_comm")
+        }
 
     @cached_property
     def after(self) -> tuple[After, ...]:
         """Intervals after the pipeline, in order: the remainder where the estimate is longer, then what is paid once per step."""
         remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
-        intervals = [interval for interval in (remainder, *self._once) if interval[2] > MIN_WAIT * self.step_seconds]
+        intervals = [
+            interval for interval in (remainder, *self._once) if interval[2] > MIN_WAIT * self.step_seconds
+        ]
         starts = accumulate((seconds for _, _, seconds in intervals), initial=self.pipeline_seconds)
         return tuple(
-            After(name, component, start, seconds) for (name, component, seconds), start in zip(intervals, starts, strict=False)
+            After(name, component, start, seconds)
+            for (name, component, seconds), start in zip(intervals, starts, strict=False)
         )
 
     @property
@@ -154,8 +162,12 @@ class Trace:
 
     def reader(self, pass_: SimulatedPass) -> SimulatedPass | None:
         """Return the pass on another device that reads the output of a pass; None where there is none."""
-        following = self._readers.get((pass_.kind != "F", pass_.chunk + (1 if pass_.kind == "F" else -1), pass_.microbatch))
-        return None if pass_.kind == "W" or following is None or following.device == pass_.device else following
+        following = self._readers.get(
+            (pass_.kind != "F", pass_.chunk + (1 if pass_.kind == "F" else -1), pass_.microbatch)
+        )
+        return (
+            None if pass_.kind == "W" or following is None or following.device == pass_.device else following
+        )
 
     @cached_property
     def _readers(self) -> dict[tuple[bool, int, int], SimulatedPass]:
@@ -176,7 +188,9 @@ class Trace:
     def to_dict(self) -> dict[str, Any]:
         """Return the trace as compact JSON values; docs/trace.md describes the keys."""
         digits = _digits(self.step_seconds)
-        kinds = [kind for kind in self.passes.spent if any(pass_.kind == kind for pass_ in self.timeline.passes)]
+        kinds = [
+            kind for kind in self.passes.spent if any(pass_.kind == kind for pass_ in self.timeline.passes)
+        ]
         return self.sums() | {
             "device": self.device,
             "schedule": self.timeline.schedule,
@@ -187,7 +201,10 @@ class Trace:
             "transfer_seconds": self.passes.beside,
             "kinds": kinds,
             "chunks": [
-                {"parts": dict(parts), "passes": {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds}}
+                {
+                    "parts": dict(parts),
+                    "passes": {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds},
+                }
                 for chunk, parts in enumerate(self.passes.parts)
             ],
             "after": [interval._asdict() for interval in self.after],
@@ -195,8 +212,13 @@ class Trace:
                 {
                     "stage": device,
                     "begin": begin,
-                    "passes": [[kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)] for p in passes],
-                    "waits": [[w.component, round(w.start, digits), round(w.seconds, digits)] for w in self.waits[device]],
+                    "passes": [
+                        [kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)] for p in passes
+                    ],
+                    "waits": [
+                        [w.component, round(w.start, digits), round(w.seconds, digits)]
+                        for w in self.waits[device]
+                    ],
                     "totals_seconds": self.totals_of(device),
                 }
                 for device, (begin, passes) in enumerate(zip(self.begin, self.by_device, strict=True))
@@ -240,12 +262,14 @@ def trace(est: Estimate) -> Trace:
     begin, seconds = _start_and_seconds(timeline, barrier)
     first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)
     undelayed = {
-        (pass_.kind, pass_.chunk, pass_.microbatch): pass_.start - first_start[pass_.device] for pass_ in without_transfers.passes
+        (pass_.kind, pass_.chunk, pass_.microbatch): pass_.start - first_start[pass_.device]
+        for pass_ in without_transfers.passes
     }
     by_device = _sequential_passes(timeline, lengths)
     later = seconds - undelayed_seconds
     waits = tuple(
-        _waits(own_passes, start, start + seconds, undelayed, later) for own_passes, start in zip(by_device, begin, strict=True)
+        _waits(own_passes, start, start + seconds, undelayed, later)
+        for own_passes, start in zip(by_device, begin, strict=True)
     )
     return Trace(est, lengths, timeline, by_device, begin, seconds, waits)
 
@@ -260,11 +284,20 @@ def _traceable_plan(est: Estimate) -> Plan:
     if wrong := type_problems("est", est, "an Estimate", Estimate):
         raise InputError("trace", wrong)
     if not isinstance(est.plan, Plan) or est.system.columns():
-        raise InputError("trace", ["the estimate is of columns of plans or machines: give one plan on one machine"])
-    number = _microbatches(est, est.plan) * est.plan.pp * est.plan.vp * (3 if SCHEDULES[est.plan.schedule].splits_backward else 2)
+        raise InputError(
+            "trace", ["the estimate is of columns of plans or machines: give one plan on one machine"]
+        )
+    number = (
+        _microbatches(est, est.plan)
+        * est.plan.pp
+        * est.plan.vp
+        * (3 if SCHEDULES[est.plan.schedule].splits_backward else 2)
+    )
     if number > MAX_PASSES:
         limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
-        raise InputError("trace", [f"{limit}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"])
+        raise InputError(
+            "trace", [f"{limit}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"]
+        )
     return est.plan
 
 
@@ -276,7 +309,9 @@ def _microbatches(est: Estimate, plan: Plan) -> int:
 def _simulated(passes: Passes, plan: Plan, est: Estimate, transfer: float) -> Timeline:
     """Simulate the pipeline with a transfer time [s]."""
     backward, weight = passes.seconds("B" if "B" in passes.spent else "BW"), passes.seconds("W")
-    return simulate(plan.schedule, passes.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp)
+    return simulate(
+        plan.schedule, passes.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp
+    )
 
 
 def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:
@@ -287,7 +322,9 @@ def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[Simula
         earlier = by_device[pass_.device]
         start = max(pass_.start, earlier[-1].end) if earlier else pass_.start
         end = start + seconds[pass_.kind][pass_.chunk]
-        earlier.append(pass_ if (start, end) == (pass_.start, pass_.end) else pass_._replace(start=start, end=end))
+        earlier.append(
+            pass_ if (start, end) == (pass_.start, pass_.end) else pass_._replace(start=start, end=end)
+        )
     return tuple(map(tuple, by_device))
 
 

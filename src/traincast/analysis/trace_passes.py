@@ -60,7 +60,11 @@ class Passes:
 
     def seconds(self, kind: Kind) -> list[float]:
         """Return the time of a pass through each chunk; 0 for a kind that the schedule does not have [s]."""
-        return [sum(components.values()) for components in self.spent[kind]] if kind in self.spent else [0.0] * len(self.parts)
+        return (
+            [sum(components.values()) for components in self.spent[kind]]
+            if kind in self.spent
+            else [0.0] * len(self.parts)
+        )
 
 
 def passes(est: Estimate, plan: Plan) -> Passes:
@@ -92,25 +96,37 @@ def passes(est: Estimate, plan: Plan) -> Passes:
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))
             waits = {"host": host_wait * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
             total = shares | waits
-            spent.setdefault(kind, []).append({component: seconds for component, seconds in total.items() if seconds > 0})
+            spent.setdefault(kind, []).append(
+                {component: seconds for component, seconds in total.items() if seconds > 0}
+            )
     if "W" in spent:
         spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
-    unhidden = max(float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices) if plan.ep_overlap else 0.0
-    hidden = hidden_traffic(costs, every_device(pipeline_devices), columns, columns.microbatches(est.gbs), est.system, assumed)
+    unhidden = (
+        max(float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices)
+        if plan.ep_overlap
+        else 0.0
+    )
+    hidden = hidden_traffic(
+        costs, every_device(pipeline_devices), columns, columns.microbatches(est.gbs), est.system, assumed
+    )
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
         beside=float(link.overlapped),
         unhidden=unhidden,
-        exchange={kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent},
+        exchange={
+            kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent
+        },
         traffic=tuple((float(gather), float(reduce)) for gather, reduce in hidden),
     )
 
 
 def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
     """Return the time a micro-batch waits for the host of a device, and its time there without that wait [s]."""
-    busy = float(sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward"))
+    busy = float(
+        sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward")
+    )
     if not assumed.dispatch_seconds:
         return 0.0, busy
     issued = float(sum_of(costs, device.executed_parts, "dispatch")) + assumed.microbatch_seconds
@@ -122,12 +138,16 @@ def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) ->
     operations = [(operation, n) for part, n in counts.items() for operation in timed[part]]
     forward = _by_component([operation.forward.times(n) for operation, n in operations])
     backward = _by_component([operation.backward.times(n) for operation, n in operations])
-    recomputed = sum(float(operation.again.total * n) for operation, n in operations if operation.again is not None)
+    recomputed = sum(
+        float(operation.again.total * n) for operation, n in operations if operation.again is not None
+    )
     recomputation = {"recomputation": recomputed / float(plan.recompute_every)}  # before the rest of backward
     if not SCHEDULES[plan.schedule].splits_backward:
         return {"F": forward, "BW": recomputation | backward}
     weight = _weight_gradient(backward, sum(float(operation.weight * n) for operation, n in operations))
-    input_gradient = {component: max(seconds - weight[component], 0.0) for component, seconds in backward.items()}
+    input_gradient = {
+        component: max(seconds - weight[component], 0.0) for component, seconds in backward.items()
+    }
     return {"F": forward, "B": recomputation | input_gradient, "W": weight}
 
 
@@ -142,12 +162,19 @@ def _hidden_exchange(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> 
     direction = {"F": "forward", "B": "backward", "BW": "backward"}.get(kind)
     if direction is None:
         return 0.0
-    return sum(float(n * getattr(operation, direction).hidden) for part, n in counts.items() for operation in timed[part])
+    return sum(
+        float(n * getattr(operation, direction).hidden)
+        for part, n in counts.items()
+        for operation in timed[part]
+    )
 
 
 def _by_component(operations: Sequence[PassSeconds]) -> dict[str, float]:
     """Return the seconds of operations by component."""
-    return {component: sum(float(getattr(operation, name)) for operation in operations) for name, component in WORK.items()}
+    return {
+        component: sum(float(getattr(operation, name)) for operation in operations)
+        for name, component in WORK.items()
+    }
 
 
 def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
@@ -156,4 +183,7 @@ def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
     comm = backward["tp_comm"] + backward["ep_comm"]
     work_share = min(seconds / work, 1.0) if work else 0.0
     comm_share = min(max(seconds - work, 0.0) / comm, 1.0) if comm else 0.0
-    return {component: time * (comm_share if component.endswith("_comm") else work_share) for component, time in backward.items()}
+    return {
+        component: time * (comm_share if component.endswith("_comm") else work_share)
+        for component, time in backward.items()
+    }

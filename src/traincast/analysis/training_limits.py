@@ -30,14 +30,20 @@ EXAMPLE_LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
 EXAMPLE_TOKENS: Final = 2048**2  # batch of the notebook's example: 2048 sequences of 2048 tokens
 CLUSTERS: Final = tuple(4**k for k in range(1, 12))
 DAYS: Final = 365.25 / 4  # three months, as in arXiv 2411.01137
-TOKENS_PER_PARAMETER: Final = 20.0  # training tokens of a compute-optimal model (Chinchilla, arXiv 2203.15556)
+TOKENS_PER_PARAMETER: Final = (
+    20.0  # training tokens of a compute-optimal model (Chinchilla, arXiv 2203.15556)
+)
 OUTPUT_OVER_INPUT: Final = 5.0  # output over input width of every layer, as in the notebook's example
-WIDTH_OVER_DEPTH: Final = 128.0  # width over depth: 12288 / 96 = 128 of GPT-3, 16384 / 126 = 130 of Llama 3.1 405B
+WIDTH_OVER_DEPTH: Final = (
+    128.0  # width over depth: 12288 / 96 = 128 of GPT-3, 16384 / 126 = 130 of Llama 3.1 405B
+)
 # FLOP and batch [token] of the largest run that publishes both: Llama 3.1 405B, arXiv 2407.21783.
 LARGEST_RUN: Final = (3.8e25, 16 * 2.0**20)
 BATCH_GROWTH: Final = 1 / 6  # exponent of training compute: the cube root of the model's size; a choice
 TRAINING_FLOPS: Final = 10.0 ** np.arange(24, 36.01, 0.5)  # range of training compute [FLOP]
-EXCESS: Final = 2.0 ** np.arange(0, 5.01, 0.25)  # numbers of accelerators, relative to those needed at full utilisation
+EXCESS: Final = 2.0 ** np.arange(
+    0, 5.01, 0.25
+)  # numbers of accelerators, relative to those needed at full utilisation
 WIDTH_SHARDS: Final = 2.0 ** np.arange(0, 14.5, 0.5)  # shards of a width tried for training runs
 HALF_OF_LARGEST: Final = 0.5  # of the largest utilisation
 TENTH_OF_LARGEST: Final = 0.1
@@ -148,10 +154,17 @@ class Limits:
 
 def _rows(table: Clusters | Training, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return a table of columns as rows."""
-    columns = [np.asarray(getattr(table, name)) for name in names] + [np.asarray(share) for share in table.spent]
+    columns = [np.asarray(getattr(table, name)) for name in names] + [
+        np.asarray(share) for share in table.spent
+    ]
     keys = (*names, *(f"{resource.lower()}_share" for resource in RESOURCES))
-    values = ([None if np.isnan(value) else float(value) for value in row] for row in zip(*columns, strict=True))
-    return [dict(zip(keys, row, strict=True)) | {"binds": bound} for row, bound in zip(values, table.binds, strict=True)]
+    values = (
+        [None if np.isnan(value) else float(value) for value in row] for row in zip(*columns, strict=True)
+    )
+    return [
+        dict(zip(keys, row, strict=True)) | {"binds": bound}
+        for row, bound in zip(values, table.binds, strict=True)
+    ]
 
 
 def limits(
@@ -205,7 +218,11 @@ def limits(
 def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float) -> None:
     """Raise for arguments of `limits` that cannot be used."""
     wrong = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
-    named = [*((f"layer[{i}]", size) for i, size in enumerate(layer)), ("tokens", tokens), ("micro_batches", micro_batches)]
+    named = [
+        *((f"layer[{i}]", size) for i, size in enumerate(layer)),
+        ("tokens", tokens),
+        ("micro_batches", micro_batches),
+    ]
     named += [("gpus", number) for number in gpus]
     wrong += [problem for name, value in named for problem in whole_number_problems(name, value)]
     wrong += [] if len(gpus) else ["gpus: none are given"]
@@ -216,7 +233,9 @@ def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, g
 
 
 def device_of(
-    accelerator: str | Accelerator | None = None, system: str | System | None = None, network: float | str | None = None
+    accelerator: str | Accelerator | None = None,
+    system: str | System | None = None,
+    network: float | str | None = None,
 ) -> MovementDevice:
     """Return an accelerator or a system as a device of the model; parameters and errors as for `limits`.
 
@@ -239,7 +258,9 @@ def device_of(
     chip = mistakes.require(chip)
     flops8 = 2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops
     if bandwidth is not None:
-        return MovementDevice(name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth)
+        return MovementDevice(
+            name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth
+        )
     assert domain is not None
     source = f"{domain.fast.name} of {domain.name}, both directions"
     return MovementDevice(
@@ -289,7 +310,10 @@ def batch_tokens(flops: Floats, growth: float = BATCH_GROWTH) -> Floats:
 
 
 def training(
-    device: MovementDevice, days: float = DAYS, batch_growth: float = BATCH_GROWTH, flops: Floats = TRAINING_FLOPS
+    device: MovementDevice,
+    days: float = DAYS,
+    batch_growth: float = BATCH_GROWTH,
+    flops: Floats = TRAINING_FLOPS,
 ) -> Training:
     """Find for training runs of a fixed length the fewest accelerators that finish in time, and their utilisation.
 
@@ -315,12 +339,17 @@ def training(
     tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(WIDTH_SHARDS, WIDTH_SHARDS, indexing="ij"))
     d, b, n = hidden[:, None, None], tokens[:, None, None], needed[:, None, None] * EXCESS[:, None]
     dp = n / tp_in / tp_out
-    work = MovementWork(d_in=d, d_out=OUTPUT_OVER_INPUT * d, tokens=b, tp_in=tp_in, tp_out=tp_out, dp=dp, width=WORD_BYTES)
+    work = MovementWork(
+        d_in=d, d_out=OUTPUT_OVER_INPUT * d, tokens=b, tp_in=tp_in, tp_out=tp_out, dp=dp, width=WORD_BYTES
+    )
     seconds, shares = _fastest_sharding(device, work)
-    ideal = 6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * WORD_BYTES / (device.sustained * device.flops8 * needed)
+    ideal = (
+        6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * WORD_BYTES / (device.sustained * device.flops8 * needed)
+    )
     index, excess = _first_in_time(ideal[:, None] / seconds)
     flop, memory, network = (
-        np.where(np.isnan(excess), np.nan, np.take_along_axis(bound / seconds, index[:, None], -1)[:, 0]) for bound in shares
+        np.where(np.isnan(excess), np.nan, np.take_along_axis(bound / seconds, index[:, None], -1)[:, 0])
+        for bound in shares
     )
     return Training(
         days=days,
@@ -339,7 +368,9 @@ def _fastest_sharding(device: MovementDevice, work: MovementWork) -> tuple[Float
     fits = (work.dp >= 1) & (work.dp <= work.tokens) & (work.tp_in <= work.d_in) & (work.tp_out <= work.d_out)
     seconds = np.where(fits, layer_seconds(device, work), np.inf)
     best = seconds.argmin(-1)[..., None]
-    columns = (np.broadcast_to(column, seconds.shape) for column in (seconds, *seconds_by_bound(device, work)))
+    columns = (
+        np.broadcast_to(column, seconds.shape) for column in (seconds, *seconds_by_bound(device, work))
+    )
     least, *shares = (np.take_along_axis(column, best, -1)[..., 0] for column in columns)
     return least, shares
 

@@ -17,8 +17,12 @@ from traincast.times.process_groups import Group
 
 ZERO: Final = (1, 2, 3)
 KERNELS: Final = 0.83  # k1: share of compute time in which kernels run, the source's example
-TRANSFORMER: Final = 1 - 0.265  # k2: share of kernel time in which the transformer's run, the source's example
-BUCKET_PARAMETERS: Final = 5e8  # in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
+TRANSFORMER: Final = (
+    1 - 0.265
+)  # k2: share of kernel time in which the transformer's run, the source's example
+BUCKET_PARAMETERS: Final = (
+    5e8  # in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
+)
 
 
 def parameters(l: Column, d: Column) -> Column:
@@ -114,7 +118,9 @@ def sufficient_efficiency(r_compute: Column, r_comm: Column, target: Column) -> 
     return r_comm / ((r_compute + r_comm) / target - r_compute)
 
 
-def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: System, assumed: Assumptions) -> Column:
+def network_seconds(
+    zero: int, P: float, layers: int, gpus: Column, system: System, assumed: Assumptions
+) -> Column:
     """Return the communication time of a ZeRO stage in an iteration on the network of a system; 0 on one GPU [s].
 
     ZeRO-1 and 2 send messages of at most `BUCKET_PARAMETERS`, ZeRO-3 one for each layer. All-gather and reduce-scatter take half of
@@ -146,7 +152,11 @@ def network_seconds(zero: int, P: float, layers: int, gpus: Column, system: Syst
     def seconds(kind: CollectiveKind) -> Column:
         messages = np.maximum(n, buckets) if kind == "reduce" else buckets
         curve = collective_curve(
-            "reduce" if kind == "reduce" else "all-reduce", _group(n, system), system, assumed, data_parallel=True
+            "reduce" if kind == "reduce" else "all-reduce",
+            _group(n, system),
+            system,
+            assumed,
+            data_parallel=True,
         )
         half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
         return half * messages * curve.seconds(2 * P / messages)

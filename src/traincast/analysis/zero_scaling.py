@@ -88,8 +88,13 @@ class Scaling:
             "memory_bytes": self.memory,
             "enough_bandwidth": np.full_like(self.comm, np.nan) if self.bandwidth is None else self.bandwidth,
         }
-        lists = [[None if value != value else value for value in column.tolist()] for column in columns.values()]
-        return [{"zero": self.zero} | dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True)]
+        lists = [
+            [None if value != value else value for value in column.tolist()] for column in columns.values()
+        ]
+        return [
+            {"zero": self.zero} | dict(zip(columns, values, strict=True))
+            for values in zip(*lists, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -163,10 +168,14 @@ class ScalingRequest:
         if self.efficiency is not None:
             comm = comm[0] / np.array([1.0, *(self.efficiency[number] for number in self.gpus[1:])])
         model = self.model
-        memory = state_bytes(zero, P, n) + activation_bytes(self.mbs, model.seq, model.hidden, model.heads, model.layers)
+        memory = state_bytes(zero, P, n) + activation_bytes(
+            self.mbs, model.seq, model.hidden, model.heads, model.layers
+        )
         bandwidth = None
         if self.target is not None and self.efficiency is None:
-            bandwidth = self._sufficient_bandwidth(zero, n, ((compute + comm[0]) / self.target - compute) / scale)
+            bandwidth = self._sufficient_bandwidth(
+                zero, n, ((compute + comm[0]) / self.target - compute) / scale
+            )
         return Scaling(zero, n, compute, comm, memory, self.target, bandwidth)
 
     def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
@@ -275,11 +284,17 @@ def scaling(
     return request, [request.stage(stage) for stage in dict.fromkeys(zero)]
 
 
-def _list_problems(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None) -> list[str]:
+def _list_problems(
+    gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None
+) -> list[str]:
     """Return the problems of numbers of GPUs, stages, batch and efficiency table."""
-    wrong = [problem for n in gpus for problem in whole_number_problems("gpus", n)] + whole_number_problems("mbs", mbs)
+    wrong = [problem for n in gpus for problem in whole_number_problems("gpus", n)] + whole_number_problems(
+        "mbs", mbs
+    )
     wrong += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
-    wrong += [f"{name}: at least one is wanted" for name, values in (("gpus", gpus), ("zero", zero)) if not values]
+    wrong += [
+        f"{name}: at least one is wanted" for name, values in (("gpus", gpus), ("zero", zero)) if not values
+    ]
     if efficiency is None or wrong:
         return wrong
     wrong += [
@@ -298,7 +313,9 @@ def _list_problems(gpus: Sequence[int], zero: Sequence[int], mbs: int, efficienc
 def _share_problems(k1: float, k2: float, comm_share: float | None, target: float | None) -> list[str]:
     """Return the problems of shares."""
     wrong = [
-        f"{name} = {value!r}: must be a share above 0, at most 1" for name, value in (("k1", k1), ("k2", k2)) if not 0 < value <= 1
+        f"{name} = {value!r}: must be a share above 0, at most 1"
+        for name, value in (("k1", k1), ("k2", k2))
+        if not 0 < value <= 1
     ]
     if comm_share is not None and not 0 < comm_share < 1:
         wrong.append(f"comm_share = {comm_share!r}: must be a share above 0, below 1")

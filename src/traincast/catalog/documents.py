@@ -63,10 +63,14 @@ def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) ->
     from importlib.resources import files
 
     entries = files("traincast").joinpath("catalog", folder).iterdir()
-    return dict(sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml")))
+    return dict(
+        sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml"))
+    )
 
 
-def catalogue_entry(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any] | None:
+def catalogue_entry(
+    folder: Literal["models", "systems", "accelerators", "stacks"], name: str
+) -> dict[str, Any] | None:
     """Return a copy of the content of a file of the catalogue; None if there is no file of that name."""
     return deepcopy(_read_entry(folder, name)) if name in catalogue(folder) else None
 
@@ -114,7 +118,9 @@ def _text(file: "Path | Traversable") -> str:
     try:
         return raw(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})") from None
+        raise ValueError(
+            f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})"
+        ) from None
 
 
 def _parse(text: str, parser: Any) -> Any:
@@ -158,5 +164,10 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"{place}malformed YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise ValueError(f"malformed YAML: {str(error).splitlines()[0]}") from None
-    except (AttributeError, LookupError, TypeError, ValueError):  # errors of the parser for values that their tag does not allow
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # errors of the parser for values that their tag does not allow
         raise ValueError("malformed YAML: a value does not suit its tag or type") from None

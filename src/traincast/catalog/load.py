@@ -132,7 +132,9 @@ def load_system(name_or_path: str | Path) -> System:
     return System(
         name=file.name,
         accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
-        tiers=tuple(Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network),
+        tiers=tuple(
+            Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network
+        ),
         software=tuple(Software(part.stack, tuple(_values(part).items())) for part in file.software or ()),
         sources=_sources(file),
         **_values(file),
@@ -189,7 +191,9 @@ def as_system(system: str | Path | System) -> System:
     return load_system(system)
 
 
-def _require_name(argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file") -> None:
+def _require_name(
+    argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file"
+) -> None:
     """Raise an error if an argument is neither a name nor a path."""
     if problems := type_problems(argument, value, allowed, str, Path):
         raise InputError(argument, problems)
@@ -207,7 +211,9 @@ def system_names() -> tuple[str, ...]:
     Of systems with a choice of fast domains only some sizes are listed; others can be loaded as well.
     """
     domains = values_of_key("systems", "fast_domains")
-    return tuple(chain.from_iterable([f"{name}-nvs{n}" for n in sizes] or [name] for name, sizes in domains.items()))
+    return tuple(
+        chain.from_iterable([f"{name}-nvs{n}" for n in sizes] or [name] for name, sizes in domains.items())
+    )
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -260,11 +266,17 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
 def _model(file: "ModelFile", subject: str) -> Model:
     """Make the model of a checked file; fields that are left out take the default of `Model`."""
-    values = {field.name: _as_field(getattr(file, field.name, None)) for field in fields(Model) if field.name != "sources"}
+    values = {
+        field.name: _as_field(getattr(file, field.name, None))
+        for field in fields(Model)
+        if field.name != "sources"
+    }
     if file.training_tokens:
         values["training_sequences"] = file.training_tokens.value / file.seq.value
     try:
-        return Model(**{name: value for name, value in values.items() if value is not None}, sources=_sources(file))
+        return Model(
+            **{name: value for name, value in values.items() if value is not None}, sources=_sources(file)
+        )
     except InputError as error:
         raise InputError(subject, error.problems) from None
 
@@ -347,7 +359,9 @@ def _refuse_other_file(kind: str, name: str) -> None:
         what = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}.get(
             kind, "a model or a system"
         )
-        raise InputError(name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {what}"])
+        raise InputError(
+            name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {what}"]
+        )
 
 
 def _is_system(name_or_path: str | Path) -> bool:
@@ -374,7 +388,11 @@ def _system_document(name: str) -> dict[str, Any] | None:
         return None
     if match:
         document["name"] = name
-        document["network"][0]["size"] = {"value": int(match[2]), "source": f"the name {name}", "basis": "assumed"}
+        document["network"][0]["size"] = {
+            "value": int(match[2]),
+            "source": f"the name {name}",
+            "basis": "assumed",
+        }
     return document
 
 

@@ -9,7 +9,10 @@ from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 WHOLE: Final = "must be a whole number of at least 1"
-MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}  # the search tries all divisors; those of larger numbers take too long
+MAX_VALUES: Final = {
+    "gpus": 1 << 22,
+    "gbs": 1 << 24,
+}  # the search tries all divisors; those of larger numbers take too long
 
 
 class TraincastError(Exception):
@@ -33,7 +36,11 @@ class InputError(TraincastError):
         self.subject = subject
         self.problems = tuple(problems)
         lines = self.problems
-        text = f"{subject}: {lines[0]}" if len(lines) == 1 else "\n  ".join((f"{subject}: {len(lines)} problems", *lines))
+        text = (
+            f"{subject}: {lines[0]}"
+            if len(lines) == 1
+            else "\n  ".join((f"{subject}: {len(lines)} problems", *lines))
+        )
         super().__init__(text)
 
 
@@ -56,7 +63,9 @@ class ErrorCollector:
         self.subject = subject
         self.errors: list[InputError] = []
 
-    def catch(self, function: Callable[Given, Value], *args: Given.args, **kwargs: Given.kwargs) -> Value | None:
+    def catch(
+        self, function: Callable[Given, Value], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Value | None:
         """Return the result of a function; None if it raises `InputError`, which is collected."""
         try:
             return function(*args, **kwargs)
@@ -70,7 +79,10 @@ class ErrorCollector:
             raise self.errors[0]
         if self.errors:
             problems = [(error.subject, problem) for error in self.errors for problem in error.problems]
-            lines = [problem if subject == self.subject else f"{subject}: {problem}" for subject, problem in problems]
+            lines = [
+                problem if subject == self.subject else f"{subject}: {problem}"
+                for subject, problem in problems
+            ]
             raise InputError(self.subject, dict.fromkeys(lines))
 
     def require(self, value: Value | None) -> Value:
@@ -82,7 +94,9 @@ class ErrorCollector:
 
 def is_whole(value: Any) -> bool:
     """Return whether a value is a whole number of at least 1; 4.0 and True are not."""
-    is_integer = type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool))  # the first is far faster
+    is_integer = type(value) is int or (
+        isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    )  # the first is far faster
     return is_integer and index(value) >= 1
 
 
@@ -90,7 +104,11 @@ def whole_number_problems(name: str, value: Any) -> list[str]:
     """Return what is wrong with a number that must be whole and at least 1; empty if nothing is."""
     if not is_whole(value):
         return [f"{name} = {value!r}: {WHOLE}"]
-    return [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"] if value > MAX_VALUES.get(name, value) else []
+    return (
+        [f"{name} = {value:,}: must be at most {MAX_VALUES[name]:,}"]
+        if value > MAX_VALUES.get(name, value)
+        else []
+    )
 
 
 def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str]:

@@ -8,7 +8,18 @@ from math import gcd
 from typing import Final, get_args
 
 from traincast.core.errors import WHOLE, InputError, is_whole
-from traincast.core.model_blocks import GATED, Biased, Experts, Kind, Latent, Local, Mlp, Norm, Positions, QkNorm
+from traincast.core.model_blocks import (
+    GATED,
+    Biased,
+    Experts,
+    Kind,
+    Latent,
+    Local,
+    Mlp,
+    Norm,
+    Positions,
+    QkNorm,
+)
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "mlp": get_args(Mlp),
@@ -16,8 +27,22 @@ WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "positions": get_args(Positions),
     "qk_norm": (*get_args(QkNorm), None),
 }
-COUNTS: Final[Mapping[str, tuple[str, ...]]] = {  # part of the model -> fields that are whole numbers of at least 1, or None
-    "": ("layers", "hidden", "heads", "ffn", "seq", "kv_heads", "head_dim", "vocab", "max_positions", "patch", "classes"),
+COUNTS: Final[
+    Mapping[str, tuple[str, ...]]
+] = {  # part of the model -> fields that are whole numbers of at least 1, or None
+    "": (
+        "layers",
+        "hidden",
+        "heads",
+        "ffn",
+        "seq",
+        "kv_heads",
+        "head_dim",
+        "vocab",
+        "max_positions",
+        "patch",
+        "classes",
+    ),
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
     "local": ("window",),
     "experts": ("experts", "topk", "ffn", "every"),
@@ -162,14 +187,22 @@ class Model:
         problems = []
         if self.head_dim is None and self.latent is None and self.hidden % self.heads:
             divisor = gcd(self.hidden, self.heads)
-            problems.append(f"heads = {self.heads}: must divide hidden = {self.hidden}; write for instance {divisor}")
+            problems.append(
+                f"heads = {self.heads}: must divide hidden = {self.hidden}; write for instance {divisor}"
+            )
         if self.head_dim is not None and self.latent is not None:
-            problems.append(f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two")
+            problems.append(
+                f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two"
+            )
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
         if self.positions == "learned" and self.max_positions is not None and self.max_positions < self.seq:
-            problems.append(f"seq = {self.seq}: must be at most max_positions = {self.max_positions}, which are learned")
-        outside = [layer for layer in self.local.layers if not 1 <= layer <= self.layers] if self.local else []
+            problems.append(
+                f"seq = {self.seq}: must be at most max_positions = {self.max_positions}, which are learned"
+            )
+        outside = (
+            [layer for layer in self.local.layers if not 1 <= layer <= self.layers] if self.local else []
+        )
         if outside:
             problems.append(f"local.layers: {outside[0]} is none of the layers 1 to {self.layers}")
         return problems
@@ -264,7 +297,11 @@ class Model:
         w = attention.window
         if attention.chunked:
             chunks, rest = l // w, l % w  # full chunks, and tokens of the shorter last one
-            return (chunks * w * (w + 1) + rest * (rest + 1)) / 2 if self.causal else float(chunks * w * w + rest * rest)
+            return (
+                (chunks * w * (w + 1) + rest * (rest + 1)) / 2
+                if self.causal
+                else float(chunks * w * w + rest * rest)
+            )
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
     @property
@@ -289,7 +326,9 @@ class Model:
             return common + self._mlp_parameters(self.ffn)
         experts = moe.topk if active else moe.experts
         router = e * moe.experts + (moe.experts if moe.router_bias else 0)
-        shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (e if moe.shared_gate else 0)
+        shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
+            e if moe.shared_gate else 0
+        )
         return common + router + shared + experts * self._mlp_parameters(moe.ffn)
 
     def mlp_matrices(self, f: int) -> int:
@@ -350,7 +389,10 @@ class Model:
             raise InputError("imbalance", [f"{self.name} has no experts"])
         if isinstance(load, int | float):
             if not 1 <= load < float("inf"):
-                raise InputError("imbalance", [f"{load!r}: must be a factor of at least 1, the fullest rank relative to the mean"])
+                raise InputError(
+                    "imbalance",
+                    [f"{load!r}: must be a factor of at least 1, the fullest rank relative to the mean"],
+                )
             return replace(self, experts=replace(self.experts, imbalance=float(load), load=()))
         if any(not 0 <= tokens < float("inf") for tokens in load) or not sum(load):
             raise InputError("imbalance", ["tokens of experts must be finite, none below 0, and not all 0"])

@@ -9,7 +9,16 @@ from typing import Final
 
 from traincast.core.errors import InputError
 
-FILE_ENDINGS: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")  # a new folder with one is a mistake
+FILE_ENDINGS: Final = (
+    ".svg",
+    ".pdf",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".html",
+    ".json",
+    ".csv",
+)  # a new folder with one is a mistake
 
 
 @contextmanager
@@ -51,4 +60,7 @@ def check_folder(path: Path) -> None:
     if not existing.is_dir():
         raise InputError(str(path), [f"{existing.name} is not a folder"])
     if not path.exists() and path.suffix.lower() in FILE_ENDINGS:
-        raise InputError(str(path), [f"ending {path.suffix!r} belongs to a file; give a folder, such as {path.with_suffix('')}"])
+        raise InputError(
+            str(path),
+            [f"ending {path.suffix!r} belongs to a file; give a folder, such as {path.with_suffix('')}"],
+        )

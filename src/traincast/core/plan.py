@@ -88,10 +88,16 @@ class Plan:
             object.__setattr__(self, "layout", ",".join(map(str, layout)))
         if self.cp_kind == "ulysses":
             object.__setattr__(self, "ulysses", self.cp)
-        values = {knob: value for knob in KNOBS if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")}
+        values = {
+            knob: value
+            for knob in KNOBS
+            if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")
+        }
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
         problems += [wrong for choice in CHOICES for wrong in choice_problems(choice, getattr(self, choice))]
-        problems += self._contradictions({knob for knob, value in values.items() if is_whole(value) and value > 1})
+        problems += self._contradictions(
+            {knob for knob, value in values.items() if is_whole(value) and value > 1}
+        )
         if problems:
             raise InputError("plan", problems)
         for knob, value in values.items():
@@ -105,15 +111,19 @@ class Plan:
         summa = self.tp_kind == "summa"
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
-            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in above_one and self.schedule not in ("1f1b", "zb-v"),
+            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in above_one
+            and self.schedule not in ("1f1b", "zb-v"),
             "schedule zb-v: needs vp = 2": self.schedule == "zb-v" and self.vp != 2,
-            "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in above_one and self.cp_kind == "none",
-            "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in above_one and self.cp_kind not in ("ulysses", "hybrid"),
+            "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in above_one
+            and self.cp_kind == "none",
+            "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in above_one
+            and self.cp_kind not in ("ulysses", "hybrid"),
             "tp2 > 1: needs tp_kind summa": "tp2" in above_one and not summa,
             "panels > 1: needs tp_kind summa": "panels" in above_one and not summa,
             "tp_kind summa: cannot be combined with context parallelism": summa and self.cp_kind != "none",
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
-            "recompute_every > 1: needs recompute full": "recompute_every" in above_one and self.recompute != "full",
+            "recompute_every > 1: needs recompute full": "recompute_every" in above_one
+            and self.recompute != "full",
             "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]
@@ -149,9 +159,13 @@ class Plan:
         defaults = {knob.name: knob.default for knob in fields(self)}
         values = {name: getattr(self, name) for name in defaults}
         shared = any((values[f"fast_{axis}"] or 1) > 1 for axis in AXES)
-        implied = {f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)}
+        implied = {
+            f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)
+        }
         return {
-            name: value for name, value in values.items() if value != defaults[name] and value is not None and name not in implied
+            name: value
+            for name, value in values.items()
+            if value != defaults[name] and value is not None and name not in implied
         }
 
     def __str__(self) -> str:
@@ -182,7 +196,9 @@ class Plans:
     fast_pp: Column = 1.0
     fast_dp: Column = 1.0
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
-    placed_on: dict[Any, Any] = field(default_factory=dict, init=False, compare=False, repr=False)  # cache of `group`
+    placed_on: dict[Any, Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )  # cache of `group`
     tp_kind: TpKind = "1d"
     cp_kind: CpKind = "none"
     sp: bool = True
@@ -212,11 +228,17 @@ class Plans:
     @property
     def gradient_bytes(self) -> float:
         """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits until `ready` [byte]."""
-        return max(GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype], 2 * self.recipe.width)
+        return max(
+            GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype], 2 * self.recipe.width
+        )
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """Return the plans with a `grad_dtype` of "usual" replaced by that of the precision recipe or the assumptions."""
-        return replace(self, grad_dtype=self.recipe.accumulation or assumed.grad_dtype) if self.grad_dtype == "usual" else self
+        return (
+            replace(self, grad_dtype=self.recipe.accumulation or assumed.grad_dtype)
+            if self.grad_dtype == "usual"
+            else self
+        )
 
     @property
     def recomputed(self) -> frozenset[str]:
@@ -279,7 +301,9 @@ class Plans:
     def take(self, index: Any) -> "Plans":
         """Return some rows of the columns; knobs that are plain numbers stay as they are."""
         numbers = self.numbers() | {"load": self.load}
-        columns = {knob: column for knob, column in numbers.items() if isinstance(column, np.ndarray) and column.ndim}
+        columns = {
+            knob: column for knob, column in numbers.items() if isinstance(column, np.ndarray) and column.ndim
+        }
         return replace(self, **{knob: column[index] for knob, column in columns.items()})
 
     def row(self, index: int) -> Plan:

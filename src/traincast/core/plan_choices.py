@@ -19,8 +19,12 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     "norms": frozenset({"norms"}),
     "mlp": frozenset({"mlp", "activation"}),
     "experts": frozenset({"experts", "activation"}),
-    "per-op": frozenset({"per-op"}),  # every second product and all elementwise operations (torchtitan's selective checkpointing)
-    "mla_up_proj": frozenset({"latent"}),  # queries, keys and values of latent attention (Megatron-Core's name)
+    "per-op": frozenset(
+        {"per-op"}
+    ),  # every second product and all elementwise operations (torchtitan's selective checkpointing)
+    "mla_up_proj": frozenset(
+        {"latent"}
+    ),  # queries, keys and values of latent attention (Megatron-Core's name)
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
 ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # choice -> its allowed values
@@ -40,7 +44,10 @@ ALLOWED: Final[Mapping[str, tuple[Any, ...]]] = {  # choice -> its allowed value
     "order": get_args(Order),
 }
 MAX_CHUNKS: Final = 1 << 16  # of a layout
-JOINED: Final = {"recompute": ("none", "full"), "offload": ("none",)}  # choices of words joined by + -> words that cannot be joined
+JOINED: Final = {
+    "recompute": ("none", "full"),
+    "offload": ("none",),
+}  # choices of words joined by + -> words that cannot be joined
 
 
 def words(choice: str) -> frozenset[str]:

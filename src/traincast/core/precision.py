@@ -81,18 +81,35 @@ class Optimizer:
 PRECISIONS: Final = {
     recipe.name: recipe
     for recipe in (
-        Precision(name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"),
+        Precision(
+            name="fp32", rate="fp32", width=2.0, operand=2.0, master=0.0, about="single precision throughout"
+        ),
         # Loss scaling makes gradients fit fp16: Megatron-LM and DeepSpeed accumulate bf16 gradients in fp32, fp16 ones in fp16.
-        Precision(name="fp16", rate="16-bit", accumulation="16-bit", about="fp16 with an fp32 master copy (arXiv 1710.03740)"),
+        Precision(
+            name="fp16",
+            rate="16-bit",
+            accumulation="16-bit",
+            about="fp16 with an fp32 master copy (arXiv 1710.03740)",
+        ),
         Precision(name="bf16", rate="16-bit", about="bf16 with an fp32 master copy (arXiv 1905.12322)"),
         Precision(name="bf16-pure", rate="16-bit", master=0.0, about="bf16 weights, no master copy"),
         # Transformer Engine keeps the 16-bit parameter and, while a step lasts, its fp8 copy.
         Precision(
-            name="fp8", rate="fp8", operand=0.5, copies=1.0, casts=1.0, about="fp8 products, delayed scaling (arXiv 2209.05433)"
+            name="fp8",
+            rate="fp8",
+            operand=0.5,
+            copies=1.0,
+            casts=1.0,
+            about="fp8 products, delayed scaling (arXiv 2209.05433)",
         ),
         # A tensor is read once more before the cast, to find its scale: 1.5 times the traffic.
         Precision(
-            name="fp8-current", rate="fp8", operand=0.5, copies=1.0, casts=1.5, about="fp8 products, current scaling: one more read"
+            name="fp8-current",
+            rate="fp8",
+            operand=0.5,
+            copies=1.0,
+            casts=1.5,
+            about="fp8 products, current scaling: one more read",
         ),
         # A scale for every row of one operand and every column of the other (torchao): a separate kernel for either layout, each of
         # which reads twice; products of 2025's CUTLASS kernels are a third faster than at 16 bits (torchtitan issue 1207).
@@ -107,7 +124,14 @@ PRECISIONS: Final = {
         ),
         # Quantised right before the product, forward and backward, with a scale for every row (AQT in MaxText): one more read.
         # Gradients are rounded stochastically; two published runs on TPUs reach 0.75 of the rate without rounding.
-        Precision(name="int8", rate="int8", operand=0.5, casts=1.5, reduced_rate=0.75, about="int8 products, all else as bf16"),
+        Precision(
+            name="int8",
+            rate="int8",
+            operand=0.5,
+            casts=1.5,
+            reduced_rate=0.75,
+            about="int8 products, all else as bf16",
+        ),
         # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 with fp32 scales, (1 + 4/128)/2 of 16 bits. Scaling inside
         # the product is assumed to cost 7 %, as for mxfp8.
         Precision(
@@ -158,7 +182,12 @@ OPTIMIZERS: Final = {
             about="Adafactor with fp32 momentum, its row and column means negligible (arXiv 1804.04235)",
         ),
         # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al. 2024).
-        Optimizer(name="muon", state=4.0, iterations=5.0, about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz"),
+        Optimizer(
+            name="muon",
+            state=4.0,
+            iterations=5.0,
+            about="Muon, one fp32 momentum, orthogonalised by Newton-Schulz",
+        ),
     )
 }
 GRADIENTS: Final = {"16-bit": 2.0, "fp32": 4.0}  # size of an accumulated gradient [byte]

@@ -15,7 +15,9 @@ else:
     Column = Floats = Ints = Bools = float  # names for annotations only: numpy is not imported for them
 
 
-Kind: TypeAlias = Literal["model", "knob", "choice", "result", "interval", "time", "memory", "point", "figure"]
+Kind: TypeAlias = Literal[
+    "model", "knob", "choice", "result", "interval", "time", "memory", "point", "figure"
+]
 _Row: TypeAlias = tuple[str, str, str, Kind, str]
 
 
@@ -33,7 +35,13 @@ class Info:
 def _outer_tier_rows(i: int, which: str) -> tuple[_Row, ...]:
     """Return the rows of network tier `i`, for tiers beyond the second."""
     return (
-        (f"network.{i}.bandwidth", "", "byte/s", "figure", f"bandwidth of the {which} tier, one port (NIC), one direction"),
+        (
+            f"network.{i}.bandwidth",
+            "",
+            "byte/s",
+            "figure",
+            f"bandwidth of the {which} tier, one port (NIC), one direction",
+        ),
         (f"network.{i}.efficiency", "", "", "figure", f"achieved share of the bandwidth of the {which} tier"),
         (f"network.{i}.latency", "", "s", "figure", f"one hop over the {which} tier"),
         (f"network.{i}.ports", "", "", "figure", f"ports (NICs) of an accelerator on the {which} tier"),
@@ -52,7 +60,13 @@ def _protocol_rows(i: int, where: str) -> tuple[_Row, ...]:
     if i == 0:
         return (
             *rows,
-            ("network.0.switch_reduction", "", "byte/s", "figure", "bandwidth of reduction in the switches, one direction"),
+            (
+                "network.0.switch_reduction",
+                "",
+                "byte/s",
+                "figure",
+                "bandwidth of reduction in the switches, one direction",
+            ),
         )
     return (
         *rows,
@@ -64,7 +78,13 @@ def _protocol_rows(i: int, where: str) -> tuple[_Row, ...]:
             "figure",
             f"achieved share for data-parallel groups with one member in a domain, {where}",
         ),
-        (f"network.{i}.dp_several", "", "", "figure", f"achieved share for data-parallel groups with several members, {where}"),
+        (
+            f"network.{i}.dp_several",
+            "",
+            "",
+            "figure",
+            f"achieved share for data-parallel groups with several members, {where}",
+        ),
     )
 
 
@@ -82,10 +102,22 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("cp", "m2", "", "knob", "context-parallel degree: ranks the sequence is cut over"),
     ("pp", "pp", "", "knob", "pipeline stages"),
     ("dp", "dp", "", "knob", "data-parallel replicas"),
-    ("ep", "", "", "knob", "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers"),
+    (
+        "ep",
+        "",
+        "",
+        "knob",
+        "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers",
+    ),
     ("etp", "", "", "knob", "tensor-parallel degree inside an expert"),
     ("ulysses", "", "", "knob", "part of a cp group that exchanges heads by all-to-all (Ulysses)"),
-    ("replicas", "", "", "knob", "replicas of the sharded state among dp and cp (HSDP); ZeRO shards within a replica"),
+    (
+        "replicas",
+        "",
+        "",
+        "knob",
+        "replicas of the sharded state among dp and cp (HSDP); ZeRO shards within a replica",
+    ),
     ("mbs", "b", "sequence", "knob", "micro-batch"),
     ("vp", "v", "", "knob", "virtual stages of a device (interleaved 1F1B)"),
     ("recompute_every", "", "", "knob", "every how many layers one is recomputed, with recompute full"),
@@ -104,7 +136,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "context parallelism: none, all-gather or ring of keys and values, ulysses, hybrid of the last two",
     ),
     ("sp", "", "", "choice", "sequence parallelism: tokens cut over tp between blocks"),
-    ("tp_overlap", "", "", "choice", "tensor-parallel communication overlapped with products (asynchronous TP)"),
+    (
+        "tp_overlap",
+        "",
+        "",
+        "choice",
+        "tensor-parallel communication overlapped with products (asynchronous TP)",
+    ),
     ("ep_overlap", "", "", "choice", "all-to-all of experts overlapped with the work of another micro-batch"),
     ("attention", "", "", "choice", "attention kernel: flash (fused), unfused, or summa (2-D products)"),
     (
@@ -114,7 +152,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "choice",
         "activations recomputed in backward: none, selective (core attention), full, or modules joined by +",
     ),
-    ("zero", "", "", "choice", "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)"),
+    (
+        "zero",
+        "",
+        "",
+        "choice",
+        "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)",
+    ),
     (
         "schedule",
         "",
@@ -123,10 +167,28 @@ _ROWS: Final[tuple[_Row, ...]] = (
         "pipeline schedule: gpipe, 1f1b (interleaved where vp > 1), zb-h1, zb-h2, zb-2p, zb-v, dualpipe",
     ),
     ("precision", "", "", "choice", "precision recipe, such as bf16, fp8-block or mxfp8"),
-    ("grad_dtype", "", "", "choice", "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)"),
+    (
+        "grad_dtype",
+        "",
+        "",
+        "choice",
+        "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)",
+    ),
     ("optimizer_kind", "", "", "choice", "optimizer recipe, such as adam, adam-8bit or muon"),
-    ("offload", "", "", "choice", "kept in the host's memory: none, or optimizer, activations, weights joined by +"),
-    ("layout", "", "", "choice", "layers of every model chunk, such as 8,8,8,8 or 4*15,1; balanced where left out"),
+    (
+        "offload",
+        "",
+        "",
+        "choice",
+        "kept in the host's memory: none, or optimizer, activations, weights joined by +",
+    ),
+    (
+        "layout",
+        "",
+        "",
+        "choice",
+        "layers of every model chunk, such as 8,8,8,8 or 4*15,1; balanced where left out",
+    ),
     ("order", "", "", "choice", "order of the axes in which ranks are numbered, innermost first"),
     ("step_seconds", "t", "s", "result", "time of one optimizer step"),
     ("memory_bytes", "", "byte", "result", "memory of the fullest rank"),
@@ -150,19 +212,79 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("accelerator.fp8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit numbers"),
     ("accelerator.int8_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 8-bit integers"),
     ("accelerator.fp4_flops", "", "FLOP/s", "figure", "dense peak of the matrix units on 4-bit numbers"),
-    ("accelerator.fp32_sustained", "", "", "figure", "share of the peak at 32 bits that large products sustain"),
-    ("accelerator.matrix_sustained", "", "", "figure", "share of the peak at 16 bits that large products sustain"),
-    ("accelerator.fp8_sustained", "", "", "figure", "share of the peak at 8 bits that large products sustain"),
-    ("accelerator.fp4_sustained", "", "", "figure", "share of the peak at 4 bits that large products sustain"),
-    ("accelerator.matrix_burst", "", "", "figure", "share of the peak at 16 bits that large products reach for a moment"),
+    (
+        "accelerator.fp32_sustained",
+        "",
+        "",
+        "figure",
+        "share of the peak at 32 bits that large products sustain",
+    ),
+    (
+        "accelerator.matrix_sustained",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that large products sustain",
+    ),
+    (
+        "accelerator.fp8_sustained",
+        "",
+        "",
+        "figure",
+        "share of the peak at 8 bits that large products sustain",
+    ),
+    (
+        "accelerator.fp4_sustained",
+        "",
+        "",
+        "figure",
+        "share of the peak at 4 bits that large products sustain",
+    ),
+    (
+        "accelerator.matrix_burst",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that large products reach for a moment",
+    ),
     ("accelerator.hbm_sustained", "", "", "figure", "share of the memory bandwidth that kernels achieve"),
     ("accelerator.cache_bytes", "", "byte", "figure", "traffic of a kernel that caches hold"),
     ("accelerator.cache_bandwidth", "", "byte/s", "figure", "bandwidth of caches"),
-    ("accelerator.attention_fa1", "", "", "figure", "share of the peak at 16 bits that FlashAttention reaches forward"),
-    ("accelerator.attention_fa2", "", "", "figure", "share of the peak at 16 bits that FlashAttention-2 reaches forward"),
-    ("accelerator.attention_fa3", "", "", "figure", "share of the peak at 16 bits that FlashAttention-3 reaches forward"),
-    ("accelerator.attention_cudnn", "", "", "figure", "share of the peak at 16 bits that cuDNN's fused attention reaches forward"),
-    ("accelerator.attention_backward", "", "", "figure", "rate of fused attention backward, relative to forward"),
+    (
+        "accelerator.attention_fa1",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that FlashAttention reaches forward",
+    ),
+    (
+        "accelerator.attention_fa2",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that FlashAttention-2 reaches forward",
+    ),
+    (
+        "accelerator.attention_fa3",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that FlashAttention-3 reaches forward",
+    ),
+    (
+        "accelerator.attention_cudnn",
+        "",
+        "",
+        "figure",
+        "share of the peak at 16 bits that cuDNN's fused attention reaches forward",
+    ),
+    (
+        "accelerator.attention_backward",
+        "",
+        "",
+        "figure",
+        "rate of fused attention backward, relative to forward",
+    ),
     ("accelerator.attention_tile", "", "", "figure", "queries that fused attention works on at once"),
     ("accelerator.hbm_bandwidth", "", "byte/s", "figure", "memory bandwidth"),
     ("accelerator.hbm_bytes", "", "byte", "figure", "memory capacity"),
@@ -176,7 +298,13 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("network.0.size", "", "", "figure", "accelerators in a fast domain"),
     ("network.0.axes", "", "", "figure", "axes of a fast domain that is a torus"),
     ("network.0.side", "", "", "figure", "accelerators along an axis of it"),
-    ("network.1.bandwidth", "", "byte/s", "figure", "bandwidth between domains, one port (NIC), one direction"),
+    (
+        "network.1.bandwidth",
+        "",
+        "byte/s",
+        "figure",
+        "bandwidth between domains, one port (NIC), one direction",
+    ),
     ("network.1.efficiency", "", "", "figure", "achieved share of the bandwidth between domains"),
     ("network.1.latency", "", "s", "figure", "one hop between domains"),
     ("network.1.ports", "", "", "figure", "ports (NICs) of an accelerator between domains"),
@@ -208,12 +336,20 @@ _ROWS: Final[tuple[_Row, ...]] = (
     ("activations", "", "byte", "memory", "activations kept for backward"),
     ("logits", "", "byte", "memory", "logits and their gradients in the loss"),
     ("gathered", "", "byte", "memory", "weights gathered for the layers at work (FSDP)"),
-    ("buffers", "", "byte", "memory", "outside the allocator: device context, libraries, buffers of communicators"),
+    (
+        "buffers",
+        "",
+        "byte",
+        "memory",
+        "outside the allocator: device context, libraries, buffers of communicators",
+    ),
     ("workspace", "", "byte", "memory", "activations of the layer at work, and temporary buffers"),
     ("reserved", "", "byte", "memory", "what the allocator holds and cannot use"),
 )
 COLUMNS: Final = {row[0]: Info(*row) for row in _ROWS}
-KNOBS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"})
+KNOBS: Final = tuple(
+    name for name, info in COLUMNS.items() if info.kind == "knob" and name not in {"gpus", "gbs"}
+)
 INTERVALS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "interval")
 CHOICES: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "choice")
 

@@ -9,8 +9,23 @@ from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
 from traincast.core.quantities import Column
 
-CLUSTER_FIGURES: Final = ("gpus", "price", "node_power", "pue", "carbon", "failure_hours", "storage_bandwidth")
-NON_FIGURES: Final = (".name", ".size", ".processors", ".mesh", ".axes", ".side")  # cannot be columns over machines
+CLUSTER_FIGURES: Final = (
+    "gpus",
+    "price",
+    "node_power",
+    "pue",
+    "carbon",
+    "failure_hours",
+    "storage_bandwidth",
+)
+NON_FIGURES: Final = (
+    ".name",
+    ".size",
+    ".processors",
+    ".mesh",
+    ".axes",
+    ".side",
+)  # cannot be columns over machines
 MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 
@@ -141,7 +156,9 @@ class Accelerator:
         peak = peaks[rate]
         if peak is None:
             known = ", ".join(name for name, value in peaks.items() if value is not None)
-            raise InputError("precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"])
+            raise InputError(
+                "precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"]
+            )
         return peak
 
     @property
@@ -154,7 +171,9 @@ class Accelerator:
             If it is not known.
         """
         if self.host_bandwidth is None:
-            raise InputError("offload", [f"{self.name} has no host_bandwidth; give it to offload to the host's memory"])
+            raise InputError(
+                "offload", [f"{self.name} has no host_bandwidth; give it to offload to the host's memory"]
+            )
         return self.host_bandwidth
 
 
@@ -293,7 +312,11 @@ class System:
             )
             raise InputError(f"system {self.name}", [wrong])
         cluster = {name: getattr(self, name) for name in CLUSTER_FIGURES}
-        figures = {path: value for path, value in (self.figures() | cluster).items() if isinstance(value, int | float)}
+        figures = {
+            path: value
+            for path, value in (self.figures() | cluster).items()
+            if isinstance(value, int | float)
+        }
         problems = [
             f"{path} = {value!r}: must be above 0"
             for path, value in figures.items()
@@ -335,16 +358,28 @@ class System:
 
         The sizes of tiers are left out: they cannot be columns, since the search space depends on them.
         """
-        parts = {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
-        values = {f"{path}.{figure.name}": getattr(part, figure.name) for path, part in parts.items() for figure in fields(part)}
-        return {path: value for path, value in values.items() if value is not None and not path.endswith(NON_FIGURES)}
+        parts = {"accelerator": self.accelerator} | {
+            f"network.{i}": tier for i, tier in enumerate(self.tiers)
+        }
+        values = {
+            f"{path}.{figure.name}": getattr(part, figure.name)
+            for path, part in parts.items()
+            for figure in fields(part)
+        }
+        return {
+            path: value
+            for path, value in values.items()
+            if value is not None and not path.endswith(NON_FIGURES)
+        }
 
     def with_figures(self, figures: Mapping[str, Any]) -> "System":
         """Return the system with some figures replaced, each under its path in a system file."""
 
         def changed(part: Any, path: str) -> Any:
             names = {figure.name for figure in fields(part)}
-            return replace(part, **{name: figures[f"{path}.{name}"] for name in names if f"{path}.{name}" in figures})
+            return replace(
+                part, **{name: figures[f"{path}.{name}"] for name in names if f"{path}.{name}" in figures}
+            )
 
         tiers = tuple(changed(tier, f"network.{i}") for i, tier in enumerate(self.tiers))
         return replace(self, accelerator=changed(self.accelerator, "accelerator"), tiers=tiers)

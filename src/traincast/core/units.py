@@ -57,7 +57,9 @@ def parse(text: object, unit: str) -> float:
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
         raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
-    return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size  # the nearest float: 2.5 us is 2.5e-6
+    return (
+        float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
+    )  # the nearest float: 2.5 us is 2.5e-6
 
 
 def to_si(value: object, unit: str) -> float:
@@ -133,9 +135,13 @@ def parse_count(text: str, name: str, step: int) -> int:
     """
     match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*)\s*([kKmMgGbBtT]?)\s*", text)
     power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
-    number = float(match[1].replace("_", "").replace(",", "")) * step ** power[match[2].lower()] if match else 0.0
+    number = (
+        float(match[1].replace("_", "").replace(",", "")) * step ** power[match[2].lower()] if match else 0.0
+    )
     if number < 1 or number != round(number):
-        raise InputError(name, [f"{text!r}: must be a whole number of at least 1, such as 4194304, 4M or 15T"])
+        raise InputError(
+            name, [f"{text!r}: must be a whole number of at least 1, such as 4194304, 4M or 15T"]
+        )
     return int(number)
 
 

@@ -5,7 +5,17 @@ from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
+from traincast.launch.mapping import (
+    ANY,
+    ChoiceRow,
+    ComputedRow,
+    Row,
+    Settings,
+    ValueRow,
+    constant_facts,
+    is_off,
+    whole_number,
+)
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
@@ -26,7 +36,13 @@ SPACE: Final = Framework(
 DEGREES: Final = "parallelism_config.parallelism_config_"
 FSDP: Final = "fsdp_config.fsdp_"
 UNSHARDED_TYPES: Final = ("NO", "MULTI_GPU")  # one process, or DDP
-SHARDING: Final = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "HYBRID_SHARD_ZERO2": 2}  # of FSDP1
+SHARDING: Final = {
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "NO_SHARD": 0,
+    "HYBRID_SHARD": 3,
+    "HYBRID_SHARD_ZERO2": 2,
+}  # of FSDP1
 
 
 def _size(settings: Settings, name: str, usual: int = 1) -> int:
@@ -39,8 +55,13 @@ def _write_data(facts: Facts) -> Settings:
     copies = facts["dp"] if facts.get("zero", 0) == 0 else facts.get("replicas", 1)
     if facts["dp"] % copies:
         return {}
-    settings: Settings = {f"{DEGREES}dp_replicate_size": copies, f"{DEGREES}dp_shard_size": facts["dp"] // copies}
-    return settings | ({f"{FSDP}reshard_after_forward": facts["zero"] == 3} if facts.get("zero", 0) > 1 else {})
+    settings: Settings = {
+        f"{DEGREES}dp_replicate_size": copies,
+        f"{DEGREES}dp_shard_size": facts["dp"] // copies,
+    }
+    return settings | (
+        {f"{FSDP}reshard_after_forward": facts["zero"] == 3} if facts.get("zero", 0) > 1 else {}
+    )
 
 
 def _read_data(settings: Settings) -> Facts:
@@ -48,24 +69,35 @@ def _read_data(settings: Settings) -> Facts:
     fsdp_zero = 2 if is_off(settings.get(f"{FSDP}reshard_after_forward", True)) else 3
     if not any(name.startswith(DEGREES) for name in settings):
         return _read_plain(settings, fsdp_zero)
-    copies, shards = _size(settings, f"{DEGREES}dp_replicate_size"), _size(settings, f"{DEGREES}dp_shard_size")
+    copies, shards = (
+        _size(settings, f"{DEGREES}dp_replicate_size"),
+        _size(settings, f"{DEGREES}dp_shard_size"),
+    )
     sharded = shards * _size(settings, f"{DEGREES}cp_size") > 1
-    return {"dp": copies * shards, "zero": fsdp_zero if sharded else 0} | ({"replicas": copies} if copies > 1 and sharded else {})
+    return {"dp": copies * shards, "zero": fsdp_zero if sharded else 0} | (
+        {"replicas": copies} if copies > 1 and sharded else {}
+    )
 
 
 def _read_plain(settings: Settings, fsdp_zero: int) -> Facts:
     """Read what is sharded without a ParallelismConfig: FSDP2, FSDP1 with its strategy, or DDP."""
-    distributed_type = "NO" if is_off(settings.get("distributed_type")) else str(settings["distributed_type"]).upper()
+    distributed_type = (
+        "NO" if is_off(settings.get("distributed_type")) else str(settings["distributed_type"]).upper()
+    )
     if distributed_type in UNSHARDED_TYPES:
         return {"zero": 0}
     if distributed_type != "FSDP":
         raise InputError(
-            "distributed_type", [f"distributed_type = {distributed_type[:60]!r}: must be one of FSDP, {', '.join(UNSHARDED_TYPES)}"]
+            "distributed_type",
+            [
+                f"distributed_type = {distributed_type[:60]!r}: must be one of FSDP, {', '.join(UNSHARDED_TYPES)}"
+            ],
         )
     strategy = str(settings.get(f"{FSDP}sharding_strategy", "")).upper()
     if strategy and strategy not in SHARDING:
         raise InputError(
-            f"{FSDP}sharding_strategy", [f"{FSDP}sharding_strategy = {strategy[:60]!r}: must be one of {', '.join(SHARDING)}"]
+            f"{FSDP}sharding_strategy",
+            [f"{FSDP}sharding_strategy = {strategy[:60]!r}: must be one of {', '.join(SHARDING)}"],
         )
     zero = SHARDING.get(strategy, fsdp_zero)
     machines = _size(settings, "num_machines")
@@ -84,12 +116,21 @@ def _read_machines(settings: Settings) -> Facts:
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "launch": (
-        ComputedRow(("gpus",), ("num_machines", "num_processes"), _write_machines, _read_machines, "one process per accelerator"),
+        ComputedRow(
+            ("gpus",),
+            ("num_machines", "num_processes"),
+            _write_machines,
+            _read_machines,
+            "one process per accelerator",
+        ),
     ),
     "precision": (
         ChoiceRow(
             "precision",
-            tuple((word, {"mixed_precision": name}) for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))),
+            tuple(
+                (word, {"mixed_precision": name})
+                for word, name in (("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "no"))
+            ),
             (("fp8-current", {"mixed_precision": "fp8"}), ("fp32", {})),
             others=(),
         ),
@@ -109,7 +150,10 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ValueRow("cp", f"{DEGREES}cp_size", usual=1, always=True),
         ChoiceRow(
             "cp_kind",
-            (("all-gather", {f"{DEGREES}cp_comm_strategy": "allgather"}), ("ring", {f"{DEGREES}cp_comm_strategy": "alltoall"})),
+            (
+                ("all-gather", {f"{DEGREES}cp_comm_strategy": "allgather"}),
+                ("ring", {f"{DEGREES}cp_comm_strategy": "alltoall"}),
+            ),
             (("all-gather", {f"{DEGREES}cp_size": ANY}),),
             others=(),
         ),

@@ -19,7 +19,9 @@ from traincast.step.placement import placements
 
 Facts: TypeAlias = dict[str, Any]
 
-MEANINGS: Final[Mapping[str, str]] = {  # facts that are not a knob or choice of a plan, nor a field of a model
+MEANINGS: Final[
+    Mapping[str, str]
+] = {  # facts that are not a knob or choice of a plan, nor a field of a model
     "gpus": "accelerators of the job",
     "gbs": "global batch of one optimizer step [sequences]",
     "chunks": "layers of every model chunk, in order",
@@ -28,8 +30,20 @@ MEANINGS: Final[Mapping[str, str]] = {  # facts that are not a knob or choice of
     "local_layers": "layers with local attention, counted from 1",
 }
 MODEL_PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
-PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")  # fields of parts; given layer by layer instead
-OMITTED_MODEL_FIELDS: Final = ("name", "left_out", "sources", "global_batch", "training_sequences", *MODEL_PARTS)  # of a model
+PATTERN_FIELDS: Final = (
+    "first_dense",
+    "every",
+    "global_every",
+    "layers",
+)  # fields of parts; given layer by layer instead
+OMITTED_MODEL_FIELDS: Final = (
+    "name",
+    "left_out",
+    "sources",
+    "global_batch",
+    "training_sequences",
+    *MODEL_PARTS,
+)  # of a model
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
@@ -84,7 +98,11 @@ def model_facts(model: Model) -> Facts:
 
 def plan_facts(plan: Plan, model: Model) -> Facts:
     """Return the facts of a plan for a model, except its placement."""
-    facts: Facts = {knob.name: getattr(plan, knob.name) for knob in fields(Plan) if knob.name not in (*PLACEMENT_KNOBS, "layout")}
+    facts: Facts = {
+        knob.name: getattr(plan, knob.name)
+        for knob in fields(Plan)
+        if knob.name not in (*PLACEMENT_KNOBS, "layout")
+    }
     facts["recompute"] = normalized_recompute(plan.recompute)
     ineffective = {
         "sp": plan.tp == 1,
@@ -122,7 +140,9 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
         return True
     unplaced: dict[str, Any] = dict.fromkeys(PLACEMENT_KNOBS)
     ordered = placements(replace(plan, **unplaced), system.domain(plan.gpus), ordered=True)
-    return ordered is not None and all(float(getattr(ordered, name).flat[0]) == getattr(plan, name) for name in _placed_knobs(plan))
+    return ordered is not None and all(
+        float(getattr(ordered, name).flat[0]) == getattr(plan, name) for name in _placed_knobs(plan)
+    )
 
 
 def _placed_knobs(plan: Plan) -> tuple[str, ...]:
@@ -141,9 +161,15 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
     absent = [key for key in ("layers", "hidden", "heads", "ffn", "seq") if facts.get(key) is None]
     if absent:
         raise InputError(name, [f"{key}: missing" for key in absent])
-    arguments = {model_field.name: facts[model_field.name] for model_field in fields(Model) if model_field.name in facts}
+    arguments = {
+        model_field.name: facts[model_field.name]
+        for model_field in fields(Model)
+        if model_field.name in facts
+    }
     for part, kind in MODEL_PARTS.items():
-        block_arguments = {key.partition(".")[2]: value for key, value in facts.items() if key.startswith(f"{part}.")}
+        block_arguments = {
+            key.partition(".")[2]: value for key, value in facts.items() if key.startswith(f"{part}.")
+        }
         block_arguments |= _pattern_fields(part, facts)
         try:
             arguments |= {part: kind(**block_arguments)} if block_arguments else {}
@@ -155,9 +181,17 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
 def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part that select its layers."""
     if part == "local" and "local_layers" in facts:
-        return {"layers": tuple(facts["local_layers"])} if len(facts["local_layers"]) < facts["layers"] else {}
+        return (
+            {"layers": tuple(facts["local_layers"])} if len(facts["local_layers"]) < facts["layers"] else {}
+        )
     if part == "experts" and "moe_layers" in facts:
-        return dict(zip(("first_dense", "every"), dense_layers_and_step(tuple(facts["moe_layers"]), facts["layers"]), strict=True))
+        return dict(
+            zip(
+                ("first_dense", "every"),
+                dense_layers_and_step(tuple(facts["moe_layers"]), facts["layers"]),
+                strict=True,
+            )
+        )
     return {}
 
 
@@ -179,7 +213,9 @@ def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
     if first < 0 or tuple(range(first + step, total + 1, step)) != tuple(layers):
         raise InputError(
             "layers with experts",
-            [f"{_abbreviated(layers)}: must be all layers after the leading dense ones, or every n-th of these"],
+            [
+                f"{_abbreviated(layers)}: must be all layers after the leading dense ones, or every n-th of these"
+            ],
         )
     return first, step
 

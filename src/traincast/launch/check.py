@@ -105,7 +105,9 @@ class Checked:
             "file": self.reading.path,
             "format": self.reading.form.name,
             "read": list(self.reading.used),
-            "unread": [dict(zip(("setting", "value", "why"), unread, strict=True)) for unread in self.reading.unread],
+            "unread": [
+                dict(zip(("setting", "value", "why"), unread, strict=True)) for unread in self.reading.unread
+            ],
             "small": list(self.reading.small),
             "not_understood": list(self.reading.not_understood),
             "ignored": list(self.reading.ignored),
@@ -190,12 +192,23 @@ def check(
     given_model = None if model is None else errors.catch(as_model, model)
     reading = errors.catch(read, path, FORMATS, framework)
     space = None if reading is None else known_framework(reading.form.framework)
-    assumed = errors.catch(check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space))
-    if reading is not None and given_model is not None and "seq" in reading.told and given_model.seq != reading.told["seq"]:
+    assumed = errors.catch(
+        check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space)
+    )
+    if (
+        reading is not None
+        and given_model is not None
+        and "seq" in reading.told
+        and given_model.seq != reading.told["seq"]
+    ):
         given_model = errors.catch(_with_seq, given_model, reading.told["seq"])
     if reading is not None and not accept_unread:
         errors.catch(reading.check_unread)
-    completed = None if reading is None else errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
+    completed = (
+        None
+        if reading is None
+        else errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
+    )
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
     reading, transformer, plan, batch = errors.require(completed)
@@ -208,7 +221,15 @@ def check(
     space, pipeline_locks = expressible_space(reading.form, transformer, locks | {"stack": stack})
     locks |= pipeline_locks
     result = search(
-        transformer, require(machine), plan.gpus, batch, require(assumed), top=1, told=told, locks=locks, framework=space
+        transformer,
+        require(machine),
+        plan.gpus,
+        batch,
+        require(assumed),
+        top=1,
+        told=told,
+        locks=locks,
+        framework=space,
     )
     return Checked(reading, est, result)
 
@@ -223,7 +244,10 @@ def _stack(reading: Reading | None, space: Framework) -> str:
 def _with_refusals(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
     """Return a reading whose assumptions name what its framework refuses about the launch."""
     refusals = reading.form.refused(launch_facts(model, plan, gbs) | {"stack": stack})
-    lines = (f"{reading.form.title} runs this launch, although it should refuse it: {refusal.why}" for refusal in refusals)
+    lines = (
+        f"{reading.form.title} runs this launch, although it should refuse it: {refusal.why}"
+        for refusal in refusals
+    )
     return replace(reading, assumed=(*reading.assumed, *lines))
 
 
@@ -232,7 +256,9 @@ def _with_seq(model: Model, seq: int) -> Model:
     return replace(model, seq=seq)
 
 
-def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
+def _estimate(
+    reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions
+) -> Estimate:
     """Estimate what was read; errors name the file."""
     try:
         return estimate(model, system, plan, gbs, assumed)
@@ -243,13 +269,21 @@ def _estimate(reading: Reading, model: Model, system: System, plan: Plan, gbs: i
 def _locks(est: Estimate) -> dict[str, Any]:
     """Return the choices of the launch, other than the defaults, that every plan of the search keeps."""
     default = Plan()
-    return {name: getattr(est.plan, name) for name in SHARED_CHOICES if getattr(est.plan, name) != getattr(default, name)}
+    return {
+        name: getattr(est.plan, name)
+        for name in SHARED_CHOICES
+        if getattr(est.plan, name) != getattr(default, name)
+    }
 
 
-TRIAL_BATCH: Final = 8  # sequences; of the plans that are written and read back to see what a format can express
+TRIAL_BATCH: Final = (
+    8  # sequences; of the plans that are written and read back to see what a format can express
+)
 
 
-def expressible_space(form: Format, model: Model, held: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
+def expressible_space(
+    form: Format, model: Model, held: Mapping[str, Any]
+) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
 
     Parameters
@@ -271,7 +305,8 @@ def expressible_space(form: Format, model: Model, held: Mapping[str, Any]) -> tu
         name: tuple(
             value
             for value in values
-            if _can_express(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name) and not form.refused({**held, name: value})
+            if _can_express(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name)
+            and not form.refused({**held, name: value})
         )
         or values
         for name, values in space.choices.items()
@@ -279,7 +314,9 @@ def expressible_space(form: Format, model: Model, held: Mapping[str, Any]) -> tu
     }
     has_pipeline = _can_express(form, model, Plan(pp=2, dp=2), "pp")
     strategies = _expressible_strategies(form, model, space)
-    return replace(space, strategies=strategies, choices={**space.choices, **choices}), {} if has_pipeline else {"pp": 1}
+    return replace(
+        space, strategies=strategies, choices={**space.choices, **choices}
+    ), {} if has_pipeline else {"pp": 1}
 
 
 def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:

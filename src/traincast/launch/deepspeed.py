@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
+from traincast.launch.mapping import (
+    ChoiceRow,
+    ComputedRow,
+    Row,
+    Settings,
+    ValueRow,
+    constant_facts,
+    is_off,
+    whole_number,
+)
 
 SOURCE: Final = (
     "deepspeedai/DeepSpeed, docs/_pages/config-json.md (commit 00376da), and deepspeed/__init__.py for "
@@ -33,9 +42,12 @@ def _write_batch(facts: Facts) -> Settings:
 def _read_batch(settings: Settings) -> Facts:
     """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas."""
     gbs, mbs, steps = (
-        _size(settings, name) for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+        _size(settings, name)
+        for name in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     )
-    facts: Facts = {name: value for name, value in (("gbs", gbs), ("mbs", mbs), ("accumulation", steps)) if value}
+    facts: Facts = {
+        name: value for name, value in (("gbs", gbs), ("mbs", mbs), ("accumulation", steps)) if value
+    }
     if gbs and mbs and steps and gbs % (mbs * steps) == 0:
         facts["dp"] = gbs // (mbs * steps)
     return facts
@@ -65,13 +77,22 @@ def _write_offload(facts: Facts) -> Settings:
 def _read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host."""
     names = (("optimizer", "offload_optimizer"), ("weights", "offload_param"))
-    return {"offload": "+".join(word for word, name in names if settings.get(f"{ZERO}{name}.device") in ("cpu", "nvme")) or "none"}
+    return {
+        "offload": "+".join(
+            word for word, name in names if settings.get(f"{ZERO}{name}.device") in ("cpu", "nvme")
+        )
+        or "none"
+    }
 
 
 def _write_groups(facts: Facts) -> Settings:
     """Write the size of a sharding group where there are several (ZeRO++, MiCS)."""
     copies = facts.get("replicas", 1)
-    return {f"{ZERO}mics_shard_size": facts["dp"] * facts["cp"] // copies} if copies > 1 and facts.get("zero") == 3 else {}
+    return (
+        {f"{ZERO}mics_shard_size": facts["dp"] * facts["cp"] // copies}
+        if copies > 1 and facts.get("zero") == 3
+        else {}
+    )
 
 
 def _read_groups(settings: Settings) -> Facts:
@@ -93,9 +114,17 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     "precision and optimizer": (
         ChoiceRow(
             "precision",
-            (("bf16", {"bf16.enabled": True}), ("fp16", {"fp16.enabled": True}), ("fp32", {"bf16.enabled": False})),
             (
-                *(("bf16", {"bfloat16.enabled": True}), ("bf16", {"bf16.enabled": "auto"}), ("fp16", {"fp16.enabled": "auto"})),
+                ("bf16", {"bf16.enabled": True}),
+                ("fp16", {"fp16.enabled": True}),
+                ("fp32", {"bf16.enabled": False}),
+            ),
+            (
+                *(
+                    ("bf16", {"bfloat16.enabled": True}),
+                    ("bf16", {"bf16.enabled": "auto"}),
+                    ("fp16", {"fp16.enabled": "auto"}),
+                ),
                 ("fp32", {}),
             ),
         ),
@@ -111,7 +140,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "parallelism": (
-        ChoiceRow("zero", tuple((stage, {f"{ZERO}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),), others=()),
+        ChoiceRow(
+            "zero", tuple((stage, {f"{ZERO}stage": stage}) for stage in (1, 2, 3, 0)), ((0, {}),), others=()
+        ),
         ComputedRow(
             ("replicas",),
             (f"{ZERO}mics_shard_size",),
@@ -121,7 +152,11 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
         ValueRow("tp", "tensor_parallel.autotp_size", usual=1),
         ComputedRow(
-            ("cp", "cp_kind"), ("sequence_parallel_size", "data_parallel_size"), _write_sequence, _read_sequence, "Ulysses"
+            ("cp", "cp_kind"),
+            ("sequence_parallel_size", "data_parallel_size"),
+            _write_sequence,
+            _read_sequence,
+            "Ulysses",
         ),
         ComputedRow(
             ("offload",),
@@ -154,7 +189,12 @@ WHY: Final[Mapping[str, str]] = {
 def granted(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of a precision that another program fills in (``"auto"``)."""
     automatic = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]
-    return (f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",) if automatic else ()
+    return (
+        (f"{automatic[0]} = true: another program fills in {' and '.join(automatic)}",) if automatic else ()
+    )
 
 
-FIXED_SETTINGS: Final[Settings] = {"gradient_clipping": 1.0, f"{ZERO}overlap_comm": True}  # further settings that are written
+FIXED_SETTINGS: Final[Settings] = {
+    "gradient_clipping": 1.0,
+    f"{ZERO}overlap_comm": True,
+}  # further settings that are written

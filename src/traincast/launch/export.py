@@ -17,7 +17,9 @@ from traincast.launch.mapping import write_rows
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 
-PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))  # facts of a plan
+PLAN_FACTS: Final = frozenset(
+    (*(knob.name for knob in fields(Plan)), "chunks", "placement")
+)  # facts of a plan
 MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72
 
 
@@ -79,12 +81,27 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     est = _estimate_to_write(what, FORMATS[to])
     assert isinstance(est.plan, Plan)
     return replace(
-        launch(FORMATS[to], est.model, est.plan, est.gbs, est.system, _prediction_lines(est, what), est.assumptions.name), est=est
+        launch(
+            FORMATS[to],
+            est.model,
+            est.plan,
+            est.gbs,
+            est.system,
+            _prediction_lines(est, what),
+            est.assumptions.name,
+        ),
+        est=est,
     )
 
 
 def launch(
-    form: Format, model: Model, plan: Plan, gbs: int, system: System, head: Sequence[str] = (), stack: str | None = None
+    form: Format,
+    model: Model,
+    plan: Plan,
+    gbs: int,
+    system: System,
+    head: Sequence[str] = (),
+    stack: str | None = None,
 ) -> Launch:
     """Write a plan in a format.
 
@@ -112,7 +129,13 @@ def launch(
         f"names: {form.source}",
         *(("not expressed:", *(f"  {line}" for line in unexpressed.values())) if unexpressed else ()),
     )
-    return Launch(form.name, form.text(Writing(facts, settings, comment_lines, model.name)), unexpressed, form.ending, all_settings)
+    return Launch(
+        form.name,
+        form.text(Writing(facts, settings, comment_lines, model.name)),
+        unexpressed,
+        form.ending,
+        all_settings,
+    )
 
 
 def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
@@ -129,7 +152,10 @@ def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
 
 def _fully_expressed(form: Format, est: Estimate, plan: Plan) -> bool:
     """Return whether a format can express all of a plan, whatever it cannot express of the model."""
-    return not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed) & PLAN_FACTS
+    return (
+        not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed)
+        & PLAN_FACTS
+    )
 
 
 def per_node(system: System, gpus: int) -> int:
@@ -141,13 +167,24 @@ def per_node(system: System, gpus: int) -> int:
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     """Return a line on the prediction, and one on faster plans that cannot be expressed in full."""
     faster = (
-        [candidate for _, candidate in what.plans if candidate.step_seconds < est.step_seconds] if isinstance(what, Found) else []
+        [candidate for _, candidate in what.plans if candidate.step_seconds < est.step_seconds]
+        if isinstance(what, Found)
+        else []
     )
     faster_text = (
-        f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)" if faster else ""
+        f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)"
+        if faster
+        else ""
     )
     faster_line = (f"{faster_text}, but cannot be expressed in full",) if faster else ()
     time, interval = float(est.step_seconds), est.interval
-    step_text = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)" if interval else f"{time:.4g} s"
+    step_text = (
+        f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
+        if interval
+        else f"{time:.4g} s"
+    )
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
-    return (f"predicted: {step_text} a step, {memory}{'' if est.fits else ', which does not fit'}", *faster_line)
+    return (
+        f"predicted: {step_text} a step, {memory}{'' if est.fits else ', which does not fit'}",
+        *faster_line,
+    )

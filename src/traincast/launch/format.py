@@ -128,7 +128,9 @@ class Format:
 
 def flat_settings(form: Format, facts: Facts) -> Settings:
     """Return the settings of facts in a format, without sections."""
-    return {name: value for section in write_rows(form.rows, facts).values() for name, value in section.items()}
+    return {
+        name: value for section in write_rows(form.rows, facts).values() for name, value in section.items()
+    }
 
 
 def complete_facts(facts: Facts) -> Facts:
@@ -148,7 +150,9 @@ def complete_facts(facts: Facts) -> Facts:
         gpus_per_replica *= completed.get(axis, 1)
     if "gpus" in completed and "dp" not in completed:
         if completed["gpus"] % gpus_per_replica:
-            degrees = " × ".join(f"{axis} {completed[axis]}" for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1)
+            degrees = " × ".join(
+                f"{axis} {completed[axis]}" for axis in ("tp", "cp", "pp") if completed.get(axis, 1) > 1
+            )
             raise InputError("gpus", [f"gpus = {completed['gpus']}: must be divisible by {degrees}"])
         completed["dp"] = completed["gpus"] // gpus_per_replica
     if "dp" in completed:
@@ -184,9 +188,13 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
         back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else model))
     except InputError:
         back = _complete_if_possible(read_facts if described else model_facts(model) | read_facts)
-    names = [name for name in (*facts, *back) if name not in CONTEXT_FACTS and facts.get(name) != back.get(name)]
+    names = [
+        name for name in (*facts, *back) if name not in CONTEXT_FACTS and facts.get(name) != back.get(name)
+    ]
     unexpressed_model = (
-        {} if described else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
+        {}
+        if described
+        else {"model": f"model = {model.name}: {form.why.get('model', f'{form.title} does not describe it')}"}
     )
     return unexpressed_model | {name: _reason(form, name, facts) for name in dict.fromkeys(names)}
 
@@ -202,6 +210,10 @@ def _complete_if_possible(facts: Facts) -> Facts:
 def _reason(form: Format, name: str, facts: Facts) -> str:
     """Return a fact and why it is not expressed."""
     value = facts.get(name)
-    fact = f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}" if name in facts else f"no {name}"
+    fact = (
+        f"{name} = {value if not isinstance(value, tuple) else ','.join(map(str, value))}"
+        if name in facts
+        else f"no {name}"
+    )
     why = next((refusal.why for refusal in form.refused(facts) if refusal.choice == name), None)
     return f"{fact}: {why or form.why.get(name, f'{form.title} has no setting for it')}"

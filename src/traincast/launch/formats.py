@@ -63,7 +63,10 @@ FORMATS: Final[Mapping[str, Format]] = {
             sign=r"\b(?:model|train|ddp)\.\w+=",
             spelled=bridge.spelled,
             beside=BRIDGE,
-            **{**_MEGATRON, "granted": lambda settings: (*megatron_table.granted(settings), *bridge.granted(settings))},  # type: ignore[arg-type]
+            **{
+                **_MEGATRON,
+                "granted": lambda settings: (*megatron_table.granted(settings), *bridge.granted(settings)),
+            },  # type: ignore[arg-type]
         ),
         Format(
             "torchtitan",
@@ -85,7 +88,11 @@ FORMATS: Final[Mapping[str, Format]] = {
             text=lambda writing: text_formats.toml(
                 _with_settings(
                     writing,
-                    {"model.name": writing.name, "model.flavor": writing.name, **torchtitan_table.default_settings(writing.told)},
+                    {
+                        "model.name": writing.name,
+                        "model.flavor": writing.name,
+                        **torchtitan_table.default_settings(writing.told),
+                    },
                 ),
                 writing.head,
             ),
@@ -132,7 +139,9 @@ FORMATS: Final[Mapping[str, Format]] = {
             accelerate.WHY,
             accelerate.SOURCE,
             ".yaml",
-            lambda writing: text_formats.yaml(_with_settings(writing, accelerate.FIXED_SETTINGS), writing.head),
+            lambda writing: text_formats.yaml(
+                _with_settings(writing, accelerate.FIXED_SETTINGS), writing.head
+            ),
             text_formats.yaml_settings,
             r"parallelism_config|fsdp_config|distributed_type",
             model=False,

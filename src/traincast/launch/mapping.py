@@ -99,7 +99,9 @@ class ChoiceRow:
     @property
     def names(self) -> tuple[str, ...]:
         """Settings that the row reads."""
-        return tuple(dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings))
+        return tuple(
+            dict.fromkeys(name for _, settings in (*self.written, *self.understood) for name in settings)
+        )
 
     def write(self, facts: Facts) -> Settings:
         """Return the settings of the fact's value."""
@@ -119,14 +121,20 @@ class ChoiceRow:
             for name in self.names:
                 self._check(name, settings.get(name))
         combinations = sorted((*self.understood, *self.written), key=lambda combination: -len(combination[1]))
-        return next(({self.fact: value} for value, wanted in combinations if _all_match(settings, wanted)), {})
+        return next(
+            ({self.fact: value} for value, wanted in combinations if _all_match(settings, wanted)), {}
+        )
 
     def _check(self, name: str, value: Any) -> None:
         """Raise if the value of a setting is in no combination."""
         written_values = (wanted[name] for _, wanted in (*self.written, *self.understood) if name in wanted)
         allowed = tuple(dict.fromkeys((*written_values, *(self.others or ()))))
-        if not (is_off(value) and value != "auto") and not any(_matches(value, allowed_value) for allowed_value in allowed):
-            raise InputError(name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
+        if not (is_off(value) and value != "auto") and not any(
+            _matches(value, allowed_value) for allowed_value in allowed
+        ):
+            raise InputError(
+                name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"]
+            )
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,11 @@ def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
 
 def is_off(value: Any) -> bool:
     """Return whether a value is absent, off, or automatic."""
-    return value is None or value is False or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
+    return (
+        value is None
+        or value is False
+        or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
+    )
 
 
 def _all_match(settings: Settings, wanted: Mapping[str, Any]) -> bool:
@@ -197,7 +209,11 @@ def whole_number(name: str, value: Any, least: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return tuple(whole_number(name, item, least) for item in value)
     text = str(value).strip().replace("_", "")
-    number = int(text.partition(".")[0]) if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool) else -1
+    number = (
+        int(text.partition(".")[0])
+        if re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool)
+        else -1
+    )
     if number < least:
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
     return number

@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off, whole_number
+from traincast.launch.mapping import (
+    ChoiceRow,
+    ComputedRow,
+    Row,
+    Settings,
+    ValueRow,
+    constant_facts,
+    is_off,
+    whole_number,
+)
 from traincast.planner.framework_spaces import Framework
 
 SOURCE: Final = (
@@ -36,7 +45,9 @@ def _write_data(facts: Facts) -> Settings:
     ep = facts.get("ep", 1)
     if facts["dp"] % ep:
         return {f"{PARALLELISM}dp": facts["dp"]}
-    return {f"{PARALLELISM}dp": facts["dp"] // ep} | ({f"{PARALLELISM}expert_parallel_size": ep} if ep > 1 else {})
+    return {f"{PARALLELISM}dp": facts["dp"] // ep} | (
+        {f"{PARALLELISM}expert_parallel_size": ep} if ep > 1 else {}
+    )
 
 
 def _read_data(settings: Settings) -> Facts:
@@ -63,7 +74,9 @@ def _read_batch(settings: Settings) -> Facts:
         "mbs": _size(settings, "tokens.micro_batch_size"),
         "accumulation": _size(settings, "tokens.batch_accumulation_per_replica"),
     }
-    return facts | ({"seq": _size(settings, "tokens.sequence_length")} if "tokens.sequence_length" in settings else {})
+    return facts | (
+        {"seq": _size(settings, "tokens.sequence_length")} if "tokens.sequence_length" in settings else {}
+    )
 
 
 def _write_experts(facts: Facts) -> Settings:
@@ -83,7 +96,9 @@ def _read_experts(settings: Settings) -> Facts:
     if is_off(settings.get(f"{EXPERTS}num_experts")):
         return {}
     indices, layers = settings.get(f"{EXPERTS}layers", [-1]), _size(settings, f"{MODEL}num_hidden_layers", 0)
-    chosen = indices if isinstance(indices, list) and all(isinstance(index, int) for index in indices) else [-1]
+    chosen = (
+        indices if isinstance(indices, list) and all(isinstance(index, int) for index in indices) else [-1]
+    )
     return {
         "experts.experts": _size(settings, f"{EXPERTS}num_experts"),
         "experts.topk": _size(settings, f"{EXPERTS}top_k", 2),
@@ -98,7 +113,10 @@ def _write_recompute(facts: Facts) -> Settings:
     mode = facts["recompute"]
     if facts.get("recompute_every", 1) > 1:
         return {}
-    return {"full": {f"{PARALLELISM}recompute_layer": True}, "experts": {f"{PARALLELISM}moe_layer_recompute": True}}.get(mode, {})
+    return {
+        "full": {f"{PARALLELISM}recompute_layer": True},
+        "experts": {f"{PARALLELISM}moe_layer_recompute": True},
+    }.get(mode, {})
 
 
 def _read_recompute(settings: Settings) -> Facts:
@@ -128,7 +146,10 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
         ChoiceRow(
             "sp",
-            ((True, {f"{PARALLELISM}tp_mode": "REDUCE_SCATTER"}), (False, {f"{PARALLELISM}tp_mode": "ALL_REDUCE"})),
+            (
+                (True, {f"{PARALLELISM}tp_mode": "REDUCE_SCATTER"}),
+                (False, {f"{PARALLELISM}tp_mode": "ALL_REDUCE"}),
+            ),
             ((False, {}),),
             others=(),
         ),
@@ -143,7 +164,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         constant_facts(order="tp-cp-dp-pp", vp=1, cp_kind="ring", tp_kind="1d", attention="flash"),
     ),
     "model": (
-        ChoiceRow("precision", tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()), (("bf16", {}),), others=()),
+        ChoiceRow(
+            "precision",
+            tuple((one, {"model.dtype": name}) for one, name in DTYPES.items()),
+            (("bf16", {}),),
+            others=(),
+        ),
         ValueRow("hidden", f"{MODEL}hidden_size"),
         ValueRow("ffn", f"{MODEL}intermediate_size"),
         ValueRow("layers", f"{MODEL}num_hidden_layers"),
@@ -156,8 +182,13 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("swiglu", {}),),
             others=(),
         ),
-        ChoiceRow("tied", ((True, {f"{MODEL}tie_word_embeddings": True}), (False, {f"{MODEL}tie_word_embeddings": False}))),
-        ChoiceRow("biases", ((("qkv",), {f"{MODEL}attention_bias": True}), ((), {f"{MODEL}attention_bias": False}))),
+        ChoiceRow(
+            "tied",
+            ((True, {f"{MODEL}tie_word_embeddings": True}), (False, {f"{MODEL}tie_word_embeddings": False})),
+        ),
+        ChoiceRow(
+            "biases", ((("qkv",), {f"{MODEL}attention_bias": True}), ((), {f"{MODEL}attention_bias": False}))
+        ),
         ComputedRow(
             ("experts.experts", "experts.topk", "experts.ffn", "moe_layers"),
             (f"{EXPERTS}num_experts", f"{EXPERTS}top_k", f"{EXPERTS}layers"),
@@ -165,7 +196,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             _read_experts,
             "each as wide as the MLP; layers from 0, or -1 for all",
         ),
-        constant_facts(causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False),
+        constant_facts(
+            causal=True, norm="rmsnorm", norms=2, positions="rotary", dropout=False, inner_dropout=False
+        ),
     ),
     "batch": (
         ComputedRow(
@@ -177,14 +210,25 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ),
     ),
     "optimizer": (
-        ChoiceRow("zero", ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})), ((0, {}),), others=()),
+        ChoiceRow(
+            "zero",
+            ((1, {"optimizer.zero_stage": 1}), (0, {"optimizer.zero_stage": 0})),
+            ((0, {}),),
+            others=(),
+        ),
         ChoiceRow(
             "grad_dtype",
-            (("usual", {"optimizer.accumulate_grad_in_fp32": True}), ("16-bit", {"optimizer.accumulate_grad_in_fp32": False})),
+            (
+                ("usual", {"optimizer.accumulate_grad_in_fp32": True}),
+                ("16-bit", {"optimizer.accumulate_grad_in_fp32": False}),
+            ),
         ),
         ChoiceRow(
             "optimizer_kind",
-            (("adam", {"optimizer.optimizer_factory.name": "adamW"}), ("sgd", {"optimizer.optimizer_factory.name": "sgd"})),
+            (
+                ("adam", {"optimizer.optimizer_factory.name": "adamW"}),
+                ("sgd", {"optimizer.optimizer_factory.name": "sgd"}),
+            ),
             others=(),
         ),
         constant_facts(offload="none"),

@@ -27,7 +27,9 @@ def marked_layers(text: str, layers: int) -> tuple[int, ...]:
         return tuple(range(int(text), layers + 1, int(text)))
     marks = _expand_pattern(re.sub(r"\s", "", text))
     if len(marks) != layers:
-        wanted = f"must be a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        wanted = (
+            f"must be a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        )
         raise InputError("layers", [f"{text[:60]!r}: {wanted}"])
     return tuple(i for i, mark in enumerate(marks, 1) if mark == "1")
 
@@ -116,5 +118,8 @@ def layout_chunks(text: str) -> tuple[int, ...]:
             break
         plain = plain[: group.start()] + expanded + plain[group.end() :]
     if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
-        raise InputError("layout", [f"{text[:60]!r}: must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"])
+        raise InputError(
+            "layout",
+            [f"{text[:60]!r}: must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"],
+        )
     return tuple(stage.count("t") for stage in plain.split("|"))

@@ -25,7 +25,10 @@ MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
 # Knobs that matter most: their defaults are reported where the file does not set them.
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
-VOCABULARY_SIZES: Final[Mapping[str, int]] = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}  # tokens, by tokenizer
+VOCABULARY_SIZES: Final[Mapping[str, int]] = {
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+}  # tokens, by tokenizer
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,13 @@ class Reading:
             With each of them, its value and why it matters.
         """
         if self.unread:
-            problems = [f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})" for name, value, why in self.unread]
-            raise InputError(self.path, [*problems[:-1], f"{problems[-1]}; --accept-unread predicts without them"])
+            problems = [
+                f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})"
+                for name, value, why in self.unread
+            ]
+            raise InputError(
+                self.path, [*problems[:-1], f"{problems[-1]}; --accept-unread predicts without them"]
+            )
 
 
 def value_text(value: Any) -> str:
@@ -130,23 +138,34 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     detected = formats[form] if form else detect_format(text, str(path), formats)
     mistakes = ErrorCollector(str(path))
     settings = mistakes.require(mistakes.catch(detected.settings, text))
-    commands = [word for words in commands_read(text).commands for word in words] if detected.ending == ".sh" else []
+    commands = (
+        [word for words in commands_read(text).commands for word in words] if detected.ending == ".sh" else []
+    )
     check_training_kind(commands, settings, str(path), detected.spelled)
     facts = detected.facts(settings, mistakes)
     if mistakes.errors:
         raise InputError(
             str(path),
-            dict.fromkeys(_spelled_problem(detected, settings, problem) for error in mistakes.errors for problem in error.problems),
+            dict.fromkeys(
+                _spelled_problem(detected, settings, problem)
+                for error in mistakes.errors
+                for problem in error.problems
+            ),
         )
     if not facts or not set(settings) & detected.known:
         raise InputError(str(path), [f"holds no setting of {detected.title}"])
-    return Reading(str(path), detected, settings, facts, (*_ambiguity_notes(detected, text), *detected.granted(settings)))
+    return Reading(
+        str(path), detected, settings, facts, (*_ambiguity_notes(detected, text), *detected.granted(settings))
+    )
 
 
 def _ambiguity_notes(form: Format, text: str) -> tuple[str, ...]:
     """Return sentences on settings that depend on variables which a script sets more than once or under a condition."""
     ambiguous = ambiguous_variables(text) if form.ending == ".sh" else {}
-    arguments = {variable: sorted(form.spelled(name) for name in names & form.known) for variable, names in ambiguous.items()}
+    arguments = {
+        variable: sorted(form.spelled(name) for name in names & form.known)
+        for variable, names in ambiguous.items()
+    }
     return tuple(
         f"{', '.join(names)}: {variable} is set more than once or under a condition; the last value is used"
         for variable, names in arguments.items()
@@ -198,7 +217,9 @@ def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format
             best, best_count = form, count
     if best is None:
         known = ", ".join(form.title for form in formats.values())
-        raise InputError(path, [f"cannot tell what this is; supported: {known} (choose with --framework)", *malformed])
+        raise InputError(
+            path, [f"cannot tell what this is; supported: {known} (choose with --framework)", *malformed]
+        )
     return best
 
 
@@ -237,7 +258,9 @@ def complete_launch(
     for name, value in given.items():
         if facts.get(name, value) != value:
             assumed.append(f"{name} = {value} as given, not {facts[name]} as in the file")
-    derived = {"dp"} if given.keys() & set(DEGREES) else set()  # dp follows from the accelerators, or they from it
+    derived = (
+        {"dp"} if given.keys() & set(DEGREES) else set()
+    )  # dp follows from the accelerators, or they from it
     derived |= {"gpus"} if "dp" in given else set()
     facts = {name: value for name, value in facts.items() if name not in derived} | given
     if {"pp", "vp"} & set(knobs):
@@ -259,8 +282,15 @@ def complete_launch(
     if defaulted:
         assumed.append(f"{', '.join(defaulted)}: not set in the file")
     if "gbs" not in facts and "accumulation" not in facts:
-        assumed.append(f"global batch {completed['gbs']}: one micro-batch per data-parallel replica, as it is not set")
-    return Reading(reading.path, reading.form, reading.settings, completed, tuple(assumed)), transformer, plan, completed["gbs"]
+        assumed.append(
+            f"global batch {completed['gbs']}: one micro-batch per data-parallel replica, as it is not set"
+        )
+    return (
+        Reading(reading.path, reading.form, reading.settings, completed, tuple(assumed)),
+        transformer,
+        plan,
+        completed["gbs"],
+    )
 
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
@@ -298,11 +328,15 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
             candidate.vocab: candidate.name
             for candidate in candidates
             if candidate.vocab
-            and _same_but_sequence_length(candidate, model_from_facts(facts | {"vocab": candidate.vocab}, candidate.name))
+            and _same_but_sequence_length(
+                candidate, model_from_facts(facts | {"vocab": candidate.vocab}, candidate.name)
+            )
         }
     if len(sizes) != 1:
         others = "".join(f"; {name} has {size:,}" for size, name in sizes.items())
-        raise InputError(reading.path, [f"does not give the vocabulary size: give --model, or add it to the file{others}"])
+        raise InputError(
+            reading.path, [f"does not give the vocabulary size: give --model, or add it to the file{others}"]
+        )
     ((size, name),) = sizes.items()
     assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")
     return size
@@ -333,4 +367,7 @@ def _model_conflicts(reading: Reading, facts: Facts, model: Model) -> Sequence[s
         for name in ("layers", "hidden", "heads", "ffn", "experts.experts")
         if facts.get(name, model_values.get(name)) != model_values.get(name)
     ]
-    return [f"{name} = {model_values.get(name)} as of {model.name}, not {facts[name]} as in the file" for name in differ]
+    return [
+        f"{name} = {model_values.get(name)} as of {model.name}, not {facts[name]} as in the file"
+        for name in differ
+    ]

@@ -14,7 +14,9 @@ from traincast.launch.mapping import Settings, dotted
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-ARRAY: Final = re.compile(r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL)
+ARRAY: Final = re.compile(
+    r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
+)
 SUBSTITUTION: Final = re.compile(
     r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
     r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
@@ -31,7 +33,11 @@ QUOTED_PIECES: Final = re.compile(
 HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
 )  # a here-document that holds JSON
-SBATCH: Final = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE", "ntasks-per-node": "SLURM_NTASKS_PER_NODE"}
+SBATCH: Final = {
+    "nodes": "SLURM_NNODES",
+    "gpus-per-node": "SLURM_GPUS_PER_NODE",
+    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
+}
 ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.floordiv, ast.Mod: operator.mod,
@@ -87,7 +93,9 @@ def settings_of(text: str, once: str = "") -> Settings:
     for words in commands:
         settings |= arguments(words)
     if "deepspeed_config" in settings:
-        settings |= {f"deepspeed_config.{name}": value for name, value in _here_document_settings(text, script).items()}
+        settings |= {
+            f"deepspeed_config.{name}": value for name, value in _here_document_settings(text, script).items()
+        }
     return settings
 
 
@@ -120,7 +128,9 @@ def ambiguous_variables(text: str) -> dict[str, set[str]]:
     settings, ambiguous = settings_of(text), {}
     for name in sorted(read(text).reassigned):
         without = settings_of(text, name)
-        ambiguous[name] = {argument for argument in {*settings, *without} if settings.get(argument) != without.get(argument)}
+        ambiguous[name] = {
+            argument for argument in {*settings, *without} if settings.get(argument) != without.get(argument)
+        }
     return ambiguous
 
 
@@ -136,7 +146,9 @@ def arguments(words: Sequence[str]) -> Settings:
             taking = False
         elif taking and word not in ("$@", "$*"):
             values = settings[name]
-            settings[name] = word if values is True else (*(values if isinstance(values, tuple) else (values,)), word)
+            settings[name] = (
+                word if values is True else (*(values if isinstance(values, tuple) else (values,)), word)
+            )
     return settings
 
 
@@ -144,17 +156,26 @@ def read(text: str, once: str = "") -> Script:
     """Read the variables and commands of a script."""
     script = Script(once=once)
     for name, words in _directives(text).items():
-        for variable in (SBATCH.get(name.replace("_", "-"), ""), *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ())):
+        for variable in (
+            SBATCH.get(name.replace("_", "-"), ""),
+            *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ()),
+        ):
             script.values[variable] = [str(words)]
     for statement in _statements(text.replace("\r\n", "\n")):
         raw = CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip()))
         script.depth += BRANCHES.get(raw.split(maxsplit=1)[0] if raw else "", 0)
         if array := ARRAY.match(raw):
-            items = [item for word in _words(raw[array.end() :].rstrip().removesuffix(")")) for item in expand_word(word, script)]
+            items = [
+                item
+                for word in _words(raw[array.end() :].rstrip().removesuffix(")"))
+                for item in expand_word(word, script)
+            ]
             script.set(array[1], items, bool(array[2]))
             continue
         words = list(_words(raw))
-        while words and (words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])):
+        while words and (
+            words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])
+        ):
             if assignment := ASSIGNMENT.fullmatch(words.pop(0)):
                 value = " ".join(expand_word(assignment[3], script, split=False))
                 before = "".join(script.values.get(assignment[1], [])) if assignment[2] else ""

@@ -51,7 +51,10 @@ class SettingChange:
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
             return None
-        knobs: dict[str, Any] = {**dict.fromkeys(PLACEMENT_KNOBS), **{name: int(value) for name, value in degrees.items()}}
+        knobs: dict[str, Any] = {
+            **dict.fromkeys(PLACEMENT_KNOBS),
+            **{name: int(value) for name, value in degrees.items()},
+        }
         knobs |= self.chosen
         pp, cp, tp = (knobs.get(name, getattr(plan, name)) for name in ("pp", "cp", "tp"))
         if pp == 1:
@@ -76,7 +79,11 @@ def _layout(plan: Plan, number: int, layers: int) -> str:
     current = chunks(plan.layout)
     if len(current) in (0, number):
         return plan.layout
-    return ",".join([str(layers // number)] * number) if len(set(current)) == 1 and number > 1 and layers % number == 0 else ""
+    return (
+        ",".join([str(layers // number)] * number)
+        if len(set(current)) == 1 and number > 1 and layers % number == 0
+        else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,11 @@ class ChangeTester:
         """Return the settings of another plan that differ."""
         new: Settings = flat_settings(self.form, self._facts(plan))
         names = dict.fromkeys((*self.settings, *new))
-        return tuple((name, self.settings.get(name), new.get(name)) for name in names if self.settings.get(name) != new.get(name))
+        return tuple(
+            (name, self.settings.get(name), new.get(name))
+            for name in names
+            if self.settings.get(name) != new.get(name)
+        )
 
     def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
@@ -169,7 +180,11 @@ class ChangeTester:
             return None
         settings = self.differing(plan)
         facts = self._facts(plan)
-        if not settings or set(not_expressed(self.form, flat_settings(self.form, facts), facts, self.est.model)) - self.unexpressed:
+        if (
+            not settings
+            or set(not_expressed(self.form, flat_settings(self.form, facts), facts, self.est.model))
+            - self.unexpressed
+        ):
             return None
         return EstimatedChange(change, est, settings)
 

@@ -13,25 +13,43 @@ _Z: Final = "zero_optimization."
 DEEPSPEED: Final = UnreadRules(
     (
         UnreadEffect(
-            "another optimizer", ("optimizer.type",), neutral=("adam", "adamw", "sgd", "lion", "muon", "muadam", "muadamw", "musgd")
+            "another optimizer",
+            ("optimizer.type",),
+            neutral=("adam", "adamw", "sgd", "lion", "muon", "muadam", "muadamw", "musgd"),
         ),
         UnreadEffect(
-            "master copy and gradients in 16 bits", ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads")
+            "master copy and gradients in 16 bits",
+            ("bf16.bf16_master_weights_and_grads", "fp16.fp16_master_weights_and_grads"),
         ),
         UnreadEffect("optimizer states in 16 bits", ("bf16.bf16_optimizer_states",)),
         UnreadEffect(
-            "weights stay in fp32 and are cast for every matmul", ("torch_autocast.enabled", "amp.enabled", "fp16.auto_cast")
+            "weights stay in fp32 and are cast for every matmul",
+            ("torch_autocast.enabled", "amp.enabled", "fp16.auto_cast"),
         ),
         UnreadEffect("options of a precision", ("torch_autocast.*",), given="torch_autocast.enabled"),
         UnreadEffect("options of a precision", ("amp.*",), given="amp.enabled"),
-        UnreadEffect("precision of communication", ("communication_data_type", "fp32_allreduce", "data_types.param_dtype")),
-        UnreadEffect("8-bit weights or gradients are communicated", (f"{_Z}zero_quantized_*", f"{_Z}zeropp_loco_param*")),
-        UnreadEffect("copies of the weights within a node (ZeRO++)", (f"{_Z}zero_hpz_partition_size",), neutral=(0, 1)),
-        UnreadEffect("offloading of the optimizer", (f"{_Z}zenflow*", f"{_Z}offload_optimizer.super_offload", f"{_Z}cpu_offload*")),
+        UnreadEffect(
+            "precision of communication",
+            ("communication_data_type", "fp32_allreduce", "data_types.param_dtype"),
+        ),
+        UnreadEffect(
+            "8-bit weights or gradients are communicated",
+            (f"{_Z}zero_quantized_*", f"{_Z}zeropp_loco_param*"),
+        ),
+        UnreadEffect(
+            "copies of the weights within a node (ZeRO++)", (f"{_Z}zero_hpz_partition_size",), neutral=(0, 1)
+        ),
+        UnreadEffect(
+            "offloading of the optimizer",
+            (f"{_Z}zenflow*", f"{_Z}offload_optimizer.super_offload", f"{_Z}cpu_offload*"),
+        ),
         UnreadEffect("offloading of the optimizer", (f"{_Z}offload_optimizer.ratio",), neutral=(1,)),
         UnreadEffect("communication is not overlapped", (f"{_Z}overlap_comm",), at=(False,)),
         UnreadEffect("gradients are all-reduced", (f"{_Z}reduce_scatter",), at=(False,)),
-        UnreadEffect("another ZeRO-1", (f"{_Z}legacy_stage1", f"{_Z}use_all_reduce_for_fetch_params", f"{_Z}allgather_sequential")),
+        UnreadEffect(
+            "another ZeRO-1",
+            (f"{_Z}legacy_stage1", f"{_Z}use_all_reduce_for_fetch_params", f"{_Z}allgather_sequential"),
+        ),
         UnreadEffect("tensor-parallel communication is overlapped", ("tensor_parallel.tp_overlap_comm",)),
         UnreadEffect("expert parallelism", ("expert_parallel.*", "expert_parallel", "moe.*")),
         UnreadEffect(
@@ -49,14 +67,29 @@ DEEPSPEED: Final = UnreadRules(
             "some steps skip tokens or layers",
             ("curriculum_learning.enabled", "data_efficiency.enabled", "progressive_layer_drop.enabled"),
         ),
-        UnreadEffect("some steps skip tokens or layers", ("curriculum_learning.*",), given="curriculum_learning.enabled"),
-        UnreadEffect("some steps skip tokens or layers", ("data_efficiency.*",), given="data_efficiency.enabled"),
-        UnreadEffect("some steps skip tokens or layers", ("progressive_layer_drop.*",), given="progressive_layer_drop.enabled"),
-        UnreadEffect("model compression", ("compression_training.*", "quantize_training.*", "weight_quantization.*")),
+        UnreadEffect(
+            "some steps skip tokens or layers",
+            ("curriculum_learning.*",),
+            given="curriculum_learning.enabled",
+        ),
+        UnreadEffect(
+            "some steps skip tokens or layers", ("data_efficiency.*",), given="data_efficiency.enabled"
+        ),
+        UnreadEffect(
+            "some steps skip tokens or layers",
+            ("progressive_layer_drop.*",),
+            given="progressive_layer_drop.enabled",
+        ),
+        UnreadEffect(
+            "model compression", ("compression_training.*", "quantize_training.*", "weight_quantization.*")
+        ),
         UnreadEffect("another batch size", ("elasticity.enabled", "autotuning.enabled")),
         UnreadEffect("another batch size", ("elasticity.*",), given="elasticity.enabled"),
         UnreadEffect("another batch size", ("autotuning.*",), given="autotuning.enabled"),
-        UnreadEffect("compiled graphs", ("compile.deepcompile", "compile.enabled", "graph_harvesting", "compile.offload*")),
+        UnreadEffect(
+            "compiled graphs",
+            ("compile.deepcompile", "compile.enabled", "graph_harvesting", "compile.offload*"),
+        ),
         UnreadEffect("generation between steps", ("hybrid_engine.enabled",)),
         UnreadEffect("generation between steps", ("hybrid_engine.*",), given="hybrid_engine.enabled"),
         UnreadEffect("weights are not gathered", ("disable_allgather",)),
@@ -95,14 +128,23 @@ NANOTRON: Final = UnreadRules(
         ),
         UnreadEffect("another width of experts", (f"{_E}moe_intermediate_size",), given=f"{_E}num_experts"),
         UnreadEffect("a shared expert", (f"{_E}enable_shared_expert",), given=f"{_E}num_experts"),
-        UnreadEffect("a shared expert", (f"{_E}shared_expert_intermediate_size",), given=f"{_E}enable_shared_expert"),
         UnreadEffect(
-            "another way to exchange tokens", (f"{_E}token_dispatcher_type",), neutral=("alltoall",), given=f"{_E}num_experts"
+            "a shared expert", (f"{_E}shared_expert_intermediate_size",), given=f"{_E}enable_shared_expert"
+        ),
+        UnreadEffect(
+            "another way to exchange tokens",
+            (f"{_E}token_dispatcher_type",),
+            neutral=("alltoall",),
+            given=f"{_E}num_experts",
         ),
         UnreadEffect("another kind of model", (f"{_M}is_starcoder2_config",)),
         UnreadEffect("local attention", (f"{_M}sliding_window_size", f"{_M}flex_attention_mask")),
         UnreadEffect("attention within documents only", (f"{_M}_use_doc_masking",)),
-        UnreadEffect("gathered activations are saved for backward", ("parallelism.tp_recompute_allgather",), at=(False,)),
+        UnreadEffect(
+            "gathered activations are saved for backward",
+            ("parallelism.tp_recompute_allgather",),
+            at=(False,),
+        ),
         UnreadEffect(
             "another attention variant",
             (f"{_M}_attn_implementation",),
@@ -134,8 +176,14 @@ TORCHTITAN: Final = UnreadRules(
             ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"),
         ),
         UnreadEffect("products in 8 bits are emulated", ("float8.emulate", "quantize.linear.float8.emulate")),
-        UnreadEffect("precision of what is reduced", ("training.mixed_precision_reduce",), neutral=("float32",)),
-        UnreadEffect("another precision", ("training.mixed_precision_param", "training.dtype"), neutral=("bfloat16", "float32")),
+        UnreadEffect(
+            "precision of what is reduced", ("training.mixed_precision_reduce",), neutral=("float32",)
+        ),
+        UnreadEffect(
+            "another precision",
+            ("training.mixed_precision_param", "training.dtype"),
+            neutral=("bfloat16", "float32"),
+        ),
         UnreadEffect("another optimizer", ("optimizer.name",), neutral=("Adam", "AdamW")),
         UnreadEffect("the optimizer works in backward", ("optimizer.early_step_in_backward",)),
         UnreadEffect("how the optimizer works", ("optimizer.implementation",), neutral=("fused", "foreach")),
@@ -150,7 +198,10 @@ TORCHTITAN: Final = UnreadRules(
         ),
         UnreadEffect(
             "layers are split over stages in another way",
-            (f"{_P}pipeline_parallel_first_stage_less_layers", f"{_P}pipeline_parallel_last_stage_less_layers"),
+            (
+                f"{_P}pipeline_parallel_first_stage_less_layers",
+                f"{_P}pipeline_parallel_last_stage_less_layers",
+            ),
             neutral=(1,),
         ),
         UnreadEffect(
@@ -158,8 +209,12 @@ TORCHTITAN: Final = UnreadRules(
             (f"{_P}pipeline_parallel_split_points", f"{_P}pipeline_parallel_schedule_csv"),
             neutral=("[]",),
         ),
-        UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.enable", "experimental.enable_ft")),
-        UnreadEffect("fault tolerance: replicas leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"),
+        UnreadEffect(
+            "fault tolerance: replicas leave and join", ("fault_tolerance.enable", "experimental.enable_ft")
+        ),
+        UnreadEffect(
+            "fault tolerance: replicas leave and join", ("fault_tolerance.*",), given="fault_tolerance.enable"
+        ),
         UnreadEffect("how much is recomputed", ("activation_checkpoint.memory_budget",), neutral=(0.5,)),
         UnreadEffect("attention within documents only", ("model.attn_mask_type",), neutral=("causal",)),
         UnreadEffect("deterministic kernels", ("debug.deterministic", "training.deterministic")),
@@ -183,7 +238,9 @@ TORCHTITAN: Final = UnreadRules(
 _F: Final = "fsdp_config.fsdp_"
 ACCELERATE: Final = UnreadRules(
     (
-        UnreadEffect("sequence parallelism (Ulysses)", ("parallelism_config.parallelism_config_sp_size",), neutral=(1,)),
+        UnreadEffect(
+            "sequence parallelism (Ulysses)", ("parallelism_config.parallelism_config_sp_size",), neutral=(1,)
+        ),
         UnreadEffect(
             "another wrapping policy, which gathers more or less at once",
             (f"{_F}auto_wrap_policy",),
@@ -194,7 +251,9 @@ ACCELERATE: Final = UnreadRules(
             (f"{_F}backward_prefetch", f"{_F}backward_prefetch_policy"),
             neutral=("BACKWARD_PRE",),
         ),
-        UnreadEffect("weights and gradients in low precision", ("fp8_config.opt_level", "fp8_config.use_msamp")),
+        UnreadEffect(
+            "weights and gradients in low precision", ("fp8_config.opt_level", "fp8_config.use_msamp")
+        ),
         UnreadEffect(
             "gradient accumulation",
             ("gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"),

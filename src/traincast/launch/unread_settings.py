@@ -59,7 +59,9 @@ class UnreadEffect:
 
     def applies(self, value: Any, settings: Settings) -> bool:
         """Return whether a value of one of them changes the prediction."""
-        if (self.given and is_off(settings.get(self.given))) or (self.unless and not is_off(settings.get(self.unless))):
+        if (self.given and is_off(settings.get(self.given))) or (
+            self.unless and not is_off(settings.get(self.unless))
+        ):
             return False
         if self.unlike and _equal(value, settings.get(self.unlike)):
             return False

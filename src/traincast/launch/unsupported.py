@@ -65,7 +65,8 @@ UNSUPPORTED_PROGRAMS: Final = (
     """),
     ),
     UnsupportedProgram(
-        "NeMo-RL (reinforcement learning)", split_names("grpo num_prompts_per_step num_generations_per_prompt policy")
+        "NeMo-RL (reinforcement learning)",
+        split_names("grpo num_prompts_per_step num_generations_per_prompt policy"),
     ),
     UnsupportedProgram(
         "axolotl",
@@ -74,7 +75,9 @@ UNSUPPORTED_PROGRAMS: Final = (
     """),
         3,
     ),
-    UnsupportedProgram("LLaMA-Factory", split_names("finetuning_type cutoff_len dataset_dir template stage"), 3),
+    UnsupportedProgram(
+        "LLaMA-Factory", split_names("finetuning_type cutoff_len dataset_dir template stage"), 3
+    ),
     UnsupportedProgram(
         "Hugging Face's Trainer",
         split_names("""
@@ -107,8 +110,12 @@ UNSUPPORTED_PROGRAMS: Final = (
     """),
     ),
     UnsupportedProgram("Primus", split_names("work_group pre_trainer overrides modules exp_name")),
-    UnsupportedProgram("MLPerf Training", split_names("DGXNNODES DGXSYSTEM MINIBS DGXNGPU MLPERF_* TARGET_LOG_PPL")),
-    UnsupportedProgram("torchtune", split_names("_component_ tokenizer._component_ checkpointer max_steps_per_epoch")),
+    UnsupportedProgram(
+        "MLPerf Training", split_names("DGXNNODES DGXSYSTEM MINIBS DGXNGPU MLPERF_* TARGET_LOG_PPL")
+    ),
+    UnsupportedProgram(
+        "torchtune", split_names("_component_ tokenizer._component_ checkpointer max_steps_per_epoch")
+    ),
 )
 
 
@@ -163,7 +170,10 @@ UNSUPPORTED_TRAININGS: Final = (
             model.*_vision_* swin_backbone_type allow_missing_vision_projection_checkpoint audio_* encoder.* training.img_size
             training.classifier_free_guidance_prob
         """),
-        {"model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$", "recipe": r"(?:^|_)(?:vlm?|flux|wan)(?:_|$)"},
+        {
+            "model.name": r"^(?:flux|\w*vlm|llama3_siglip\w*|wan)$",
+            "recipe": r"(?:^|_)(?:vlm?|flux|wan)(?:_|$)",
+        },
     ),
     UnsupportedTraining(
         "a model with retrieval (RETRO, ICT)",
@@ -225,7 +235,9 @@ def check_program(text: str, path: str) -> None:
             raise InputError(path, [f"is a launch of {program.title}, which is not supported yet"])
 
 
-def check_training_kind(words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str) -> None:
+def check_training_kind(
+    words: Iterable[str], settings: Settings, path: str, spelled: Callable[[str], str] = str
+) -> None:
     """Raise if the training is not pre-training of a decoder-only model.
 
     Parameters

@@ -51,14 +51,24 @@ def megatron(writing: Writing) -> str:
     lines = [
         "#!/bin/bash",
         *comments(writing.head),
-        *comments(("The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",)),
+        *comments(
+            (
+                "The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there.",
+            )
+        ),
         "set -euo pipefail",
         *_variables(launch),
         "MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM",
         *(() if zero > 1 else ("export CUDA_DEVICE_MAX_CONNECTIONS=1",)),
-        *(line for name, section_settings in sections.items() for line in ("", f"{arrays[name]}=(", *flags(section_settings), ")")),
+        *(
+            line
+            for name, section_settings in sections.items()
+            for line in ("", f"{arrays[name]}=(", *flags(section_settings), ")")
+        ),
     ]
-    array_arguments = " \\\n    ".join(wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), COMMENT_WIDTH))
+    array_arguments = " \\\n    ".join(
+        wrap(" ".join(f'"${{{array}[@]}}"' for array in arrays.values()), COMMENT_WIDTH)
+    )
     return "\n".join(lines) + "\n" + TORCHRUN.format(arrays=array_arguments)
 
 
@@ -71,7 +81,10 @@ def bridge(writing: Writing) -> str:
         if section != "launch"
         for name, value in section_settings.items()
     }
-    fixed_overrides = {"train.train_iters": 100, **({"ddp.overlap_grad_reduce": True} if writing.told.get("dp", 1) > 1 else {})}
+    fixed_overrides = {
+        "train.train_iters": 100,
+        **({"ddp.overlap_grad_reduce": True} if writing.told.get("dp", 1) > 1 else {}),
+    }
     lines = [
         "#!/bin/bash",
         *comments(writing.head),
@@ -95,7 +108,9 @@ def slurm(writing: Writing) -> str:
     launch = writing.settings["launch"]
     script = megatron(writing).splitlines()
     body = [
-        line for line in script[1:] if not line.startswith(("NODE_RANK=", "MASTER_ADDR=", "NNODES=", "torchrun", "GPUS_PER_NODE="))
+        line
+        for line in script[1:]
+        if not line.startswith(("NODE_RANK=", "MASTER_ADDR=", "NNODES=", "torchrun", "GPUS_PER_NODE="))
     ]
     run = next(i for i, line in enumerate(body) if line.startswith("    --node-rank"))
     arrays = [line.strip() for line in body[run + 2 :]]
@@ -134,7 +149,10 @@ def comments(lines: Iterable[str], mark: str = "#") -> Iterable[str]:
     for line in lines:
         depth = len(line) - len(line.lstrip())
         yield from (
-            f"{mark} {part}" for part in wrap(line, COMMENT_WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2))
+            f"{mark} {part}"
+            for part in wrap(
+                line, COMMENT_WIDTH, initial_indent=" " * depth, subsequent_indent=" " * (depth + 2)
+            )
         )
 
 

@@ -187,16 +187,27 @@ def unfused(
         traffic = traffic + (unfused_traffic - traffic) * is_unfused
         kernels = 1 + launches * is_unfused
         softmax = replace(
-            softmax, forward=replace(softmax.forward, launches=kernels), backward=replace(softmax.backward, launches=kernels)
+            softmax,
+            forward=replace(softmax.forward, launches=kernels),
+            backward=replace(softmax.backward, launches=kernels),
         )
-    n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # elements of scores, queries, result, keys, values
+    n, uq, uo, uk, uv = (
+        r * l,
+        r * at.q,
+        r * at.v,
+        rk * at.q,
+        rk * at.v,
+    )  # elements of scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
         PassCount((batched_gemm(r, at.q, l),), E * (n + uq + uk), gather_k, written=E * n),  # A = Q K'
         PassCount(  # dQ = dA K, dK = dA' Q
-            (batched_gemm(r, l, at.q), batched_gemm(keys, lq, at.q)), E * (2 * n + 3 * uq + uk), scatter_k, written=E * 2 * uq
+            (batched_gemm(r, l, at.q), batched_gemm(keys, lq, at.q)),
+            E * (2 * n + 3 * uq + uk),
+            scatter_k,
+            written=E * 2 * uq,
         ),
         saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
         recompute=recompute,
@@ -208,7 +219,10 @@ def unfused(
         "attention.attend",
         PassCount((batched_gemm(r, l, at.v),), E * (n + uo + uv), gather_v, written=E * uo),  # O = A V
         PassCount(  # dA = dO V', dV = A' dO
-            (batched_gemm(r, at.v, l), batched_gemm(keys, lq, at.v)), E * (2 * n + 3 * uo + uv), scatter_v, written=E * (n + uo)
+            (batched_gemm(r, at.v, l), batched_gemm(keys, lq, at.v)),
+            E * (2 * n + 3 * uo + uv),
+            scatter_v,
+            written=E * (n + uo),
         ),
         saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
     )

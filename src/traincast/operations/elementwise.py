@@ -48,8 +48,12 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
     """
     return Operation(
         name,
-        PassCount((Vector(8 * n),), (inputs + 1) * E * n),  # 8 FLOP per element (arXiv 2410.00273); inputs read, result written
-        PassCount((Vector(13 * n),), (2 * inputs + 1) * E * n),  # 13 FLOP (same); inputs and gradient read, gradients written
+        PassCount(
+            (Vector(8 * n),), (inputs + 1) * E * n
+        ),  # 8 FLOP per element (arXiv 2410.00273); inputs read, result written
+        PassCount(
+            (Vector(13 * n),), (2 * inputs + 1) * E * n
+        ),  # 13 FLOP (same); inputs and gradient read, gradients written
         saved_bytes=inputs * E * n,
         module="activation",
         recomputed_with="mlp",
@@ -57,7 +61,9 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
     )
 
 
-def moved(name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0) -> Operation:
+def moved(
+    name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
+) -> Operation:
     """Return elementwise work bound by memory traffic: residual additions, rotary positions, permutations.
 
     Parameters
@@ -93,7 +99,11 @@ def with_traffic(op: Operation, passes: Column) -> Operation:
         return op
     forward = replace(op.forward, nbytes=passes * op.forward.nbytes)
     is_shared = op.backward is op.forward
-    return replace(op, forward=forward, backward=forward if is_shared else replace(op.backward, nbytes=passes * op.backward.nbytes))
+    return replace(
+        op,
+        forward=forward,
+        backward=forward if is_shared else replace(op.backward, nbytes=passes * op.backward.nbytes),
+    )
 
 
 def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
@@ -138,10 +148,14 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
     """
     masking = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
     saved = 0 * mask if recompute else mask * n
-    return Operation(name, masking, masking, saved_bytes=saved, recompute=recompute, fused_with_neighbour=True)
+    return Operation(
+        name, masking, masking, saved_bytes=saved, recompute=recompute, fused_with_neighbour=True
+    )
 
 
-def norm(name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2) -> Operation:
+def norm(
+    name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2
+) -> Operation:
     """Return the norm of r rows of width w (arXiv 2410.00273, operations of a layer).
 
     Parameters
@@ -164,9 +178,13 @@ def norm(name: str, E: Column, r: Column, w: Column, forward: Comms = (), backwa
     """
     return Operation(
         name,
-        PassCount((Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward),  # 9 FLOP per element (arXiv 2410.00273)
         PassCount(
-            (Vector(8 * r * w + 4 * r * (w - 1)),),  # 8 FLOP per element, 4 sums of w elements per row (arXiv 2410.00273)
+            (Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward
+        ),  # 9 FLOP per element (arXiv 2410.00273)
+        PassCount(
+            (
+                Vector(8 * r * w + 4 * r * (w - 1)),
+            ),  # 8 FLOP per element, 4 sums of w elements per row (arXiv 2410.00273)
             E * (5 * r * w + vectors * w),
             backward,
         ),

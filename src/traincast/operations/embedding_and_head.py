@@ -53,7 +53,9 @@ def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
         yield elementwise.bias("embedding.patches_bias", sharding.E, rows, width)
     else:
         tokens, local = sharding.tokens, vocabulary(model, sharding)
-        lookup = elementwise.moved("embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e)
+        lookup = elementwise.moved(
+            "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e
+        )
         forward, backward = sharding.vocab_parallel_comms(e)
         yield replace(
             lookup,
@@ -62,7 +64,9 @@ def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
         )
     if model.positions == "learned":
         table = (model.max_positions or model.seq) * e
-        yield elementwise.moved("embedding.positions", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows)
+        yield elementwise.moved(
+            "embedding.positions", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows
+        )
     if model.dropout:
         yield sharding.dropout("embedding.dropout")
 
@@ -114,7 +118,9 @@ def loss(sharding: Sharding, logits: Column) -> Operation:
     byte = sharding.assumptions.element_bytes / 2  # an element of 16 bits has two
     nbytes = sharding.assumptions.loss_bytes * byte * logits
     peak = sharding.assumptions.logit_bytes * sharding.plan.recipe.width * byte * logits
-    all_reduce = (Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),)  # three fp32 numbers of a token
+    all_reduce = (
+        Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),
+    )  # three fp32 numbers of a token
     # 4 FLOP per logit forward: largest, difference, exponential, sum; 2 backward: softmax less the target
     forward = PassCount((Vector(4 * logits),), LOSS_SHARE_FORWARD * nbytes, all_reduce)
     backward = PassCount((Vector(2 * logits),), (1 - LOSS_SHARE_FORWARD) * nbytes)
@@ -138,7 +144,9 @@ def tied(model: Model, sharding: Sharding) -> Iterator[Operation]:
     Operation
         Weights without work.
     """
-    yield elementwise.weights_without_work("head.tied", sharding.E, vocabulary(model, sharding) * model.hidden)
+    yield elementwise.weights_without_work(
+        "head.tied", sharding.E, vocabulary(model, sharding) * model.hidden
+    )
 
 
 def mtp(model: Model, sharding: Sharding) -> Iterator[Operation]:

@@ -101,7 +101,11 @@ def linear(
         name,
         PassCount(product(rows, i, o), E.read(x + w) + y_bytes + casts, forward, written=y_bytes, cast=casts),
         PassCount(
-            product(rows, o, i), E.read(y + w) + dx_bytes + casts_back, backward, written=dx_bytes, cast=casts_back
+            product(rows, o, i),
+            E.read(y + w) + dx_bytes + casts_back,
+            backward,
+            written=dx_bytes,
+            cast=casts_back,
         ),  # dx = dy w'
         PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
@@ -161,9 +165,15 @@ def summa_linear(
 
     return Operation(
         name,
-        PassCount(product(rows, inputs, o, True), nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast),
-        PassCount(product(rows, o, inputs), nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back),
-        PassCount(product(inputs, rows, o), E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
+        PassCount(
+            product(rows, inputs, o, True), nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast
+        ),
+        PassCount(
+            product(rows, o, inputs), nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back
+        ),
+        PassCount(
+            product(inputs, rows, o), E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes
+        ),
         weights=c * (inputs // m2) * o,
         saved_bytes=E.kept * E.E * T * (inputs // m1),
     )

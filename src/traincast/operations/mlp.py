@@ -9,7 +9,9 @@ from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
 
 
-def mlp(model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) -> Iterator[Operation]:
+def mlp(
+    model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True
+) -> Iterator[Operation]:
     """Yield the MLP of one layer: up projection from e to f, activation, down projection to e.
 
     Parameters
@@ -43,4 +45,6 @@ def mlp(model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer:
     down = sharding.row_parallel(f"{name}.fc2", f, e)
     yield replace(down, recomputed_with="activation", role="down projection", only_makes_output=ends_layer)
     if "mlp" in model.biases:
-        yield replace(sharding.row_parallel_bias(f"{name}.fc2_bias", ends_layer), only_makes_output=ends_layer)
+        yield replace(
+            sharding.row_parallel_bias(f"{name}.fc2_bias", ends_layer), only_makes_output=ends_layer
+        )

@@ -39,11 +39,15 @@ def experts(model: Model, sharding: Sharding) -> Iterator[Operation]:
     router = _router(model, config, sharding, n)
     # Shared experts save the same input.
     yield replace(router, saved_bytes=0 * router.saved_bytes) if config.shared_ffn else router
-    dispatch = _permutation("experts.permute", sharding, n * config.topk, width, config.topk, 2, 3, to_experts=True)
+    dispatch = _permutation(
+        "experts.permute", sharding, n * config.topk, width, config.topk, 2, 3, to_experts=True
+    )
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
     yield from _expert_mlps(model, config, sharding, n * config.topk * sharding.plan.etp * sharding.plan.load)
-    combine = _permutation("experts.unpermute", sharding, n * config.topk, width, config.topk, 3, 3, to_experts=False)
+    combine = _permutation(
+        "experts.unpermute", sharding, n * config.topk, width, config.topk, 3, 3, to_experts=False
+    )
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
     if config.shared_ffn:
         gate = model.hidden if config.shared_gate else 0
@@ -59,7 +63,14 @@ def _router(model: Model, config: Experts, sharding: Sharding, n: Column) -> Ope
 
 
 def _permutation(
-    name: str, sharding: Sharding, rows: Column, width: Column, topk: int, forward: int, backward: int, to_experts: bool
+    name: str,
+    sharding: Sharding,
+    rows: Column,
+    width: Column,
+    topk: int,
+    forward: int,
+    backward: int,
+    to_experts: bool,
 ) -> Operation:
     """Return the dispatch of rows, sorted by expert, to their experts, or the return of the results.
 
@@ -91,7 +102,9 @@ def _expert_mlps(model: Model, config: Experts, sharding: Sharding, rows: Column
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, rows, wide / sharding.plan.etp, local_experts)
     passes = sharding.assumptions.expert_passes
-    activated = elementwise.activation(f"experts.{model.mlp}", sharding.E * passes, inner, model.up_projections)
+    activated = elementwise.activation(
+        f"experts.{model.mlp}", sharding.E * passes, inner, model.up_projections
+    )
     saved = sharding.plan.recipe.gates * activated.saved_bytes / passes + sharding.gate_bytes(inner)
     yield replace(activated, saved_bytes=saved, recomputed_with="experts", has_framework_traffic=True)
     yield replace(down, experts=True, recomputed_with="activation", role="down projection")
@@ -99,7 +112,9 @@ def _expert_mlps(model: Model, config: Experts, sharding: Sharding, rows: Column
         yield _expert_bias("experts.fc2_bias", sharding, rows, e, local_experts)
 
 
-def _expert_bias(name: str, sharding: Sharding, rows: Column, width: Column, local_experts: Column) -> Operation:
+def _expert_bias(
+    name: str, sharding: Sharding, rows: Column, width: Column, local_experts: Column
+) -> Operation:
     """Return the biases of the rank's experts, of local width `width`, added to all rows."""
     bias = elementwise.bias(name, sharding.E * sharding.assumptions.expert_bias_passes, rows, width)
     return replace(bias, weights=local_experts * width, experts=True, has_framework_traffic=True)

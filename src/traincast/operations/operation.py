@@ -9,7 +9,9 @@ from typing import ClassVar, Literal
 
 from traincast.core.quantities import Column
 
-Unit = Literal["matrix", "low", "vector"]  # the matrix unit at 16 bits or above, at the rate of the recipe, the vector unit
+Unit = Literal[
+    "matrix", "low", "vector"
+]  # the matrix unit at 16 bits or above, at the rate of the recipe, the vector unit
 Axis = Literal[
     "tp",
     "tp2",
@@ -28,9 +30,18 @@ Axis = Literal[
 ]
 Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
 Role = Literal[
-    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation", "down projection"
+    "",
+    "qkv",
+    "core attention",
+    "output projection",
+    "attention norm",
+    "up projection",
+    "activation",
+    "down projection",
 ]  # what selective recomputation of single operations (torchtitan's) distinguishes
-CollectiveKind = Literal["all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"]
+CollectiveKind = Literal[
+    "all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"
+]
 
 
 @dataclass(frozen=True, slots=True)

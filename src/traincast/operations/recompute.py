@@ -32,9 +32,15 @@ def apply_recompute(op: Operation, model: Model, sharding: Sharding, modules: fr
     """
     if "per-op" in modules and "full" not in modules:
         return _selective_per_op(op, model, sharding)
-    if op.module in modules or "full" in modules:  # its activations may be restored by another module, see recomputed_with
+    if (
+        op.module in modules or "full" in modules
+    ):  # its activations may be restored by another module, see recomputed_with
         op = replace(op, recompute=1.0, output_unused=_is_output_unused(op, model, sharding))
-    return replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes) if op.recomputed_with in modules else op
+    return (
+        replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes)
+        if op.recomputed_with in modules
+        else op
+    )
 
 
 def _is_output_unused(op: Operation, model: Model, sharding: Sharding) -> bool:
@@ -44,7 +50,11 @@ def _is_output_unused(op: Operation, model: Model, sharding: Sharding) -> bool:
     (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a
     layer's products. A norm after the block needs its result.
     """
-    return not sharding.assumptions.remakes_last and op.only_makes_output and model.norms == NORMS_OF_PRE_NORM_LAYER
+    return (
+        not sharding.assumptions.remakes_last
+        and op.only_makes_output
+        and model.norms == NORMS_OF_PRE_NORM_LAYER
+    )
 
 
 def _selective_per_op(op: Operation, model: Model, sharding: Sharding) -> Operation:
@@ -55,7 +65,11 @@ def _selective_per_op(op: Operation, model: Model, sharding: Sharding) -> Operat
     saved without being needed, in the place of the state between attention and MLP.
     """
     gated = model.up_projections > 1
-    q, k, v = model.heads * model.head_width, model.groups * model.head_width, model.groups * model.value_width
+    q, k, v = (
+        model.heads * model.head_width,
+        model.groups * model.head_width,
+        model.groups * model.value_width,
+    )
     recomputed: float = 1.0
     saved: Column = op.saved_bytes if op.saves_layer_input else 0 * op.saved_bytes
     match op.role:

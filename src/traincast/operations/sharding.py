@@ -61,7 +61,9 @@ class Sharding(ABC):
     def _sizes(self, low: bool) -> Sizes:
         """Return the element sizes of a linear layer at the rate of the precision recipe (`low`) or at 16 bits."""
         recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
-        accumulated = plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)  # 2 bytes of 16 bits
+        accumulated = (
+            plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)
+        )  # 2 bytes of 16 bits
         if not (low and recipe.rate in ("fp8", "int8", "fp4")):
             return Sizes(self.E, 1, accumulated)
         casts, weight_casts = recipe.casts * assumed.cast_passes, recipe.casts * assumed.weight_cast_passes
@@ -80,7 +82,12 @@ class Sharding(ABC):
 
     @abstractmethod
     def column_parallel(
-        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+        self,
+        name: str,
+        inputs: Column,
+        outputs: Column,
+        rows: Column | None = None,
+        copies: Column | None = None,
     ) -> Operation:
         """Return a linear layer whose output is cut over tensor ranks; the first of a block.
 
@@ -103,7 +110,12 @@ class Sharding(ABC):
 
     @abstractmethod
     def row_parallel(
-        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+        self,
+        name: str,
+        inputs: Column,
+        outputs: Column,
+        rows: Column | None = None,
+        copies: Column | None = None,
     ) -> Operation:
         """Return a linear layer whose input is cut over tensor ranks; the last of a block.
 
@@ -179,7 +191,9 @@ class Sharding(ABC):
             The dropout.
         """
         rows, width = self.residual_shape
-        return elementwise.dropout(name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements)
+        return elementwise.dropout(
+            name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements
+        )
 
     def gate_bytes(self, elements: Column) -> Column:
         """Return the memory of the activated gate of a gated MLP, if it is saved beside gate and product [byte]."""
@@ -194,7 +208,16 @@ class Sharding(ABC):
         share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
         kv = -(-model.groups // head_ways)  # keys and values with fewer heads than ranks are replicated
         q, v = model.head_width, model.value_width
-        return Heads(plan.mbs, model.heads // head_ways, kv, model.seq // plan.context * plan.ulysses, model.seq, q, v, share)
+        return Heads(
+            plan.mbs,
+            model.heads // head_ways,
+            kv,
+            model.seq // plan.context * plan.ulysses,
+            model.seq,
+            q,
+            v,
+            share,
+        )
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
         """Yield core attention.
@@ -236,11 +259,15 @@ class Sharding(ABC):
         """Return the communication of context parallelism: keys and values gathered or sent round a ring, or heads exchanged."""
         plan, kv_bytes = self.plan, self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
-            elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses  # queries, result, keys, values
+            elements = (
+                at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
+            )  # queries, result, keys, values
             exchange = (Collective("all-to-all", self.E * elements * plan.ulysses, "ulysses"),)
             return exchange, exchange
         if plan.cp_kind in ("ring", "hybrid"):
-            block = kv_bytes * plan.ulysses / plan.cp  # keys and values; backward sends their gradients as well
+            block = (
+                kv_bytes * plan.ulysses / plan.cp
+            )  # keys and values; backward sends their gradients as well
             return (Collective("send", block, "cp"),), (Collective("send", 2 * block, "cp"),)
         return gathered(kv_bytes, self.sequence_axis)
 
@@ -252,4 +279,6 @@ class Sharding(ABC):
         at = self.heads()
         elements = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)  # queries, result, keys, values
         exchange = (Collective("all-to-all", self.E * elements, "ulysses"),)
-        return Operation("attention.exchange", PassCount((), 0 * self.E, exchange), PassCount((), 0 * self.E, exchange))
+        return Operation(
+            "attention.exchange", PassCount((), 0 * self.E, exchange), PassCount((), 0 * self.E, exchange)
+        )

@@ -34,7 +34,11 @@ class OneD(Sharding):
 
     def _scatter(self, width: Column) -> Comms:
         """Return the sum over tensor ranks of tokens at full width: a reduce-scatter, or an all-reduce without `sp`."""
-        return (Collective("reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"),)
+        return (
+            Collective(
+                "reduce-scatter" if self.plan.sp else "all-reduce", self.E * self.tokens * width, "tp"
+            ),
+        )
 
     def _gather(self, width: Column, operand: bool = False) -> Comms:
         """Return the all-gather of tokens at full width, none without `sp`; an operand of a product may be cast before."""
@@ -47,7 +51,12 @@ class OneD(Sharding):
         return 1 / self.plan.tp if self.plan.sp and self.assumptions.gathers_operands else 1
 
     def column_parallel(
-        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+        self,
+        name: str,
+        inputs: Column,
+        outputs: Column,
+        rows: Column | None = None,
+        copies: Column | None = None,
     ) -> Operation:
         """Return w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
         if rows is not None:
@@ -57,16 +66,25 @@ class OneD(Sharding):
         second_gather = () if keeps else self._gather(inputs, operand=True)
         backward = (*second_gather, *self._scatter(inputs))
         cast = self._cast_share, 1
-        return linear.linear(name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast)
+        return linear.linear(
+            name, self.sizes, self.tokens, inputs, outputs // self.plan.tp, (), backward, kept=kept, cast=cast
+        )
 
     def row_parallel(
-        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+        self,
+        name: str,
+        inputs: Column,
+        outputs: Column,
+        rows: Column | None = None,
+        copies: Column | None = None,
     ) -> Operation:
         """Return w[inputs/m1, outputs]; the output is reduce-scattered."""
         if rows is not None:
             return linear.linear(name, self.sizes, rows, inputs // self.plan.etp, outputs, copies=copies)
         local = inputs // self.plan.tp
-        return linear.linear(name, self.sizes, self.tokens, local, outputs, self._scatter(outputs), cast=(1, self._cast_share))
+        return linear.linear(
+            name, self.sizes, self.tokens, local, outputs, self._scatter(outputs), cast=(1, self._cast_share)
+        )
 
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
         """Return the layer on the rank's own tokens; the norm that follows gathers the narrow result."""
@@ -80,7 +98,9 @@ class OneD(Sharding):
         """Return a column-parallel layer on gathered tokens."""
         e = self.model.hidden
         kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.residual_shape[0]
-        return linear.linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+        return linear.linear(
+            name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept
+        )
 
     def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
         """Return the reduce-scatter of the embeddings and the all-gather of their gradient."""
@@ -90,11 +110,20 @@ class OneD(Sharding):
         """Return the norm of the rank's own rows; the result is gathered for the next block."""
         forward = self._gather(self.model.hidden, operand=True) if gather else ()
         backward: Comms = ()
-        if returned and self.plan.sp:  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
+        if (
+            returned and self.plan.sp
+        ):  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
             gathers = self.assumptions.gathers_operands
-            backward = self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
+            backward = (
+                self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
+            )
         return elementwise.norm(
-            name, self.E, *self.residual_shape, forward=forward, backward=backward, vectors=self.model.norm_vectors
+            name,
+            self.E,
+            *self.residual_shape,
+            forward=forward,
+            backward=backward,
+            vectors=self.model.norm_vectors,
         )
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
@@ -123,11 +152,18 @@ class Summa(Sharding):
         return self.tokens, self.model.hidden // self.plan.tp
 
     def column_parallel(
-        self, name: str, inputs: Column, outputs: Column, rows: Column | None = None, copies: Column | None = None
+        self,
+        name: str,
+        inputs: Column,
+        outputs: Column,
+        rows: Column | None = None,
+        copies: Column | None = None,
     ) -> Operation:
         """Return a SUMMA product; column- and row-parallel layers are the same."""
         plan, tokens = self.plan, self.tokens if rows is None else rows
-        return linear.summa_linear(name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies)
+        return linear.summa_linear(
+            name, self.sizes, tokens, inputs, outputs, plan.tp, plan.tp2, plan.panels, copies
+        )
 
     row_parallel = column_parallel
 
@@ -151,9 +187,13 @@ class Summa(Sharding):
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
         """Return the norm of rows cut over m1: moments (forward), their gradients and the weights' (backward) are all-reduced."""
         r, w = self.residual_shape
-        width = getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp  # erratum 1: the published model cut l
+        width = (
+            getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp
+        )  # erratum 1: the published model cut l
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
-        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)  # two weights per column, two moments per row
+        backward = (
+            Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),
+        )  # two weights per column, two moments per row
         return elementwise.norm(name, self.E, r, width, forward, backward, self.model.norm_vectors)
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
@@ -166,7 +206,9 @@ class Summa(Sharding):
             yield from super().attention(local)
             return
         model, plan, mask = self.model, self.plan, self.assumptions.mask_bytes
-        yield from attention.summa(self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels)
+        yield from attention.summa(
+            self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels
+        )
 
 
 def sharding_of(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:

@@ -81,10 +81,14 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         *attention(model, sharding, kind.local),
         *_block_end(model, sharding, "attention", gather=not kind.moe or shared),
     )
-    return tuple(apply_recompute(_as_fused(op, assumptions), model, sharding, plan.recomputed) for op in operations)
+    return tuple(
+        apply_recompute(_as_fused(op, assumptions), model, sharding, plan.recomputed) for op in operations
+    )
 
 
-def _block_end(model: Model, sharding: Sharding, block: Literal["mlp", "attention"], gather: bool) -> Iterator[Operation]:
+def _block_end(
+    model: Model, sharding: Sharding, block: Literal["mlp", "attention"], gather: bool
+) -> Iterator[Operation]:
     """Yield what ends a block: dropout, the addition to the residual stream, and the norms."""
     rows, width = sharding.residual_shape
     ends_layer = block == "mlp"
@@ -97,7 +101,11 @@ def _block_end(model: Model, sharding: Sharding, block: Literal["mlp", "attentio
         yield sharding.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
     # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have no such layer.
     block_norm = sharding.norm(f"{block}.norm", gather, returned=gather or ends_layer)
-    yield replace(block_norm, saves_layer_input=True) if ends_layer else replace(block_norm, role="attention norm")
+    yield (
+        replace(block_norm, saves_layer_input=True)
+        if ends_layer
+        else replace(block_norm, role="attention norm")
+    )
 
 
 def attention(model: Model, sharding: Sharding, local: bool = False) -> Iterator[Operation]:
@@ -125,7 +133,9 @@ def attention(model: Model, sharding: Sharding, local: bool = False) -> Iterator
     up_projections_recomputed = model.latent is not None and "latent" in sharding.plan.recomputed
     for op in sharding.attention(local):
         if up_projections_recomputed and op.role == "core attention":
-            inputs = sharding.E * sharding.heads(local).input_elements  # they restore queries, keys and values
+            inputs = (
+                sharding.E * sharding.heads(local).input_elements
+            )  # they restore queries, keys and values
             yield replace(op, saved_bytes=op.saved_bytes - inputs, recomputed_bytes=inputs)
         else:
             yield op
@@ -139,9 +149,13 @@ def attention(model: Model, sharding: Sharding, local: bool = False) -> Iterator
 def _queries_keys_values(model: Model, sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
     q, T = model.head_width, sharding.tokens
-    kv = -(-model.groups // sharding.plan.tp) * sharding.plan.tp  # heads of keys and values, counted once per rank that has them
+    kv = (
+        -(-model.groups // sharding.plan.tp) * sharding.plan.tp
+    )  # heads of keys and values, counted once per rank that has them
     wide = model.heads * q + 2 * kv * q
-    yield replace(sharding.column_parallel("attention.qkv", model.hidden, wide), recomputed_with="norms", role="qkv")
+    yield replace(
+        sharding.column_parallel("attention.qkv", model.hidden, wide), recomputed_with="norms", role="qkv"
+    )
     if "qkv" in model.biases:
         yield sharding.column_parallel_bias("attention.qkv_bias", wide)
     rotated = T * sharding.local((model.heads + kv) * q)  # queries and keys
@@ -179,8 +193,17 @@ def latent(model: Model, sharding: Sharding) -> Iterator[Operation]:
     rows = sharding.residual_shape[0]
     down, up = config.kv_rank + config.rope_dim, config.nope_dim + config.value_dim
     if config.q_rank is not None:
-        yield replace(sharding.replicated_linear("attention.q_down", e, config.q_rank), recomputed_with="norms")
-        yield norm("attention.q_norm", sharding.E, rows, config.q_rank, sharding.gather_narrow(config.q_rank), vectors=1)
+        yield replace(
+            sharding.replicated_linear("attention.q_down", e, config.q_rank), recomputed_with="norms"
+        )
+        yield norm(
+            "attention.q_norm",
+            sharding.E,
+            rows,
+            config.q_rank,
+            sharding.gather_narrow(config.q_rank),
+            vectors=1,
+        )
     yield replace(sharding.column_parallel("attention.q_up", config.q_rank or e, h * q), module="latent")
     # The queries' projection saves the same input.
     yield replace(sharding.replicated_linear("attention.kv_down", e, down), saved_bytes=0 * sharding.E)

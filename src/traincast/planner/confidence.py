@@ -9,10 +9,19 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
 from traincast.planner.evaluation import StrategyResult, fastest_plans
 from traincast.step.estimate import estimate_columns
-from traincast.step.uncertainty import COMPONENTS, NEAR_BEST_SLOWDOWN, draw_near_best, errors, plan_coordinates, plan_distance
+from traincast.step.uncertainty import (
+    COMPONENTS,
+    NEAR_BEST_SLOWDOWN,
+    draw_near_best,
+    errors,
+    plan_coordinates,
+    plan_distance,
+)
 
 MAX_LAYOUTS: Final = 256  # layouts compared
-MAX_LOG_SLOWDOWN: Final = 0.5  # a layout whose predicted time is further above the first's, in the logarithm, is never the best
+MAX_LOG_SLOWDOWN: Final = (
+    0.5  # a layout whose predicted time is further above the first's, in the logarithm, is never the best
+)
 
 
 def probability_near_best(
@@ -43,13 +52,17 @@ def probability_near_best(
     for index in sorted({row[2] for row in near}):
         outcome, evaluation = outcomes[index], outcomes[index].evaluation
         columns = fastest_plans(outcome, np.array([row[3] for row in near if row[2] == index]))
-        est = estimate_columns(evaluation.model, outcome.system, columns, evaluation.gbs, evaluation.assumptions)
+        est = estimate_columns(
+            evaluation.model, outcome.system, columns, evaluation.gbs, evaluation.assumptions
+        )
         rows = np.shape(est.step_seconds) or (1,)
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
         plans += [columns.row(i) for i in range(rows[0])]
-    knobs = plan_coordinates([*listed, *plans])  # together, since the numbers of choices are those of one list
+    knobs = plan_coordinates(
+        [*listed, *plans]
+    )  # together, since the numbers of choices are those of one list
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
     all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
     good = draw_near_best(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
@@ -64,6 +77,12 @@ def _fast_layouts(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float
         layouts = outcome.best_layouts(MAX_LAYOUTS)
         at = np.searchsorted(outcome.fitting, layouts)
         indices = [index] * len(layouts)
-        rows += zip(outcome.least_seconds[at].tolist(), outcome.memory[at].tolist(), indices, layouts.tolist(), strict=True)
+        rows += zip(
+            outcome.least_seconds[at].tolist(),
+            outcome.memory[at].tolist(),
+            indices,
+            layouts.tolist(),
+            strict=True,
+        )
     rows = sorted(rows)[:MAX_LAYOUTS]
     return [row for row in rows if row[0] <= rows[0][0] * np.exp(MAX_LOG_SLOWDOWN)]

@@ -85,7 +85,9 @@ class Evaluation:
         for low in range(0, len(pair), BLOCK):
             rows = slice(low, low + BLOCK)
             block_layout, block_machine = layout[pair[rows]], machine[pair[rows]]
-            shard = self.shards.row[self.space.layer_row[block_layout], self.space.fills.layer_placement[fill[rows]]]
+            shard = self.shards.row[
+                self.space.layer_row[block_layout], self.space.fills.layer_placement[fill[rows]]
+            ]
             costs = _take(self.costs, (self.timing[block_machine], shard))
             plans, stages = self.space.plans(block_layout, fill[rows]), self.space.stages.take(block_layout)
             system = self.system.take(block_machine)
@@ -93,7 +95,9 @@ class Evaluation:
         return pair, fill, seconds
 
 
-def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0) -> Evaluation:
+def evaluate(
+    space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0
+) -> Evaluation:
     """Compute the memory of every layout, and the least time of each that fits on some machine.
 
     Parameters
@@ -124,7 +128,9 @@ def evaluate(space: Space, model: Model, system: System, gbs: int, assumed: Assu
     for block in timed.blocks(max(BLOCK // shape[0], 1)):
         time = step(_take(costs, (..., block.shard)), block.plans, block.stages, gbs, across, assumed)
         least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
-    return Evaluation(model, system, gbs, assumed, timed.space, memory, timed.fitting, least, timing, timed.shards, costs)
+    return Evaluation(
+        model, system, gbs, assumed, timed.space, memory, timed.fitting, least, timing, timed.shards, costs
+    )
 
 
 def _take(costs: Costs, index: Any) -> Costs:
@@ -136,7 +142,9 @@ def _distinct_timings(system: System) -> tuple[System, Ints]:
     """Return the machines that differ in more than memory, and the row of each machine among them."""
     columns = [value for path, value in system.columns().items() if path != CAPACITY]
     if not columns:
-        return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(system.machines(), np.int64)
+        return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(
+            system.machines(), np.int64
+        )
     _, first, timing = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     return system.take(first), timing
 
@@ -197,7 +205,9 @@ class StrategyResult:
     def rejected(self) -> dict[str, int]:
         """Number of candidates rejected, by the first rule they break, and by memory."""
         broken = {reason: int(counts[self.job]) for reason, counts in self.evaluation.space.rejected.items()}
-        return {reason: count for reason, count in broken.items() if count} | {OUT_OF_MEMORY: self.candidates - self.feasible}
+        return {reason: count for reason, count in broken.items() if count} | {
+            OUT_OF_MEMORY: self.candidates - self.feasible
+        }
 
     @property
     def fitting(self) -> Ints:
@@ -326,6 +336,8 @@ def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    framework_reasons = dict.fromkeys(rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules)
+    framework_reasons = dict.fromkeys(
+        rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules
+    )
     ordered = [*reasons(), *framework_reasons, NO_PLACEMENT, OUT_OF_MEMORY]
     return {reason: counts[reason] for reason in ordered if reason in counts or reason == OUT_OF_MEMORY}

@@ -23,7 +23,9 @@ from traincast.step.placement import divisors
 from traincast.step.validity import rules
 
 Name = TypeVar("Name")
-Row: TypeAlias = tuple[float, float, int, int]  # two figures, and the index of their outcome and of their layout
+Row: TypeAlias = tuple[
+    float, float, int, int
+]  # two figures, and the index of their outcome and of their layout
 MAX_SLOWDOWN_LISTED: Final = 2.0  # slower plans, as a share of the best time, share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
 JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
@@ -99,7 +101,9 @@ class Explanation:
 
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
-        shares = sorted(((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True)
+        shares = sorted(
+            ((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True
+        )
         spent = ", ".join(f"{percent(share)} {label(name)}" for share, name in shares if share > 5e-4)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
         moved = [f"{name} {signed(change)}" for name, change in gains if change < -5e-4]
@@ -111,7 +115,9 @@ class Explanation:
     def _runner_up(self) -> list[str]:
         best = self.plans[0]
         knobs = best[0].columns().numbers()  # 1-D, and context with a degree of 1, are the same plan
-        runner_up = next((answer for answer in self.plans[1:] if answer[0].columns().numbers() != knobs), None)
+        runner_up = next(
+            (answer for answer in self.plans[1:] if answer[0].columns().numbers() != knobs), None
+        )
         if runner_up is None:
             return []
         plan, causes = compare(runner_up, best)
@@ -120,12 +126,18 @@ class Explanation:
     def _degrees(self) -> list[str]:
         best, capacity = self.plans[0], _capacity(self.outcomes)
         lines = []
-        slow = [row.degree for row in self.degrees if row.best is not None and slower(row.best, best) > MAX_SLOWDOWN_LISTED]
+        slow = [
+            row.degree
+            for row in self.degrees
+            if row.best is not None and slower(row.best, best) > MAX_SLOWDOWN_LISTED
+        ]
         for row in self.degrees:
             if row.degree in slow:
                 continue
             if row.best is None:
-                lines.append(f"  {row.degree:>4}: does not fit, needs {gib(row.least_memory)} of {gib(capacity)}")
+                lines.append(
+                    f"  {row.degree:>4}: does not fit, needs {gib(row.least_memory)} of {gib(capacity)}"
+                )
             elif row.best[0] == best[0]:
                 lines.append(f"  {row.degree:>4}: the best plan")
             else:
@@ -136,30 +148,50 @@ class Explanation:
         return ["Best plan of each tensor-parallel degree (tp × tp2 × cp):", *lines]
 
     def _excluded(self) -> list[str]:
-        return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in self.excluded.items()]
+        return [
+            f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}."
+            for reason, degrees in self.excluded.items()
+        ]
 
     def _misses(self) -> list[str]:
-        misses = {"Nearest to fitting that would be faster": self.faster, "Fastest if memory were unlimited": self.unlimited}
+        misses = {
+            "Nearest to fitting that would be faster": self.faster,
+            "Fastest if memory were unlimited": self.unlimited,
+        }
         lines: list[str] = []
         listed = set()
         for title, answer in misses.items():
             if answer is not None and answer[0] not in listed:
                 plan, est = answer
                 listed.add(plan)
-                lines += [f"{title}: {time_against_best(est, self.plans[0][1])}", f"    {plan}", f"    {short_of(est)}"]
-        return lines or ["Memory excludes nothing." if self.miss is None else "Memory excludes no plan that would be faster."]
+                lines += [
+                    f"{title}: {time_against_best(est, self.plans[0][1])}",
+                    f"    {plan}",
+                    f"    {short_of(est)}",
+                ]
+        return lines or [
+            "Memory excludes nothing."
+            if self.miss is None
+            else "Memory excludes no plan that would be faster."
+        ]
 
     def _nothing_fits(self) -> list[str]:
         evaluation, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
         head = f"{evaluation.model.title} on {count_of(gpus, 'GPU')} of {evaluation.system.name}"
         if self.miss is None:
-            reasons = [f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count]
+            reasons = [
+                f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count
+            ]
             locks = self._common_locks()
-            with_locks = f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
+            with_locks = (
+                f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
+            )
             lines = [f"{head}: no plan uses exactly so many GPUs{with_locks}.", *self._broken_locks(locks)]
             lines += ["Rejected:", *reasons] if reasons else []
             if self.possible:
-                lines.append(f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}.")
+                lines.append(
+                    f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}."
+                )
             return lines
         plan, est = self.miss
         candidates = sum(outcome.candidates for outcome in self.outcomes)
@@ -171,27 +203,41 @@ class Explanation:
         ]
         if self.fits_from is not None:
             enough_gpus, memory = self.fits_from
-            lines.append(f"    Or {enough_gpus:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(memory)}.")
+            lines.append(
+                f"    Or {enough_gpus:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(memory)}."
+            )
         return [*lines, *self.held_constant()]
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""
         first, *others = (dict(outcome.evaluation.space.batch.locks) for outcome in self.outcomes)
-        return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
+        return {
+            name: value for name, value in first.items() if all(other.get(name) == value for other in others)
+        }
 
     def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
         """Return why no plan has knobs at these values, as far as arithmetic shows it."""
         gbs, gpus = self.outcomes[0].evaluation.gbs, self.outcomes[0].gpus
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
         product, experts = math.prod(degrees.values()), self.outcomes[0].evaluation.model.experts
-        lines = [f"{axis} = {value} does not divide {count_of(gpus, 'GPU')}" for axis, value in degrees.items() if gpus % value]
+        lines = [
+            f"{axis} = {value} does not divide {count_of(gpus, 'GPU')}"
+            for axis, value in degrees.items()
+            if gpus % value
+        ]
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {count_of(gpus, 'GPU')}")
         if gbs % locks.get("mbs", 1):
-            lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {count_of(gbs, 'sequence')}")
+            lines.append(
+                f"mbs = {locks['mbs']} does not divide the global batch of {count_of(gbs, 'sequence')}"
+            )
         if experts is not None and experts.experts % locks.get("ep", 1):
             lines.append(f"ep = {locks['ep']} does not divide the {experts.experts} experts")
-        lines += [f"tp = {locks['tp']}: {reason}" for reason, degrees_of in self.excluded.items() if locks.get("tp") in degrees_of]
+        lines += [
+            f"tp = {locks['tp']}: {reason}"
+            for reason, degrees_of in self.excluded.items()
+            if locks.get("tp") in degrees_of
+        ]
         return [f"    {line}" for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,7 +249,8 @@ class Explanation:
         return {
             "sensitivity_10_percent_better": self.sensitivity,
             "degrees": [
-                {"degree": row.degree, "best": plain(row.best), "least_memory_bytes": row.least_memory} for row in self.degrees
+                {"degree": row.degree, "best": plain(row.best), "least_memory_bytes": row.least_memory}
+                for row in self.degrees
             ],
             "excluded_tp": self.excluded,
             "nearest_miss": plain(self.miss),
@@ -211,7 +258,9 @@ class Explanation:
             "unlimited_memory": plain(self.unlimited),
             "possible_gpus": self.possible,
             "held": [knob.to_dict() for knob in self.held],
-            "fits_from": None if self.fits_from is None else {"gpus": self.fits_from[0], "memory_bytes": self.fits_from[1]},
+            "fits_from": None
+            if self.fits_from is None
+            else {"gpus": self.fits_from[0], "memory_bytes": self.fits_from[1]},
             "text": self.lines(),
         }
 
@@ -227,7 +276,17 @@ def explain(
     degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
     answer = plans[0] if plans else misses["miss"]
     knobs = [] if answer is None else held_knobs(framework, locks, answer)
-    return Explanation(outcomes, plans, moved, degrees, excluded, fits_from=fits_from, possible=possible, held=knobs, **misses)
+    return Explanation(
+        outcomes,
+        plans,
+        moved,
+        degrees,
+        excluded,
+        fits_from=fits_from,
+        possible=possible,
+        held=knobs,
+        **misses,
+    )
 
 
 def _capacity(outcomes: tuple[StrategyResult, ...]) -> float:
@@ -246,8 +305,12 @@ def sensitivity(est: Estimate) -> dict[str, float]:
         f"network.{len(est.system.tiers) - 1}.bandwidth": f"slow network ({slow.name})",
     }
     figures = est.system.figures()
-    better = {name: est.system.with_figures({path: figures[path] * HARDWARE_NUDGE}) for path, name in names.items()}
-    changed = {name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()}
+    better = {
+        name: est.system.with_figures({path: figures[path] * HARDWARE_NUDGE}) for path, name in names.items()
+    }
+    changed = {
+        name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()
+    }
     return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in changed.items()}
 
 
@@ -260,18 +323,26 @@ def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
         degree = np.asarray(layouts.tp * layouts.context)
         memory = outcome.evaluation.memory[outcome.layouts]
         for value in map(int, np.unique(degree[outcome.layouts])):
-            least_memory[value] = memory[degree[outcome.layouts] == value].min(initial=least_memory.get(value, np.inf))
+            least_memory[value] = memory[degree[outcome.layouts] == value].min(
+                initial=least_memory.get(value, np.inf)
+            )
         order = np.lexsort((outcome.fitting, outcome.memory, outcome.least_seconds))
         _, first = np.unique(degree[outcome.fitting[order]], return_index=True)
         for i in order[first]:
             layout = int(outcome.fitting[i])
             row = float(outcome.least_seconds[i]), float(outcome.memory[i]), index, layout
             rows.setdefault(int(degree[layout]), []).append(row)
-    best = _answers(outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system)
-    return [BestOfDegree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)]
+    best = _answers(
+        outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system
+    )
+    return [
+        BestOfDegree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)
+    ]
 
 
-def _answers(outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System) -> dict[Name, Answer]:
+def _answers(
+    outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System
+) -> dict[Name, Answer]:
     """Return the fastest plans of rows, by the rows' names, with their estimates on a machine."""
     plans: dict[Name, Plan] = {}
     for index, outcome in enumerate(outcomes):
@@ -291,7 +362,9 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
         for outcome in outcomes:
             batch = outcome.evaluation.space.batch
             plan = Plans(tp=float(tp), mbs=float(gbs), **STRATEGIES[batch.strategy].choices)
-            broken.append(next((rule.broken for rule in rules(batch.uneven) if not rule.holds(model, plan, gbs)), None))
+            broken.append(
+                next((rule.broken for rule in rules(batch.uneven) if not rule.holds(model, plan, gbs)), None)
+            )
         if all(broken) and broken[0] is not None:
             reasons.setdefault(broken[0], []).append(tp)
     return reasons
@@ -302,7 +375,12 @@ def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, An
     rows: list[Row] = []  # memory, time, outcome, layout
     excluded = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
     for index, outcome in enumerate(excluded):
-        columns = (outcome.memory, outcome.least_seconds, np.full(len(outcome.fitting), index), outcome.fitting)
+        columns = (
+            outcome.memory,
+            outcome.least_seconds,
+            np.full(len(outcome.fitting), index),
+            outcome.fitting,
+        )
         rows += zip(*(column.tolist() for column in columns), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
@@ -310,7 +388,9 @@ def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, An
         "faster": min(faster, default=None),
         "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
     }
-    answers = _answers(excluded, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system)
+    answers = _answers(
+        excluded, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system
+    )
     return {name: answers.get(name) for name in picked}
 
 
@@ -365,7 +445,9 @@ def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None
     while gpus <= _largest_job(evaluation.system):
         least = np.inf
         for outcome in outcomes:
-            memory = layout_memory(space_of(outcome, gpus), evaluation.model, evaluation.gbs, evaluation.assumptions)
+            memory = layout_memory(
+                space_of(outcome, gpus), evaluation.model, evaluation.gbs, evaluation.assumptions
+            )
             least = memory.min(initial=least)
         if least <= _capacity(outcomes):
             return gpus, float(least)
@@ -387,7 +469,9 @@ def _possible(outcomes: tuple[StrategyResult, ...]) -> list[int]:
         return any(len(space_of(outcome, number).counts) for outcome in outcomes)
 
     nearest = gpus - gpus % stride
-    larger = range(nearest + stride, min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system) + 1), stride)
+    larger = range(
+        nearest + stride, min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system) + 1), stride
+    )
     below = next((n for n in range(nearest, 0, -stride)[:JOB_SIZES_TRIED] if possible(n)), None)
     above = next((n for n in larger if possible(n)), None)
     return [n for n in (below, above) if n is not None]

@@ -25,7 +25,9 @@ SHAPING: Final = (
     "layout",
 )  # choices that rules or the enumeration depend on
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
-SEARCHED: Final = tuple(name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every")  # can be locked
+SEARCHED: Final = tuple(
+    name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every"
+)  # can be locked
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,9 @@ class Framework:
         fixed = {name: value for name, value in locks.items() if name not in knobs}
         searched = dict(self.choices)
         if "recompute" in searched:
-            searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in searched["recompute"])
+            searched["recompute"] = tuple(
+                lean(model) if value == LEAN else value for value in searched["recompute"]
+            )
         if not (self.experts and model.experts is not None):
             searched.pop("ep_overlap", None)
         if assumptions is not None and assumptions.tp_overlapped >= assumptions.tp_exposed:
@@ -188,8 +192,13 @@ class Framework:
     ) -> CandidateBatch | None:
         """Return the candidates of one combination of choices; None where locked knobs rule it out."""
         schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
-        experts, hybrid = self.experts and model.experts is not None, (self.hybrid or "replicas" in knobs) and zero > 0
-        if any(value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()):
+        experts, hybrid = (
+            self.experts and model.experts is not None,
+            (self.hybrid or "replicas" in knobs) and zero > 0,
+        )
+        if any(
+            value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()
+        ):
             return None
         vp = SCHEDULES[schedule].virtual_stages
         if vp is None:
@@ -222,7 +231,9 @@ class Framework:
         """Return the strategies whose choices agree with the locked ones: of those searched, else of all the framework runs."""
 
         def agrees(name: str) -> bool:
-            return all(fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items())
+            return all(
+                fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items()
+            )
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
 
@@ -237,7 +248,9 @@ def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateB
     for batch in batches:
         overlaps.setdefault(rest(batch), set()).add(batch.given.get("tp_overlap", False))
     return [
-        replace(batch, tp_in_domain=bool(batch.given["tp_overlap"])) if len(overlaps[rest(batch)]) > 1 else batch
+        replace(batch, tp_in_domain=bool(batch.given["tp_overlap"]))
+        if len(overlaps[rest(batch)]) > 1
+        else batch
         for batch in batches
     ]
 
@@ -245,7 +258,9 @@ def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateB
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     """Return the knobs that a batch searches; the others are 1 in it."""
     second = STRATEGIES[strategy].second
-    inside = ({"ulysses"} if strategy in ("ulysses", "hybrid") else set()) | ({"panels"} if second == "tp2" else set())
+    inside = ({"ulysses"} if strategy in ("ulysses", "hybrid") else set()) | (
+        {"panels"} if second == "tp2" else set()
+    )
     return {
         *STRATEGIES[strategy].axes,
         "mbs",
@@ -281,7 +296,10 @@ def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
 
 
 OVERLAP_NEEDS_CHUNKS: Final = Rule(
-    "ep_overlap in a pipeline needs virtual stages (vp > 1)", ("pp", "vp"), _interleaves_where_piped, search_only=True
+    "ep_overlap in a pipeline needs virtual stages (vp > 1)",
+    ("pp", "vp"),
+    _interleaves_where_piped,
+    search_only=True,
 )
 
 

@@ -41,11 +41,19 @@ class HeldKnob:
     fits: bool
 
     def __str__(self) -> str:
-        gains = f"{abs(self.slower):.1%} {'slower' if self.slower > 0 else 'faster'}" if abs(self.slower) >= 5e-4 else "as fast"
-        space = (
-            f", {abs(self.memory) / GIB:.1f} GiB {'more' if self.memory > 0 else 'less'}" if abs(self.memory) >= 0.05 * GIB else ""
+        gains = (
+            f"{abs(self.slower):.1%} {'slower' if self.slower > 0 else 'faster'}"
+            if abs(self.slower) >= 5e-4
+            else "as fast"
         )
-        return f"{self.name}={self.value} ({self.other}: {gains}{space}{'' if self.fits else ', does not fit'})"
+        space = (
+            f", {abs(self.memory) / GIB:.1f} GiB {'more' if self.memory > 0 else 'less'}"
+            if abs(self.memory) >= 0.05 * GIB
+            else ""
+        )
+        return (
+            f"{self.name}={self.value} ({self.other}: {gains}{space}{'' if self.fits else ', does not fit'})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The same by name, for JSON."""
@@ -93,7 +101,9 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
             other = estimate(est.model, est.system, changed, est.gbs, est.assumptions)
         except InputError:  # not on this machine, or not with this plan
             continue
-        others.append((not other.fits, float(other.step_seconds), getattr(changed, name), float(other.memory_bytes)))
+        others.append(
+            (not other.fits, float(other.step_seconds), getattr(changed, name), float(other.memory_bytes))
+        )
     if not others:
         return None
     misses, seconds, value, nbytes = min(others, key=lambda row: row[:2])

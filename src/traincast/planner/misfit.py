@@ -48,7 +48,9 @@ def changes(est: Estimate) -> list[PlanChange]:
             continue
         if other.memory_bytes < est.memory_bytes:
             result.append(PlanChange(said, (plan, other)))
-    return sorted(result, key=lambda change: (not change.answer[1].fits, float(change.answer[1].step_seconds)))
+    return sorted(
+        result, key=lambda change: (not change.answer[1].fits, float(change.answer[1].step_seconds))
+    )
 
 
 def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -60,10 +62,18 @@ def _variations(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]
         yield f"zero {zero}", {"zero": zero}
     if plan.dp % 2 == 0:
         kind = "ring" if plan.cp_kind == "none" else plan.cp_kind
-        ways: tuple[tuple[str, dict[str, Any]], ...] = (("tp", {}), ("pp", {}), ("cp", {"cp_kind": kind}), ("tp2", {}))
+        ways: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("tp", {}),
+            ("pp", {}),
+            ("cp", {"cp_kind": kind}),
+            ("tp2", {}),
+        )
         for axis, more in ways:
             if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
-                yield f"{axis} {getattr(plan, axis) * 2}", {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more}
+                yield (
+                    f"{axis} {getattr(plan, axis) * 2}",
+                    {axis: getattr(plan, axis) * 2, "dp": plan.dp // 2, **more},
+                )
     if model.experts is not None:
         yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
         if plan.etp < plan.tp:
@@ -85,8 +95,12 @@ def _advice(est: Estimate) -> str:
     lines = []
     for change in listed[:MAX_CHANGES_LISTED]:
         _, changed = change.answer
-        lines.append(f"        {change.said}: {gib(float(changed.memory_bytes))}, {time_against_best(changed, est)}")
-    title = "would fit with" if listed[0].answer[1].fits else "no single change makes it fit; most is saved by"
+        lines.append(
+            f"        {change.said}: {gib(float(changed.memory_bytes))}, {time_against_best(changed, est)}"
+        )
+    title = (
+        "would fit with" if listed[0].answer[1].fits else "no single change makes it fit; most is saved by"
+    )
     return "\n".join((f"\n    {title}", *lines))
 
 
@@ -156,7 +170,10 @@ def compare(pair: Answer, best: Answer) -> tuple[str, str]:
     (plan, est), (_, winner) = pair, best
     change = float(est.step_seconds - winner.step_seconds)
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
-    causes = sorted((item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12), key=lambda item: -abs(item[1]))
+    causes = sorted(
+        (item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12),
+        key=lambda item: -abs(item[1]),
+    )
     differences = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in causes[:3])
     return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
 

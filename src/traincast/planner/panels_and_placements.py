@@ -66,7 +66,9 @@ class Placements:
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def placement_options(hidden: int, domain: int, batch: CandidateBatch, degrees: Ints) -> tuple[Ints, Bools, Ints, Bools]:
+def placement_options(
+    hidden: int, domain: int, batch: CandidateBatch, degrees: Ints
+) -> tuple[Ints, Bools, Ints, Bools]:
     """Return the panel counts and placements to try, and which are valid for each row of degrees.
 
     A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
@@ -103,7 +105,9 @@ def enumerate_placements(
     if batch.experts:
         _, layer_placement = np.unique(layer_placement, return_inverse=True)
     count = np.bincount(row, minlength=len(degrees))
-    return Placements(np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), layer_placement)
+    return Placements(
+        np.cumsum(count) - count, count, counts[row, panel].astype(float), fast.astype(float), layer_placement
+    )
 
 
 def layer_axes_of(batch: CandidateBatch) -> tuple[str, ...]:

@@ -15,7 +15,13 @@ import numpy as np
 
 from traincast.catalog.load import as_model, as_system, load_model
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, type_problems, unknown_name_error, whole_number_problems
+from traincast.core.errors import (
+    ErrorCollector,
+    InputError,
+    type_problems,
+    unknown_name_error,
+    whole_number_problems,
+)
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
@@ -32,7 +38,9 @@ from traincast.step.estimate import Answer, estimate
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
-Progress: TypeAlias = Callable[[int, int, int], None]  # (batches done, batches in total, candidates in the last batch)
+Progress: TypeAlias = Callable[
+    [int, int, int], None
+]  # (batches done, batches in total, candidates in the last batch)
 ANY_MODEL: Final = "gpt-125m"  # locks are checked on it where the model itself is wrong
 
 
@@ -107,7 +115,9 @@ class Found:
     @property
     def least_seconds(self) -> float:
         """Step time of the best plan [s], infinite where nothing fits."""
-        return float(min((outcome.least_seconds.min(initial=np.inf) for outcome in self.outcomes), default=np.inf))
+        return float(
+            min((outcome.least_seconds.min(initial=np.inf) for outcome in self.outcomes), default=np.inf)
+        )
 
     @property
     def best(self) -> Answer | None:
@@ -125,7 +135,9 @@ class Found:
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
-        return [self._answer(*fastest(self.outcomes[index], np.array([layout]))) for index, layout in self.front()]
+        return [
+            self._answer(*fastest(self.outcomes[index], np.array([layout]))) for index, layout in self.front()
+        ]
 
     def front(self) -> list[tuple[int, int]]:
         """Return index of the outcome and layout of each plan that no other beats in both time and memory, fastest first."""
@@ -143,7 +155,12 @@ class Found:
         """Return the best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
             {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
-            | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes, **est.uncertainty(), **est.breakdown}
+            | {
+                "step_seconds": est.step_seconds,
+                "memory_bytes": est.memory_bytes,
+                **est.uncertainty(),
+                **est.breakdown,
+            }
             for rank, (plan, est) in enumerate(self.plans, 1)
         ]
 
@@ -235,7 +252,9 @@ def search(
     InputError
         If an argument is invalid; all mistakes at once.
     """
-    return search_each(model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective, told)[0]
+    return search_each(
+        model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective, told
+    )[0]
 
 
 def search_each(
@@ -257,7 +276,18 @@ def search_each(
     transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
     batch = mistakes.catch(check_gbs, gbs, transformer)
     request = search_request(
-        mistakes, transformer, machine, gpus, batch, assumptions, strategy, top, vp, framework, locks, objective
+        mistakes,
+        transformer,
+        machine,
+        gpus,
+        batch,
+        assumptions,
+        strategy,
+        top,
+        vp,
+        framework,
+        locks,
+        objective,
     )
     return mistakes.require(request).answer(told)
 
@@ -289,15 +319,21 @@ def search_request(
     mistakes.catch(_check_ranking, top, objective)
     checked_locks = mistakes.catch(_check_locks, locks, vp)
     chosen = mistakes.catch(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.catch(check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions)
-    batches = mistakes.catch((chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed)
+    assumed = mistakes.catch(
+        check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions
+    )
+    batches = mistakes.catch(
+        (chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed
+    )
     if not mistakes.errors and chosen is not None and not batches:
         stack = {} if assumed is None else {"stack": assumed.name}
         problems = [
             f"{refusal.choice} = {(checked_locks or {})[refusal.choice]}: {refusal.why}; framework any has it"
             for refusal in refused(chosen.name, (checked_locks or {}) | stack)
         ]
-        problems = problems or [f"the locks leave nothing of what {chosen.name} can run; framework any has more"]
+        problems = problems or [
+            f"the locks leave nothing of what {chosen.name} can run; framework any has more"
+        ]
         mistakes.errors.append(InputError("search", problems))
     if mistakes.errors:
         return None
@@ -377,7 +413,9 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
     problems = [wrong for name in names for wrong in type_problems("strategy", name, "a name", str)]
     if not problems:
         names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-        problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES]
+        problems = [
+            str(unknown_name_error("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES
+        ]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
     if problems:
@@ -387,10 +425,16 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
 
 def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
     """Return the locks as a mapping of names, `vp` among them."""
-    if wrong := type_problems("locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)):
+    if wrong := type_problems(
+        "locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)
+    ):
         raise InputError("search", wrong)
     checked = dict(locks or {})
-    problems = [wrong for name in checked for wrong in type_problems("locks", name, "a mapping whose keys are names", str)]
+    problems = [
+        wrong
+        for name in checked
+        for wrong in type_problems("locks", name, "a mapping whose keys are names", str)
+    ]
     problems += [] if vp is None else whole_number_problems("vp", vp)
     if vp is not None and checked.get("vp", vp) != vp:
         problems.append(f"vp = {vp!r} contradicts locks, where vp = {checked['vp']!r}: give one of them")
@@ -399,16 +443,24 @@ def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, A
     return checked if vp is None else checked | {"vp": vp}
 
 
-def _choose(model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None) -> Framework:
+def _choose(
+    model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None
+) -> Framework:
     """Return the framework that is searched, restricted to the given strategies."""
     mistakes = ErrorCollector("search")
     names = mistakes.catch(_check_strategies, strategy)
-    chosen = default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
+    chosen = (
+        default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
+    )
     chosen = mistakes.require(chosen)
     if names is None:
         return chosen
     runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
-    if problems := [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in names if name not in chosen.runs]:
+    if problems := [
+        f"strategy = {name!r}: {chosen.name} does not run it; {runs}"
+        for name in names
+        if name not in chosen.runs
+    ]:
         raise InputError("search", problems)
     return replace(chosen, strategies=names)
 

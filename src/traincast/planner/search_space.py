@@ -36,7 +36,12 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.panels_and_placements import Placements, enumerate_placements, layer_axes_of, placement_options
+from traincast.planner.panels_and_placements import (
+    Placements,
+    enumerate_placements,
+    layer_axes_of,
+    placement_options,
+)
 from traincast.step.pipeline_stages import Stages, stages, with_load
 from traincast.step.placement import divisors, factorizations
 from traincast.step.validity import rules
@@ -161,7 +166,9 @@ class Shards:
         layer_row, degree = np.divmod(np.flatnonzero(used), len(fills.count))
         fill = fills.of(degree)
         table = np.full((len(space.layers.mbs), fills.layer_placement.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
-        table[np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]] = fill  # any fill of the shard will do
+        table[np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]] = (
+            fill  # any fill of the shard will do
+        )
         row, placement = np.nonzero(table >= 0)
         fill = table[row, placement]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(layer_axes_of(space.batch))}
@@ -170,7 +177,9 @@ class Shards:
 
 
 @lru_cache(maxsize=16)
-def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
+def enumerate_space(
+    model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch
+) -> Space:
     """Enumerate a batch of candidates (arXiv 2410.00273, search space).
 
     Parameters
@@ -193,7 +202,9 @@ def enumerate_space(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, 
     """
     space = _enumerate(model, gpus, domain, gbs, batch.shape)
     given = dict(batch.choices)
-    return replace(space, batch=batch, layouts=replace(space.layouts, **given), layers=replace(space.layers, **given))
+    return replace(
+        space, batch=batch, layouts=replace(space.layouts, **given), layers=replace(space.layers, **given)
+    )
 
 
 @lru_cache(maxsize=16)
@@ -214,13 +225,17 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     in_batch, placeable = _in_domain(batch, degrees, places, placeable)
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     candidates = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
-    valid = np.asarray(wide.any(axis=1) & in_batch)[degree]  # not where the panels are locked to a number that a grid does not have
+    valid = np.asarray(wide.any(axis=1) & in_batch)[
+        degree
+    ]  # not where the panels are locked to a number that a grid does not have
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:
         broken = valid & ~holds
         if broken.any():
-            rejected[reason] = np.bincount(job[degree[broken]], candidates[broken], len(gpus)).astype(np.int64)
+            rejected[reason] = np.bincount(job[degree[broken]], candidates[broken], len(gpus)).astype(
+                np.int64
+            )
             np.logical_and(valid, holds, out=valid)
 
     for rule in rules(batch.uneven, batch.rules):
@@ -230,7 +245,17 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     used, degree = np.unique(degree[valid], return_inverse=True)
     starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
     fills = enumerate_placements(batch, degrees[used], counts[used], wide[used], places, placeable[used])
-    return Space(batch, gpus, layouts, starts, *_layer_rows(layouts, batch), degree, stages(model, layouts), fills, rejected)
+    return Space(
+        batch,
+        gpus,
+        layouts,
+        starts,
+        *_layer_rows(layouts, batch),
+        degree,
+        stages(model, layouts),
+        fills,
+        rejected,
+    )
 
 
 def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
@@ -286,7 +311,11 @@ def _branch_inside(
     if batch.strategy in ("ulysses", "hybrid"):
         values = _divisors_of(columns["cp"])
         cp = columns["cp"][:, None]
-        suits = (values == cp) if batch.strategy == "ulysses" else (cp % values == 0) & (values > 1) & (values < cp)
+        suits = (
+            (values == cp)
+            if batch.strategy == "ulysses"
+            else (cp % values == 0) & (values > 1) & (values < cp)
+        )
         branch("ulysses", values, suits)
     if batch.hybrid:
         holders = columns["dp"] * columns.get("cp", 1)
@@ -294,7 +323,13 @@ def _branch_inside(
         branch("replicas", values, holders[:, None] % values == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
-        branch("vp", v, (v == 1) | _interleaves(model.layers, columns["pp"][:, None], v) | (v == dict(batch.locks).get("vp")))
+        branch(
+            "vp",
+            v,
+            (v == 1)
+            | _interleaves(model.layers, columns["pp"][:, None], v)
+            | (v == dict(batch.locks).get("vp")),
+        )
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)
 
@@ -311,13 +346,21 @@ def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
 
 def _divisors_of(column: Ints) -> Ints:
     """Return the numbers that divide some value of a column, ascending."""
-    return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)])) if len(column) else np.ones(1, np.int64)
+    return (
+        np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
+        if len(column)
+        else np.ones(1, np.int64)
+    )
 
 
 def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
-    axes = layer_axes_of(batch) if batch.experts and layouts.order != "tp-cp-dp-pp" else STRATEGIES[batch.strategy].layer_axes
+    axes = (
+        layer_axes_of(batch)
+        if batch.experts and layouts.order != "tp-cp-dp-pp"
+        else STRATEGIES[batch.strategy].layer_axes
+    )
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:

@@ -31,7 +31,9 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
         gbs = 1 if model is None else model.global_batch
     if gbs is None and model is not None:
         lacking = f"{model.name} has no global batch of its own"
-        raise InputError("global batch", [f"{lacking}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"])
+        raise InputError(
+            "global batch", [f"{lacking}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"]
+        )
     if wrong := whole_number_problems("gbs", gbs):
         raise InputError("global batch", wrong)
     return int(gbs or 1)
@@ -47,7 +49,9 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
     InputError
         If it is neither, or no preset has that name.
     """
-    if wrong := type_problems("assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)):
+    if wrong := type_problems(
+        "assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)
+    ):
         raise InputError("assumptions", wrong)
     usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
     return resolve(usual if assumptions is None or usual_stack else assumptions)

@@ -32,7 +32,9 @@ class Traffic(NamedTuple):
 Exchanges = dict[str, Traffic]
 
 
-def data_parallel(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def data_parallel(
+    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+) -> Column:
     """Return the exposed time to gather weights and to reduce gradients over the ranks with the same weights.
 
     ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one micro-batch. Where the schedule
@@ -72,7 +74,10 @@ def hidden_traffic(
     """Return the hidden rest of `data_parallel`, overlapped by layers, of every device: weights gathered, gradients reduced [s]."""
     traffic = _traffic(costs, stages, plan, nm, system, assumed)
     devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
-    return [traffic.in_step(traffic.hidden, stored, executed) if stored else (0.0, 0.0) for stored, executed in devices]
+    return [
+        traffic.in_step(traffic.hidden, stored, executed) if stored else (0.0, 0.0)
+        for stored, executed in devices
+    ]
 
 
 @dataclass(frozen=True)
@@ -96,18 +101,28 @@ class _DataParallelTraffic:
         seconds = total(n * exchanges[part].seconds for part, n in device.items())
         return seconds - self._exposed(exchanges, direction, device, passes, 0.0)
 
-    def _exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float) -> Column:
+    def _exposed(
+        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float
+    ) -> Column:
         busy = [self.assumed.dp_window * passes * getattr(self.costs[part], direction) for part in device]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         return layer_by_layer(seconds, busy, list(device.values()), contention, streams)
 
-    def in_step(self, time_of: Callable[..., Column], stored: Counts, executed: Counts) -> tuple[Column, Column]:
+    def in_step(
+        self, time_of: Callable[..., Column], stored: Counts, executed: Counts
+    ) -> tuple[Column, Column]:
         """Return the time of a device in a step by `exposed` or `hidden`: weights gathered, and gradients reduced [s]."""
         plan, nm = self.plan, self.nm
-        replicated: Column = time_of(self.between, "backward", stored) if plan.zero >= 2 and np.any(plan.replicas != 1) else 0.0
+        replicated: Column = (
+            time_of(self.between, "backward", stored)
+            if plan.zero >= 2 and np.any(plan.replicas != 1)
+            else 0.0
+        )
         if plan.zero == 3:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
-            return nm * time_of(self.gather, "forward", executed), nm * time_of(both, "backward", executed) + replicated
+            return nm * time_of(self.gather, "forward", executed), nm * time_of(
+                both, "backward", executed
+            ) + replicated
         passes = 1 + self.assumed.interleaved_window * is_group(plan.vp) * (np.minimum(plan.pp, nm) - 1)
         if plan.zero == 2:
             scattered = nm * time_of(self.scatter, "backward", executed)
@@ -116,9 +131,13 @@ class _DataParallelTraffic:
         return time_of(self.gather, "forward", stored, passes), scattered + replicated
 
 
-def _traffic(costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> _DataParallelTraffic:
+def _traffic(
+    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+) -> _DataParallelTraffic:
     """Return the exchanges of every part that some device stores."""
-    used = {part: costs[part] for part in dict.fromkeys(part for device in stages.stored_parts for part in device)}
+    used = {
+        part: costs[part] for part in dict.fromkeys(part for device in stages.stored_parts for part in device)
+    }
     gather, scatter, between = _exchanges(used, plan, system, assumed)
     if plan.zero < 2:
         scatter = {part: scatter[part].then(between[part]) for part in used}
@@ -156,7 +175,9 @@ class _ReplicaGroup(NamedTuple):
         """Return the time to sum each rank's shard of the gradients over the replicas [s]."""
         if self.between is None:
             return self._no_traffic(nbytes)
-        return Traffic(self.between.seconds(nbytes / self.shards), self.between.streaming(nbytes / self.shards))
+        return Traffic(
+            self.between.seconds(nbytes / self.shards), self.between.streaming(nbytes / self.shards)
+        )
 
     def _no_traffic(self, nbytes: Column) -> Traffic:
         """Return a time of 0 in the rows of the plans [s]."""
@@ -178,7 +199,9 @@ def _replica_groups(
         return _ReplicaGroup(False, reduction, reduction, between, shards)
     reduction = over(shard_ranks, "reduce-scatter")
     equal = assumed.all_gather_factor == assumed.reduce_scatter_factor
-    return _ReplicaGroup(True, reduction, reduction if equal else over(shard_ranks, "all-gather"), between, shards)
+    return _ReplicaGroup(
+        True, reduction, reduction if equal else over(shard_ranks, "all-gather"), between, shards
+    )
 
 
 def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
@@ -191,7 +214,9 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
     between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
     expert_weights = {part: cost.expert_weights for part, cost in used.items() if np.any(cost.expert_weights)}
     if expert_weights:
-        experts = _replica_groups(plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed)
+        experts = _replica_groups(
+            plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed
+        )
         for part, weights in expert_weights.items():
             gather[part] = gather[part].then(experts.gather(weight * weights))
             reduced[part] = reduced[part].then(experts.reduce(gradient * weights))

@@ -72,9 +72,14 @@ class Estimate:
     @cached_property
     def case(self) -> ErrorCase:
         """What the error of its time depends on."""
-        varied = any(path.startswith("accelerator.") and path != "accelerator.hbm_bytes" for path in self.system.columns())
+        varied = any(
+            path.startswith("accelerator.") and path != "accelerator.hbm_bytes"
+            for path in self.system.columns()
+        )
         accelerator = f"{self.system.accelerator.name}{', varied' if varied else ''}"  # nobody ran on it
-        return ErrorCase.of(self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds)
+        return ErrorCase.of(
+            self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds
+        )
 
     @cached_property
     def interval(self) -> tuple[Column, Column] | None:
@@ -85,7 +90,11 @@ class Estimate:
     def fits_probability(self) -> Column | None:
         """Probability that it fits in the accelerator's memory; None where errors are not known."""
         capacity = self.system.accelerator.hbm_bytes
-        return fits_probability(self.memory_bytes, capacity, self.assumptions.name) if self.assumptions.errors_known else None
+        return (
+            fits_probability(self.memory_bytes, capacity, self.assumptions.name)
+            if self.assumptions.errors_known
+            else None
+        )
 
     @property
     def outside(self) -> list[str]:
@@ -120,7 +129,9 @@ class Estimate:
         for i, counts in enumerate(self.stages.executed_parts):
             slowest = self.step.slowest == i
             for part, n in counts.items():
-                passes = [(op.again,) if recomputation else (op.forward, op.backward) for op in self.timed[part]]
+                passes = [
+                    (op.again,) if recomputation else (op.forward, op.backward) for op in self.timed[part]
+                ]
                 for seconds in filter(None, chain(*passes)):
                     sums += seconds.times(slowest * n * repeats)
         return sums
@@ -165,7 +176,9 @@ class Estimate:
     def uncertainty(self) -> dict[str, Column]:
         """Return the ends of the interval [s] and the probability that the plan fits, by name; empty where errors are not known."""
         low_high, fits = self.interval, self.fits_probability
-        return {} if low_high is None or fits is None else dict(zip(INTERVALS, (*low_high, fits), strict=True))
+        return (
+            {} if low_high is None or fits is None else dict(zip(INTERVALS, (*low_high, fits), strict=True))
+        )
 
     def devices(self) -> list[dict[str, Any]]:
         """Return the parts of the model on every device of the pipeline and its memory by component [byte], first to last.
@@ -198,10 +211,15 @@ class Estimate:
         `memory` and `comm` seconds are exposed times; recomputation before backward is in `again_seconds`.
         """
         rows = []
-        for part, timed in ((part, operation) for part, operations in self.timed.items() for operation in operations):
+        for part, timed in (
+            (part, operation) for part, operations in self.timed.items() for operation in operations
+        ):
             op = timed.operation
             row: dict[str, Column] = {}
-            for name, work, time in (("forward", op.forward, timed.forward), ("backward", op.whole_backward, timed.backward)):
+            for name, work, time in (
+                ("forward", op.forward, timed.forward),
+                ("backward", op.whole_backward, timed.backward),
+            ):
                 row |= {
                     f"{name}_matrix_flops": work.flops("matrix") + work.flops("low"),
                     f"{name}_vector_flops": work.flops("vector"),
@@ -213,14 +231,26 @@ class Estimate:
                 }
             recompute_seconds = 0.0 if timed.again is None else timed.again.total
             weights = op.weights * self.assumptions.element_bytes
-            row |= {"again_seconds": recompute_seconds, "weight_bytes": weights, "saved_bytes": op.saved_bytes}
-            rows.append({"part": part, "operation": op.name, **{figure: plain(value) for figure, value in row.items()}})
+            row |= {
+                "again_seconds": recompute_seconds,
+                "weight_bytes": weights,
+                "saved_bytes": op.saved_bytes,
+            }
+            rows.append(
+                {
+                    "part": part,
+                    "operation": op.name,
+                    **{figure: plain(value) for figure, value in row.items()},
+                }
+            )
         return rows
 
 
 def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
     """Return components as columns in the rows of their sum, also those that are the same in every row."""
-    return {component: plain(np.broadcast_to(value, np.shape(whole))) for component, value in components.items()}
+    return {
+        component: plain(np.broadcast_to(value, np.shape(whole))) for component, value in components.items()
+    }
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
@@ -286,7 +316,10 @@ def estimate(
     if isinstance(plan, Plan) and not plan.placed:
         if system.columns():
             raise InputError(
-                "plan", ["a placement is chosen for one machine, not for columns of them: give fast_* for every group"]
+                "plan",
+                [
+                    "a placement is chosen for one machine, not for columns of them: give fast_* for every group"
+                ],
             )
         domain = system.domain(plan.gpus)
         candidates = placements(plan, domain, assumed.ordered_ranks)
@@ -313,7 +346,12 @@ def _checked(
     assumed = mistakes.catch(check_assumptions, assumptions, usual_assumptions(transformer))
     if isinstance(plan, Plan):
         mistakes.catch(check_size, machine, plan.gpus)
-    return mistakes.require(transformer), mistakes.require(machine), mistakes.require(batch), mistakes.require(assumed)
+    return (
+        mistakes.require(transformer),
+        mistakes.require(machine),
+        mistakes.require(batch),
+        mistakes.require(assumed),
+    )
 
 
 def _check_plan(plan: Plan | Plans) -> None:
@@ -334,7 +372,12 @@ def count_operations(model: Model, plan: Plan | Plans, assumed: Assumptions) -> 
 
 
 def estimate_columns(
-    model: Model, system: System, plan: Plan | Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
+    model: Model,
+    system: System,
+    plan: Plan | Plans,
+    gbs: int,
+    assumed: Assumptions,
+    operations: Parts | None = None,
 ) -> Estimate:
     """Estimate one batch of plans without checking it; `operations` are those of every part, where they are counted already."""
     assumed = with_fitted_values(system, assumed)
@@ -347,4 +390,6 @@ def estimate_columns(
     pipeline = stages(model, columns)
     time = step(costs, columns, pipeline, gbs, system, assumed)
     used = memory(footprints, columns, pipeline, gbs, assumed)
-    return Estimate(model, system, plan, gbs, assumed, timed, pipeline, time, _in_rows(used, total(used.values())))
+    return Estimate(
+        model, system, plan, gbs, assumed, timed, pipeline, time, _in_rows(used, total(used.values()))
+    )

@@ -90,4 +90,6 @@ def goodput(interval: Column, write: Column, restart: Column, mtbf: Column) -> C
         Mean time between failures of the job, M [s].
     """
     segment = (interval + write) / mtbf
-    return plain(interval / mtbf * np.exp(-(restart / mtbf + segment)) / -np.expm1(-segment))  # cannot overflow
+    return plain(
+        interval / mtbf * np.exp(-(restart / mtbf + segment)) / -np.expm1(-segment)
+    )  # cannot overflow

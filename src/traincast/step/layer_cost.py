@@ -124,7 +124,11 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
     saved = total(op.saved_bytes for op in operations)
     if "full" not in plan.recomputed:
         return saved
-    return saved - total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input) / plan.recompute_every
+    return (
+        saved
+        - total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input)
+        / plan.recompute_every
+    )
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:
@@ -134,6 +138,14 @@ def _squares(operations: list[Operation], plan: Plans) -> Column:
     """
     if not plan.optimizer.iterations:
         return 0.0
-    matrices = [kernel for op in operations if op.weight is not None for kernel in op.weight.kernels if isinstance(kernel, Gemm)]
-    shapes = [(np.minimum(matrix.m, matrix.n), np.maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices]
+    matrices = [
+        kernel
+        for op in operations
+        if op.weight is not None
+        for kernel in op.weight.kernels
+        if isinstance(kernel, Gemm)
+    ]
+    shapes = [
+        (np.minimum(matrix.m, matrix.n), np.maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices
+    ]
     return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in shapes)

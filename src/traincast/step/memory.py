@@ -64,14 +64,20 @@ class Footprint:
         for op in operations:
             peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
-        if "full" in plan.recomputed:  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
-            recomputed = total(op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input)
+        if (
+            "full" in plan.recomputed
+        ):  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
+            recomputed = total(
+                op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
+            )
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
         weights = total(op.weights for op in operations if not op.experts)
         return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
 
 
-def memory(footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> dict[str, Column]:
+def memory(
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> dict[str, Column]:
     """Return the memory of the fullest rank by component.
 
     Parameters
@@ -112,21 +118,31 @@ def devices_memory(
     for i, position in enumerate(stages.position):
         parts = states(footprints, plan, stages.stored_parts[i], assumed)
         saved = _sum(footprints, stages.executed_parts[i], "saved") * flight(plan.pp, position, nm, plan.vp)
-        if "activations" in words(plan.offload):  # those of two layers are on the device, one at work and one on its way
+        if "activations" in words(
+            plan.offload
+        ):  # those of two layers are on the device, one at work and one on its way
             saved = np.minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
         parts["activations"] = saved
         parts["logits"] = _largest(
-            footprints, {part: n for part, n in stages.stored_parts[i].items() if part in ("head", "mtp")}, "peak"
+            footprints,
+            {part: n for part, n in stages.stored_parts[i].items() if part in ("head", "mtp")},
+            "peak",
         )
         parts["gathered"] = _gathered(footprints, plan, stages.stored_parts[i], assumed)
         parts["buffers"] = assumed.context_bytes + communicators
         ends = {part: n for part, n in stages.stored_parts[i].items() if part in VOCABULARY}
-        matrix = _largest(footprints, ends, "weights") * (assumed.vocabulary_gradient_bytes / 2) * assumed.element_bytes
+        matrix = (
+            _largest(footprints, ends, "weights")
+            * (assumed.vocabulary_gradient_bytes / 2)
+            * assumed.element_bytes
+        )
         live = _largest(
             footprints, stages.stored_parts[i], "live"
         )  # in backward, when the logits are gone: the larger of the two counts
         parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
-        parts["reserved"] = assumed.allocator_share * total(column for name, column in parts.items() if name != "buffers")
+        parts["reserved"] = assumed.allocator_share * total(
+            column for name, column in parts.items() if name != "buffers"
+        )
         devices.append(parts)
     return devices
 
@@ -149,7 +165,9 @@ def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
     return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
 
-def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> dict[str, Column]:
+def states(
+    footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
+) -> dict[str, Column]:
     """Return weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
 
     Parameters
@@ -176,10 +194,16 @@ def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, ass
         return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
     weights = kept(2 * recipe.width if plan.zero < 3 or assumed.keeps_sharded_copy else 0.0, plan.zero >= 3)
-    if recipe.copies and assumed.keeps_casts:  # of what is multiplied in low precision, which the vocabulary's matrices are not
+    if (
+        recipe.copies and assumed.keeps_casts
+    ):  # of what is multiplied in low precision, which the vocabulary's matrices are not
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
-        both_layouts = recipe.rate == "fp8" and not assumed.keeps_16bit_weights  # by rows and by columns, in the place of 16 bits
-        weights = weights + kept(2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers)
+        both_layouts = (
+            recipe.rate == "fp8" and not assumed.keeps_16bit_weights
+        )  # by rows and by columns, in the place of 16 bits
+        weights = weights + kept(
+            2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
+        )
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
@@ -189,7 +213,9 @@ def states(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, ass
     }
 
 
-def _gathered(footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions) -> Column:
+def _gathered(
+    footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
+) -> Column:
     """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0

@@ -15,7 +15,13 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
 from traincast.step.estimate import Estimate
-from traincast.step.goodput import bytes_per_parameter, checkpoint_seconds, goodput, mtbf_seconds, young_interval
+from traincast.step.goodput import (
+    bytes_per_parameter,
+    checkpoint_seconds,
+    goodput,
+    mtbf_seconds,
+    young_interval,
+)
 from traincast.step.model_flops import CONVENTIONS, RECOMPUTE, hardware_flops_per_token, model_flops_per_token
 from traincast.step.peak_check import require_below_peak
 
@@ -161,7 +167,9 @@ class _Sheet:
         if metric in self.known:
             return
         unknown_inputs = [name for name in inputs if name not in self.known]
-        needed = [cause for name in unknown_inputs for cause in self.missing.get(name, (INPUTS.get(name, name),))]
+        needed = [
+            cause for name in unknown_inputs for cause in self.missing.get(name, (INPUTS.get(name, name),))
+        ]
         if needed:
             self.missing[metric] = tuple(dict.fromkeys(needed))
         else:
@@ -254,14 +262,19 @@ def check_given(**given: Any) -> None:
     InputError
         If one is no finite number above 0 (a price or restart may be 0); all of them at once.
     """
-    problems = [wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)]
+    problems = [
+        wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)
+    ]
     if problems:
         raise InputError("metrics", problems)
 
 
 def _not_a_figure(name: str, value: Any) -> list[str]:
     """Return what is wrong with a figure; empty where nothing is."""
-    if not isinstance(value, int | float | np.number | np.ndarray) or np.asarray(value).dtype.kind not in "iuf":
+    if (
+        not isinstance(value, int | float | np.number | np.ndarray)
+        or np.asarray(value).dtype.kind not in "iuf"
+    ):
         return [f"{name} = {value!r}: must be a number, or an array of them"]
     may_be_zero = name in ("price", "restart_seconds")
     if np.all(np.isfinite(value)) and np.all(value >= 0 if may_be_zero else value > 0):
@@ -289,7 +302,8 @@ def _figures(est: Estimate) -> dict[str, Column]:
         "carbon": system.carbon,
         "failure_hours": system.failure_hours,
         "storage_bandwidth": system.storage_bandwidth,
-        "checkpoint_bytes": (model.parameters + model.mtp_parameters) * bytes_per_parameter(precision, optimizer),
+        "checkpoint_bytes": (model.parameters + model.mtp_parameters)
+        * bytes_per_parameter(precision, optimizer),
     }
     return {name: value for name, value in figures.items() if value is not None}
 
@@ -306,7 +320,9 @@ def _recomputed_products(plan: Plan | Plans) -> str:
     """Return the kind of recomputation as far as matrix products are recomputed: norms and activations have none."""
     columns = plan if isinstance(plan, Plans) else plan.columns()
     products = columns.recomputed - {"norms", "activation"}
-    return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(products, plan.recompute)
+    return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(
+        products, plan.recompute
+    )
 
 
 def _utilisation(
@@ -319,10 +335,16 @@ def _utilisation(
     except InputError:
         missing["mfu"] = missing["hfu"] = (f"the accelerator's {rate} peak",)
         return None, None
-    mfu = {name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak)) for name in CONVENTIONS}
+    mfu = {
+        name: plain(utilisation(model_flops_per_token(est.model, name), per_gpu, peak))
+        for name in CONVENTIONS
+    }
     recompute = _recomputed_products(est.plan)
     if recompute not in RECOMPUTE or np.any(est.plan.recompute_every != 1):
         missing["hfu"] = (f"FLOPs of recompute {est.plan.recompute}",)
         return mfu, None
-    hfu = {name: plain(utilisation(hardware_flops_per_token(est.model, recompute, name), per_gpu, peak)) for name in CONVENTIONS}
+    hfu = {
+        name: plain(utilisation(hardware_flops_per_token(est.model, recompute, name), per_gpu, peak))
+        for name in CONVENTIONS
+    }
     return mfu, hfu

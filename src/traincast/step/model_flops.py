@@ -51,7 +51,9 @@ CONVENTIONS: Final = {
             "arXiv 2204.02311, appendix B",
         ),
         Convention(
-            "6n", "6 × the parameters of the layers a token meets, without embedding and head", "arXiv 2001.08361, section 2.1"
+            "6n",
+            "6 × the parameters of the layers a token meets, without embedding and head",
+            "arXiv 2001.08361, section 2.1",
         ),
     )
 }
@@ -92,11 +94,15 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
     if convention == "6n":
         return Forward(2.0 * layers, 0.0, 0.0)
     if convention == "palm":  # multi-token prediction is in no published N
-        return Forward(2.0 * layers, _attention(model, model.pattern, masked=False), 2.0 * model.end_parameters)
+        return Forward(
+            2.0 * layers, _attention(model, model.pattern, masked=False), 2.0 * model.end_parameters
+        )
     passed = model.pattern + (model.last_kind,) * model.mtp
     weights = sum(n * _layer_weights(model, kind) for kind, n in Counter(passed).items())
     weights += model.mtp * 2 * model.hidden**2  # joins state and embedding
-    return Forward(2.0 * weights, _attention(model, passed, masked=convention == "megatron"), 2.0 * _end_weights(model))
+    return Forward(
+        2.0 * weights, _attention(model, passed, masked=convention == "megatron"), 2.0 * _end_weights(model)
+    )
 
 
 def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
@@ -165,7 +171,9 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     """Return the forward FLOPs of attention for one token: query by key and score by value, for each attended pair."""
     per_pair = 2 * model.heads * (model.head_width + model.value_width)
-    pairs = sum(n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items())
+    pairs = sum(
+        n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items()
+    )
     return per_pair * pairs / model.seq
 
 

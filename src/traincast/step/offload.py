@@ -10,7 +10,9 @@ from traincast.step.pipeline_stages import Counts
 from traincast.times.overlap import exposed_time
 
 
-def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions) -> Column:
+def offload_seconds(
+    costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions
+) -> Column:
     """Return the exposed time of copies of activations and weights to and from the host's memory.
 
     Parameters
@@ -41,6 +43,9 @@ def offload_seconds(costs: Costs, device: Counts, plan: Plans, nm: Column, syste
         if "activations" in offloaded:
             copied = copied + cost.saved / link
         if "weights" in offloaded:
-            copied = copied + plan.recipe.width * assumed.element_bytes * (cost.weights + cost.expert_weights) / link
+            copied = (
+                copied
+                + plan.recipe.width * assumed.element_bytes * (cost.weights + cost.expert_weights) / link
+            )
         seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
     return nm * seconds

@@ -9,7 +9,9 @@ from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.pipeline_stages import Counts
 
 
-def optimizer_seconds(costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+def optimizer_seconds(
+    costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions
+) -> Column:
     """Return the time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
 
     Parameters

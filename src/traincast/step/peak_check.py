@@ -72,7 +72,9 @@ def _refusal(est: Estimate, row: int, time: float, name: str, share: float, reco
     gpus, predicted = int(_row_value(est.plan.gpus, row)), float(_row_value(est.step_seconds, row))
     kind = PRECISIONS[est.plan.precision].rate
     peak = float(_row_value(est.system.accelerator.peak(kind), row))
-    share_text = f"{share:,.1%} of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
+    share_text = (
+        f"{share:,.1%} of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
+    )
     least_text = f"a step of {est.gbs:,} sequences takes at least {seconds(time * share)} there"
     suspects = [
         suspect
@@ -89,17 +91,26 @@ def _refusal(est: Estimate, row: int, time: float, name: str, share: float, reco
     return "\n    ".join((f"step_seconds = {time:g}: {share_text}: {least_text}; was it", *lines))
 
 
-def _suspects(est: Estimate, row: int, time: float, recompute_factor: float, peak: float) -> Iterator[Suspect]:
+def _suspects(
+    est: Estimate, row: int, time: float, recompute_factor: float, peak: float
+) -> Iterator[Suspect]:
     """Yield common mistakes, whether or not they explain enough."""
     plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
     parts = float(_row_value(plan.microbatches(est.gbs), row))
     if parts > 1:
-        yield Suspect(f"the time of one of {parts:,.0f} micro-batches? The step takes {seconds(parts * time)}", parts)
+        yield Suspect(
+            f"the time of one of {parts:,.0f} micro-batches? The step takes {seconds(parts * time)}", parts
+        )
     yield Suspect(f"given in minutes? The step takes {seconds(60 * time)}", 60.0)
-    yield Suspect(f"divided by 1000, though in seconds already? The step takes {seconds(1000 * time)}", 1000.0)
+    yield Suspect(
+        f"divided by 1000, though in seconds already? The step takes {seconds(1000 * time)}", 1000.0
+    )
     seq = est.model.seq
     if est.gbs >= seq:
-        yield Suspect(f"a global batch in tokens? {est.gbs:,} of them are {est.gbs / seq:,.4g} sequences of {seq:,}", seq)
+        yield Suspect(
+            f"a global batch in tokens? {est.gbs:,} of them are {est.gbs / seq:,.4g} sequences of {seq:,}",
+            seq,
+        )
     for faster in LOWER_PRECISIONS:
         try:
             other = float(_row_value(est.system.accelerator.peak(faster), row))

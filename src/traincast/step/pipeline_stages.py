@@ -68,7 +68,9 @@ class Stages:
         """Rows of the columns, by a numpy index."""
 
         def taken(counts: Counts) -> Counts:
-            return {part: column if isinstance(column, float) else column[rows] for part, column in counts.items()}
+            return {
+                part: column if isinstance(column, float) else column[rows] for part, column in counts.items()
+            }
 
         position = taken({str(i): column for i, column in enumerate(self.position)})
         executed, stored = tuple(map(taken, self.executed_parts)), tuple(map(taken, self.stored_parts))
@@ -116,7 +118,9 @@ def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
     return (*[each] * (number - 1 - more), *[each + 1] * more, last)
 
 
-def devices(model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = "") -> tuple[PipelineDevice, ...]:
+def devices(
+    model: Model, pp: int, chunks_per_device: int, schedule: str = "1f1b", layout: str = ""
+) -> tuple[PipelineDevice, ...]:
     """Return every device of a pipeline.
 
     Parameters
@@ -161,7 +165,9 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
     if len(cut) != number or sum(cut) != model.layers:
         wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
-        raise InputError("plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"])
+        raise InputError(
+            "plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"]
+        )
     ends = np.cumsum((0, *cut))
     parts = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
     parts[0].update(_parts_before_layers(model))
@@ -177,7 +183,9 @@ def _parts_before_layers(model: Model) -> dict[str, int]:
 def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
     """Count the parts after the last layer."""
     ends = {} if model.vocab is None and model.patch is None else {"head": 1}
-    if (model.tied or model.mtp) and model.vocab is not None and pipelined:  # a copy of the embedding's weights
+    if (
+        (model.tied or model.mtp) and model.vocab is not None and pipelined
+    ):  # a copy of the embedding's weights
         ends["tied"] = 1
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 
@@ -226,7 +234,9 @@ def with_load(plan: Plans, model: Model) -> Plans:
 
 
 @lru_cache(maxsize=65536)
-def distinct_devices(model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str) -> tuple[PipelineDevice, ...]:
+def distinct_devices(
+    model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str
+) -> tuple[PipelineDevice, ...]:
     """Return the devices that no earlier one matches part by part, empty ones left out; arguments as for `devices`."""
     distinct: list[PipelineDevice] = []
 
@@ -268,7 +278,10 @@ def stages(model: Model, plan: Plans) -> Stages:
         return spread if spread.ndim and len(set(values)) > 1 else float(values[0])
 
     def counts(which: str, i: int) -> Counts:
-        columns = {name: column([getattr(pipeline[i], which).get(name, 0.0) for pipeline in padded]) for name in names}
+        columns = {
+            name: column([getattr(pipeline[i], which).get(name, 0.0) for pipeline in padded])
+            for name in names
+        }
         return {name: value for name, value in columns.items() if np.any(value)}
 
     parts = Counter(map(str, model.pattern)) + Counter(_parts_before_layers(model))

@@ -95,7 +95,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     pace = _slowest_device(costs, stages, plan.pp, assumed)
     forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    lost = schedule.lost(forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier)
+    lost = schedule.lost(
+        forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier
+    )
     link = links(costs, plan, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * per_microbatch)
@@ -105,13 +107,21 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     if assumed.pp_exposed < 1:
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
-    optimizer, _ = largest([optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts])
+    optimizer, _ = largest(
+        [optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts]
+    )
     offload: Column = 0.0
     if plan.offload != "none":
-        offload, _ = largest([offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.executed_parts])
+        offload, _ = largest(
+            [offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.executed_parts]
+        )
     host = nm * pace.late + assumed.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
-    return replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer)) if assumed.straggling else time
+    return (
+        replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
+        if assumed.straggling
+        else time
+    )
 
 
 class Links(NamedTuple):
@@ -125,7 +135,11 @@ def links(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Li
     """Return the time of transfers between stages; arguments as for `step`."""
     message = _message(costs)
     hop = stage_transfer(message, plan, system, assumed)
-    paced = stage_transfer(message, plan, system, assumed, slowest_stage_link) if assumed.slowest_link_paces else hop
+    paced = (
+        stage_transfer(message, plan, system, assumed, slowest_stage_link)
+        if assumed.slowest_link_paces
+        else hop
+    )
     return Links(assumed.pp_exposed * paced, (1 - assumed.pp_exposed) * hop)
 
 
@@ -141,7 +155,9 @@ class _Pace(NamedTuple):
 def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
     """Return which device is the slowest, and the time of a micro-batch on it and elsewhere."""
     counts = (*stages.executed_parts, stages.model_parts)
-    *busy, busy_model = (sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts)
+    *busy, busy_model = (
+        sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
+    )
     if not assumed.dispatch_seconds:
         longest, slowest = largest(busy)
         return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
@@ -150,14 +166,21 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     launch_model = launch_model + pp * assumed.microbatch_seconds
     longest, slowest = largest([paced_by(*both) for both in zip(launch, busy, strict=True)])
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    return _Pace(slowest, busy_slowest, longest - busy_slowest, exposed_time(paced_by(launch_model, busy_model) - longest))
+    return _Pace(
+        slowest,
+        busy_slowest,
+        longest - busy_slowest,
+        exposed_time(paced_by(launch_model, busy_model) - longest),
+    )
 
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Return the exposed time of transfers that overlap work; the slack of faster stages hides round trips [s]."""
     spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
-    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(2 * hop - spare)
+    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(
+        2 * hop - spare
+    )
 
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:

@@ -25,14 +25,28 @@ from traincast.core.quantities import Bools, Column, Floats, plain
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 DRAWS: Final = 4096
-COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {  # parts of a step with an error of their own, by what they add up
+COMPONENTS: Final[
+    Mapping[str, tuple[str, ...]]
+] = {  # parts of a step with an error of their own, by what they add up
     "communication": ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm"),
     "bubble": ("bubble",),
     "host": ("host", "stragglers"),
 }
 DEGREES: Final = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp", "vp", "mbs", "replicas", "recompute_every")
-KINDS: Final = ("tp_kind", "cp_kind", "sp", "tp_overlap", "zero", "schedule", "recompute", "offload", "layout")
-SIZES: Final[Mapping[str, tuple[str, str, str]]] = {  # what can be beyond measured runs: more, fewer, in words
+KINDS: Final = (
+    "tp_kind",
+    "cp_kind",
+    "sp",
+    "tp_overlap",
+    "zero",
+    "schedule",
+    "recompute",
+    "offload",
+    "layout",
+)
+SIZES: Final[
+    Mapping[str, tuple[str, str, str]]
+] = {  # what can be beyond measured runs: more, fewer, in words
     "gpus": ("more GPUs", "fewer GPUs", ""),
     "hidden": ("a wider model", "a narrower model", "hidden size "),
     "layers": ("more layers", "fewer layers", ""),
@@ -119,7 +133,10 @@ def errors() -> Errors:
 
     def spans(part: SpansPart) -> dict[str, Span]:
         parts = {name: getattr(part, name) for name in SIZES}
-        return {name: Span(entry.least.value, entry.most.value, entry.drift.value) for name, entry in parts.items()}
+        return {
+            name: Span(entry.least.value, entry.most.value, entry.drift.value)
+            for name, entry in parts.items()
+        }
 
     figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
     return Errors(
@@ -158,12 +175,27 @@ class ErrorCase:
 
     @classmethod
     def of(
-        cls, model: Model, accelerator: str, stack: str, gpus: Column, breakdown: Mapping[str, Column], seconds: Column
+        cls,
+        model: Model,
+        accelerator: str,
+        stack: str,
+        gpus: Column,
+        breakdown: Mapping[str, Column],
+        seconds: Column,
     ) -> "ErrorCase":
         """Return the case of an estimate from its model, accelerator, software, GPUs, and the breakdown of its time [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
-        shares = {name: sum(breakdown[component] for component in parts) / seconds for name, parts in COMPONENTS.items()}
-        return cls(DEFAULT_STACK if stack == CALIBRATED.name else stack, accelerator, model.experts is not None, sizes, shares)
+        shares = {
+            name: sum(breakdown[component] for component in parts) / seconds
+            for name, parts in COMPONENTS.items()
+        }
+        return cls(
+            DEFAULT_STACK if stack == CALIBRATED.name else stack,
+            accelerator,
+            model.experts is not None,
+            sizes,
+            shares,
+        )
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -213,7 +245,11 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
-    respects += [] if case.accelerator in known.accelerators else [f"accelerator without a measured run: {case.accelerator}"]
+    respects += (
+        []
+        if case.accelerator in known.accelerators
+        else [f"accelerator without a measured run: {case.accelerator}"]
+    )
     for name, span in case.spans(known).items():
         value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
         if not span.least <= value <= span.most:
@@ -237,7 +273,9 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
     known = known or errors()
     stack = DEFAULT_STACK if stack == CALIBRATED.name else stack
     ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
-    spread = np.log(19) * np.log(capacity / nbytes) / ninety  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
+    spread = (
+        np.log(19) * np.log(capacity / nbytes) / ninety
+    )  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
     return plain(0.5 + 0.5 * np.tanh(spread / 2))
 
 
@@ -245,7 +283,9 @@ def plan_coordinates(plans: Sequence[Plan]) -> Floats:
     """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
     indices: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
-    kinds = [[indices.setdefault((name, getattr(plan, name)), len(indices)) for name in KINDS] for plan in plans]
+    kinds = [
+        [indices.setdefault((name, getattr(plan, name)), len(indices)) for name in KINDS] for plan in plans
+    ]
     return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
 
 

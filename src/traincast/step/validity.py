@@ -44,7 +44,9 @@ def _is_1d(plan: Plans) -> bool:
 
 def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]:
     """Return the condition that plans of a schedule meet a requirement; plans of other schedules pass."""
-    return lambda model, plan, gbs: plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
+    return lambda model, plan, gbs: (
+        plan.schedule != name or needed.holds(plan.pp, plan.microbatches(gbs), plan.vp)
+    )
 
 
 def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plans, int], Any]:
@@ -53,7 +55,10 @@ def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plan
 
 
 EVEN: Final = Rule(
-    "pp does not divide the layers", ("pp", "layers"), lambda model, plan, gbs: model.layers % plan.pp == 0, search_only=True
+    "pp does not divide the layers",
+    ("pp", "layers"),
+    lambda model, plan, gbs: model.layers % plan.pp == 0,
+    search_only=True,
 )
 EVEN_VIRTUAL: Final = Rule(
     "the layers do not divide into virtual stages",
@@ -62,7 +67,11 @@ EVEN_VIRTUAL: Final = Rule(
     search_only=True,
 )
 RULES: Final = (
-    Rule("tp does not divide the attention heads", ("tp", "heads"), lambda model, plan, gbs: model.heads % plan.tp == 0),
+    Rule(
+        "tp does not divide the attention heads",
+        ("tp", "heads"),
+        lambda model, plan, gbs: model.heads % plan.tp == 0,
+    ),
     Rule(
         "tp and ulysses together do not divide the attention heads",
         ("tp", "ulysses", "heads"),
@@ -71,16 +80,34 @@ RULES: Final = (
     Rule(
         "tp neither divides the heads of keys and values nor is a multiple of them",
         ("tp", "groups"),
-        lambda model, plan, gbs: (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0),
+        lambda model, plan, gbs: (
+            (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0)
+        ),
     ),
-    Rule("tp does not divide the hidden width", ("tp", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp == 0),
-    Rule("tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0),
-    Rule("tp2 does not divide the hidden width", ("tp2", "hidden"), lambda model, plan, gbs: model.hidden % plan.tp2 == 0),
-    Rule("tp2 does not divide the MLP's width", ("tp2", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp2 == 0),
+    Rule(
+        "tp does not divide the hidden width",
+        ("tp", "hidden"),
+        lambda model, plan, gbs: model.hidden % plan.tp == 0,
+    ),
+    Rule(
+        "tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0
+    ),
+    Rule(
+        "tp2 does not divide the hidden width",
+        ("tp2", "hidden"),
+        lambda model, plan, gbs: model.hidden % plan.tp2 == 0,
+    ),
+    Rule(
+        "tp2 does not divide the MLP's width",
+        ("tp2", "ffn"),
+        lambda model, plan, gbs: model.ffn % plan.tp2 == 0,
+    ),
     Rule(
         f"tp cuts a width below {MIN_SLICE}",
         ("tp", "hidden"),
-        lambda model, plan, gbs: (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE,  # of qkv, of any linear layer
+        lambda model, plan, gbs: (
+            (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE
+        ),  # of qkv, of any linear layer
         search_only=True,
     ),
     Rule(
@@ -97,7 +124,9 @@ RULES: Final = (
     Rule(
         "etp does not divide the width of an expert, or tp that of the shared experts",
         ("tp", "etp"),
-        _of_experts(lambda experts, plan: (experts.ffn % plan.etp == 0) & (experts.shared_ffn % plan.tp == 0)),
+        _of_experts(
+            lambda experts, plan: (experts.ffn % plan.etp == 0) & (experts.shared_ffn % plan.tp == 0)
+        ),
     ),
     Rule(
         "ep and etp do not divide the ranks of a stage, tp × cp × dp",
@@ -105,8 +134,14 @@ RULES: Final = (
         _of_experts(lambda experts, plan: plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0),
     ),
     Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: plan.etp <= plan.tp),
-    Rule("experts with tp > 1 need sequence parallelism", ("tp",), _of_experts(lambda experts, plan: plan.sp | (plan.tp == 1))),
-    Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0),
+    Rule(
+        "experts with tp > 1 need sequence parallelism",
+        ("tp",),
+        _of_experts(lambda experts, plan: plan.sp | (plan.tp == 1)),
+    ),
+    Rule(
+        "ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0
+    ),
     Rule(
         "replicas do not divide the ranks that hold the same weights",
         ("replicas", "dp", "cp"),
@@ -115,7 +150,11 @@ RULES: Final = (
     Rule(
         "replicas do not divide the ranks that hold the same experts",
         ("replicas", "dp", "cp", "ep"),
-        _of_experts(lambda experts, plan: (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)),
+        _of_experts(
+            lambda experts, plan: (
+                (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)
+            )
+        ),
     ),
     Rule(
         "tp_overlap has nothing to overlap",
@@ -148,14 +187,22 @@ RULES: Final = (
     Rule(
         "the tokens of a micro-batch do not divide over the tensor ranks",
         ("mbs", "tp", "cp", "tp2", "seq"),
-        lambda model, plan, gbs: plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0,
+        lambda model, plan, gbs: (
+            plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0
+        ),
     ),
     Rule(
         "tp does not divide the head's width and the sequence, as SUMMA attention needs",
         ("tp", "hidden", "heads", "seq"),
-        lambda model, plan, gbs: (plan.attention != "summa") | (model.head_width % plan.tp + model.seq % plan.tp == 0),
+        lambda model, plan, gbs: (
+            (plan.attention != "summa") | (model.head_width % plan.tp + model.seq % plan.tp == 0)
+        ),
     ),
-    Rule("panels do not divide the hidden width", ("panels", "hidden"), lambda model, plan, gbs: model.hidden % plan.panels == 0),
+    Rule(
+        "panels do not divide the hidden width",
+        ("panels", "hidden"),
+        lambda model, plan, gbs: model.hidden % plan.panels == 0,
+    ),
 )
 
 
@@ -192,7 +239,9 @@ def _placement_rules(domain: int) -> tuple[Rule, ...]:
     def divides(axis: str) -> Callable[[Model, Plans, int], Any]:
         return lambda model, plan, gbs: getattr(plan, axis) % getattr(plan, f"fast_{axis}") == 0
 
-    dividing = (Rule(f"fast_{axis} does not divide {axis}", (f"fast_{axis}", axis), divides(axis)) for axis in AXES)
+    dividing = (
+        Rule(f"fast_{axis} does not divide {axis}", (f"fast_{axis}", axis), divides(axis)) for axis in AXES
+    )
     overfull = f"the placement puts more members into a fast domain than the {domain} it has"
     return *dividing, Rule(overfull, fast, lambda model, plan, gbs: plan.placed <= domain)
 
@@ -232,7 +281,10 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
     if isinstance(plan, Plan):
         facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
         broken = broken_rules(model, plan.columns(), gbs, domain)
-        problems = [f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})" for rule in broken]
+        problems = [
+            f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})"
+            for rule in broken
+        ]
     else:
         problems = [
             f"{knob}: holds values that are no whole numbers of at least 1"
@@ -241,6 +293,8 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
         ]
         if not problems:
             broken = broken_rules(model, plan, gbs, domain)
-            problems = [f"{rule.broken} ({int(rows.sum())} of {rows.size} rows)" for rule, rows in broken.items()]
+            problems = [
+                f"{rule.broken} ({int(rows.sum())} of {rows.size} rows)" for rule, rows in broken.items()
+            ]
     if problems:
         raise InputError("plan", problems)

@@ -18,11 +18,24 @@ from traincast.times import nccl
 from traincast.times.nccl import Protocols, achieved_bandwidth, is_group
 from traincast.times.process_groups import Group, domains
 
-__all__ = ["AlphaBeta", "Curve", "achieved_bandwidth", "collective", "collective_curve", "is_group", "point_to_point"]
+__all__ = [
+    "AlphaBeta",
+    "Curve",
+    "achieved_bandwidth",
+    "collective",
+    "collective_curve",
+    "is_group",
+    "point_to_point",
+]
 
 
 def collective(
-    kind: CollectiveKind, V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
+    kind: CollectiveKind,
+    V: Column,
+    members: Group,
+    system: System,
+    assumed: Assumptions,
+    copies: Column = 1.0,
 ) -> Column:
     """Return the time of one collective (arXiv 2410.00273, collectives; each further tier is a term of every sum and maximum).
 
@@ -47,7 +60,13 @@ def collective(
         Transfer over the slowest tier, plus one latency per hop; 0 for a group of one [s].
     """
     if kind == "all-to-all":
-        return all_to_all(V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V, members, system, assumed, copies)
+        return all_to_all(
+            V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V,
+            members,
+            system,
+            assumed,
+            copies,
+        )
     if kind == "send":
         return _send_to_neighbour(V, members, system, assumed)
     return collective_curve(kind, members, system, assumed).seconds(V)
@@ -91,11 +110,15 @@ def collective_curve(
     With `data_parallel` all groups of a domain communicate at once.
     """
     curve = _unscaled_curve(kind, members, system, assumed, data_parallel)
-    factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(kind, 1.0)
+    factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(
+        kind, 1.0
+    )
     return curve if factor == 1 else curve.scaled(factor)
 
 
-def _unscaled_curve(kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool) -> Curve:
+def _unscaled_curve(
+    kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool
+) -> Curve:
     """Return the time of a collective before the factors of the volume in the assumptions."""
     if assumed.protocols:
         return nccl.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
@@ -106,18 +129,24 @@ def _unscaled_curve(kind: CollectiveKind, members: Group, system: System, assume
     hops = fast.latency * (n - domains(n, near[0]))  # the ring has n - 1 of them
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
-        ports = 1 + (tier.ports * within - 1) * is_group(within)  # a member alone in its domain uses one port, several use all
+        ports = 1 + (tier.ports * within - 1) * is_group(
+            within
+        )  # a member alone in its domain uses one port, several use all
         per_byte = np.maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
         one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
-        a = one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside  # 2 passes: reduce-scatter, then all-gather
+        a = (
+            one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside
+        )  # 2 passes: reduce-scatter, then all-gather
     c = is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n
     return AlphaBeta(hops, a * c * per_byte)
 
 
-def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0) -> Column:
+def all_to_all(
+    V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
+) -> Column:
     """Return the time of an all-to-all: across the network to the target domain, then inside it to the target rank.
 
     Parameters
@@ -150,7 +179,9 @@ def all_to_all(V: Column, members: Group, system: System, assumed: Assumptions, 
         if i and assumed.node_copies:
             sent = sent * nccl.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
-        seconds.append(sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * np.sign(V))
+        seconds.append(
+            sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * np.sign(V)
+        )
     return total(seconds)
 
 

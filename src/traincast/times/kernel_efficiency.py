@@ -14,7 +14,9 @@ from traincast.core.system import Accelerator
 from traincast.operations.operation import Fused, Gemm, PassCount, Unit, total
 
 REFERENCE_HEAD_WIDTH: Final = 128  # width of heads that the rates of fused attention are given for
-MAX_ROW_IMBALANCE: Final = 2  # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1
+MAX_ROW_IMBALANCE: Final = (
+    2  # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1
+)
 TILE_FRACTION: Final = 2  # results narrower than a tile have tiles of 1/2 its edge
 
 
@@ -155,11 +157,18 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
     rate = gpu.fused_attention(assumed.attention_kernel, assumed.attention_efficiency) * peak  # A
     tile: Column = assumed.attention_tile
     if shapes.backward:
-        rate = rate * (assumed.attention_backward if gpu.attention_backward is None else gpu.attention_backward)
+        rate = rate * (
+            assumed.attention_backward if gpu.attention_backward is None else gpu.attention_backward
+        )
         rate = rate / np.where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention_wide_backward, 1)
     elif gpu.attention_tile is not None:
         tile = gpu.attention_tile
-    ideal = flops / rate * (1 + assumed.attention_softmax / shapes.width) / (1 + assumed.attention_softmax / REFERENCE_HEAD_WIDTH)
+    ideal = (
+        flops
+        / rate
+        * (1 + assumed.attention_softmax / shapes.width)
+        / (1 + assumed.attention_softmax / REFERENCE_HEAD_WIDTH)
+    )
     edge = tile / 2 * np.sign(1 - shapes.share)
     seconds = ideal * (1 + (shapes.starts * assumed.attention_start + edge) / (shapes.share * shapes.keys))
     if gpu.processors is None:

@@ -32,7 +32,9 @@ SIMPLE_HOP_SECONDS: Final = (11.9e-6, 29.7e-6)  # a hop of Simple, where LL has 
 MAX_SIMPLE_TO_LL_HOP: Final = (15.7, 5.34)  # a hop of Simple to one of LL (NCCL's own figures: 5.7 and 5.2)
 LL_BANDWIDTH: Final = 3.9e9  # [byte/s] of LL over one port
 MAX_LL_SHARE: Final = 0.25  # of the bandwidth that Simple achieves: rows over TCP
-MAX_INNER_HOP_SHARE: Final = 0.4  # a hop of Simple inside a domain to one between domains, in a ring or tree that crosses both
+MAX_INNER_HOP_SHARE: Final = (
+    0.4  # a hop of Simple inside a domain to one between domains, in a ring or tree that crosses both
+)
 HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6 hops of Simple
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)
 
@@ -125,7 +127,9 @@ class Protocols(NamedTuple):
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
         root = np.sqrt(V)
-        return (self.launch + reduce(np.minimum, (algorithm.seconds(V, root) for algorithm in self.ways))) * np.sign(V)
+        return (
+            self.launch + reduce(np.minimum, (algorithm.seconds(V, root) for algorithm in self.ways))
+        ) * np.sign(V)
 
     def streaming(self, V: Column) -> Column:
         """Return the time in which a volume V streams over the slowest link of a ring, without latency [s]."""
@@ -155,7 +159,11 @@ class _GroupPath(NamedTuple):
 
 
 def protocols(
-    kind: CollectiveKind, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, data_parallel: bool = False
+    kind: CollectiveKind,
+    members: Group,
+    tiers: Sequence[Tier],
+    launch_share: float = 1.0,
+    data_parallel: bool = False,
 ) -> Protocols:
     """Return the time of a collective over its volume.
 
@@ -240,7 +248,19 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupP
     launch = is_group(n) * _launch(fast, False) + outer_launch
     across = is_group(domains(n, near[0]))
     return _GroupPath(
-        inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, ll_tree, simple_tree, per_byte, slow, tree_bytes
+        inside,
+        across,
+        launch,
+        fill,
+        chained,
+        inner_hops,
+        ll_hops,
+        simple_hops,
+        ll_tree,
+        simple_tree,
+        per_byte,
+        slow,
+        tree_bytes,
     )
 
 
@@ -261,7 +281,11 @@ def _simple_hop(tier: Tier, outside: bool) -> Column:
 
 def _ll_bandwidth(tier: Tier) -> Column:
     """Return the bandwidth of LL over one port [byte/s]."""
-    return np.minimum(LL_BANDWIDTH, MAX_LL_SHARE * achieved_bandwidth(tier)) if tier.ll_bandwidth is None else tier.ll_bandwidth
+    return (
+        np.minimum(LL_BANDWIDTH, MAX_LL_SHARE * achieved_bandwidth(tier))
+        if tier.ll_bandwidth is None
+        else tier.ll_bandwidth
+    )
 
 
 def _inner_bandwidth(tier: Tier, members: Column) -> Column:
@@ -313,7 +337,9 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
     return tier.bandwidth * share * ports
 
 
-def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None) -> Column:
+def all_to_all(
+    V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None
+) -> Column:
     """Return the time of an all-to-all: across the network to the target domain, and inside it to the target rank.
 
     Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through
@@ -345,7 +371,9 @@ def all_to_all(V: Column, members: Group, tiers: Sequence[Tier], launch_share: f
         if copies is not None:
             sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
-        latency = (2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0) + partners * tier.latency) * np.sign(V)
+        latency = (
+            2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0) + partners * tier.latency
+        ) * np.sign(V)
         stream = sent / (_outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond))
         seconds = seconds + latency
         streams.append(stream + 0.5 * np.sqrt(latency * stream))

@@ -104,7 +104,11 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     PassSeconds
         Columns over plans.
     """
-    compute = arithmetic(work, system.accelerator, assumed, plan.recipe) if work.kernels else 0 * assumed.launch_seconds
+    compute = (
+        arithmetic(work, system.accelerator, assumed, plan.recipe)
+        if work.kernels
+        else 0 * assumed.launch_seconds
+    )
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def seconds_of(call: Collective) -> Column:
@@ -128,7 +132,9 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
 def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the time of one collective; its curve over the volume is computed once for all operations of the plans [s]."""
     if call.kind in ("all-to-all", "send"):
-        return collective(call.kind, call.nbytes, group(plan, call.over, system.tiers), system, assumed, call.copies)
+        return collective(
+            call.kind, call.nbytes, group(plan, call.over, system.tiers), system, assumed, call.copies
+        )
     key = call.kind, call.over
     cached_system, cached_assumptions, curve = plan.placed_on.get(key, (None, None, None))
     if cached_system is not system or cached_assumptions is not assumed:
@@ -166,7 +172,9 @@ def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumpti
     if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
         recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
     is_recomputed = op.recompute and not op.output_unused
-    return TimedOperation(op, forward, backward, weight, recompute.times(float(op.recompute)) if is_recomputed else None)
+    return TimedOperation(
+        op, forward, backward, weight, recompute.times(float(op.recompute)) if is_recomputed else None
+    )
 
 
 def _matrix_flops(work: PassCount) -> Column:
@@ -177,7 +185,9 @@ def _matrix_flops(work: PassCount) -> Column:
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
     """Return the times of all operations of a part of the model; arguments and units as for `time_pass`."""
     timed = tuple(time_operation(op, plan, system, assumed) for op in part)
-    is_overlapped = plan.ep_overlap and any(call.over in EXPERT_AXES for op in part for call in op.forward.collectives)
+    is_overlapped = plan.ep_overlap and any(
+        call.over in EXPERT_AXES for op in part for call in op.forward.collectives
+    )
     return overlapped(timed, assumed) if is_overlapped else timed
 
 
@@ -200,7 +210,9 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     tuple of TimedOperation
         The same with the exchange divided into exposed and hidden time, in the same ratio everywhere.
     """
-    passes = [seconds for op in timed for seconds in (op.forward, op.backward, op.again) if seconds is not None]
+    passes = [
+        seconds for op in timed for seconds in (op.forward, op.backward, op.again) if seconds is not None
+    ]
     sent = total(seconds.exchange for seconds in passes)
     work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
     exposed = np.maximum(sent - work, assumed.ep_overlapped * sent)

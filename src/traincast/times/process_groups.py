@@ -111,7 +111,9 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
             spread[axis] = _largest_fitting_divisor(getattr(plan, axis) / fast[axis], room)
             room = room / spread[axis]
         in_domain = {axis: spread[axis] * fast[axis] for axis in names}
-        if names[-1] == "pp":  # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
+        if (
+            names[-1] == "pp"
+        ):  # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
             in_domain["stage"] = _largest_fitting_divisor(plan.ep * plan.etp, fast_domains * fast["stage"])
         else:
             in_domain["stage"] = spread["tp"] * spread["cp"] * spread["dp"] * fast["stage"]
@@ -132,7 +134,11 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
             inner = _common_divisor(plan.shards, holders)  # shards are neighbours, replicas far apart
             return inner if axis == "shards" else holders / inner
         case "etp" | "ep" | "experts" | "expert shards" | "expert replicas":
-            pool = in_domain["stage"] if axis in ("etp", "ep") else in_domain["tp"] * in_domain["cp"] * in_domain["dp"]
+            pool = (
+                in_domain["stage"]
+                if axis in ("etp", "ep")
+                else in_domain["tp"] * in_domain["cp"] * in_domain["dp"]
+            )
             etp = _common_divisor(plan.etp, pool)
             if axis == "etp":
                 return etp
@@ -141,7 +147,9 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
                 return ep
             holders_of_expert = pool / etp / ep  # those that shard one copy are neighbours
             shards = _common_divisor(plan.expert_shards, holders_of_expert)
-            return {"experts": holders_of_expert, "expert shards": shards}.get(axis, holders_of_expert / shards)
+            return {"experts": holders_of_expert, "expert shards": shards}.get(
+                axis, holders_of_expert / shards
+            )
     return in_domain[axis]
 
 

@@ -35,7 +35,9 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
     if work.fused is not None and assumed.attention_kernel != "paper":
         faster = assumed.attention_low if recipe.rate in ("fp8", "fp4") else 1.0
-        return _launch_overhead(work, assumed) + attention(work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed)
+        return _launch_overhead(work, assumed) + attention(
+            work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed
+        )
     matrix = work_done(work, "matrix", gpu, assumed) / (_sustained_share(high, gpu, assumed) * gpu.peak(high))
     if assumed.burst_seconds:
         matrix = burst(matrix, gpu, assumed)

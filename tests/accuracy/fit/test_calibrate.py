@@ -38,7 +38,9 @@ def accelerator(field, prior, sigma, *of, **rest):
 PARAMETERS = (
     accelerator("matrix_sustained", 0.8, 0.1, "a100-sxm-80", high=1.0),
     Parameter(path="stack.collective_seconds", of=("megatron-deepspeed-2022",), prior=1e-4, sigma=0.5),
-    Parameter(path="network.0.efficiency", of=("dgx-a100", "hgx-a100-hdr-4x200"), prior=0.8, sigma=0.2, high=1.0),
+    Parameter(
+        path="network.0.efficiency", of=("dgx-a100", "hgx-a100-hdr-4x200"), prior=0.8, sigma=0.2, high=1.0
+    ),
     Parameter(path="universal.straggling", prior=0.003, sigma=1.0),
     accelerator("matrix_sustained", 0.8, 0.1, "mi355x-288"),
 )
@@ -85,9 +87,13 @@ def test_planted_values_are_found_within_their_intervals():
     planted = (0.71, 2.3e-4, 0.62, 0.006, 0.8)
     truth = MeasuredRuns(SOME, PARAMETERS).predict(planted)
     noise = np.random.default_rng(1).normal(0, 0.02, len(SOME))
-    seen = [replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(SOME, truth, noise, strict=True)]
+    seen = [
+        replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(SOME, truth, noise, strict=True)
+    ]
     done = fit(PARAMETERS, seen)
-    for one, value, (low, high), determined in zip(planted, done.values, done.intervals, done.solution.determined, strict=True):
+    for one, value, (low, high), determined in zip(
+        planted, done.values, done.intervals, done.solution.determined, strict=True
+    ):
         assert not determined or low <= one <= high
         assert not determined or value == pytest.approx(one, rel=0.15)
     assert done.solution.determined.tolist()[:2] == [True, True]
@@ -105,7 +111,9 @@ def test_what_no_run_touches_is_not_determined_and_keeps_its_prior():
 
 def test_groups_left_out_are_predicted_without_them():
     few = [run for run in RUNS if run.id.startswith(("korth", "zb"))]
-    slow = [replace(run, step_seconds=run.step_seconds * 1.2) if run.id.startswith("zb") else run for run in few]
+    slow = [
+        replace(run, step_seconds=run.step_seconds * 1.2) if run.id.startswith("zb") else run for run in few
+    ]
     done = fit(PARAMETERS[:1], slow)
     sources = [run.id.split("-")[0] for run in slow]
     held_out = done.left_out(sources)
@@ -118,7 +126,9 @@ def test_groups_left_out_are_predicted_without_them():
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(-1.5, 1.5), min_size=3, max_size=3), st.integers(0, 1000))
-def test_a_plane_is_solved(truth, seed):  # without noise: the least squares solution with the prior, by the normal equations
+def test_a_plane_is_solved(
+    truth, seed
+):  # without noise: the least squares solution with the prior, by the normal equations
     rng = np.random.default_rng(seed)
     slopes = rng.normal(0, 1, (40, 3))
     y0 = -slopes @ np.array(truth)
@@ -154,7 +164,13 @@ def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwis
     ],
 )
 def test_parameters_that_make_no_sense(changes, wrong):
-    usual = {"path": "accelerator.matrix_sustained", "of": ("b200-180",), "prior": 0.8, "sigma": 0.1, "high": 1.0}
+    usual = {
+        "path": "accelerator.matrix_sustained",
+        "of": ("b200-180",),
+        "prior": 0.8,
+        "sigma": 0.1,
+        "high": 1.0,
+    }
     with pytest.raises(InputError, match=wrong):
         Parameter(**usual | changes)
 
@@ -168,8 +184,14 @@ def test_the_catalogue_is_written_as_it_was_read(folder):
 def test_fitted_values_go_into_the_catalogue(tmp_path):
     for folder in ("accelerators", "systems", "stacks"):
         (tmp_path / folder).mkdir()
-    for folder, name in (("accelerators", "h100-sxm-80"), ("systems", "dgx-h100"), ("stacks", "megatron-core-2025")):
-        (tmp_path / folder / f"{name}.yaml").write_text(catalogue(folder)[name].read_text(encoding="utf-8"), encoding="utf-8")
+    for folder, name in (
+        ("accelerators", "h100-sxm-80"),
+        ("systems", "dgx-h100"),
+        ("stacks", "megatron-core-2025"),
+    ):
+        (tmp_path / folder / f"{name}.yaml").write_text(
+            catalogue(folder)[name].read_text(encoding="utf-8"), encoding="utf-8"
+        )
     share = accelerator("matrix_sustained", 0.8, 0.1, "h100-sxm-80")
     hop = Parameter(path="network.1.latency", of=("dgx-h100",), prior=5e-6, sigma=0.3)
     stack = Parameter(path="stack.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
@@ -180,9 +202,18 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
     ]
     written = write_catalogue(values, tmp_path)
     assert [path.stem for path in written] == ["h100-sxm-80", "dgx-h100", "megatron-core-2025"]
-    assert "matrix_sustained: {value: 0.7123, low: 0.7, high: 0.73, source: here, basis: fitted}" in written[0].read_text()
-    assert "latency: {value: 4.2 us, low: 4 us, high: 5 us, source: here, basis: fitted}" in written[1].read_text()
-    before, after = (catalogue("systems")["dgx-h100"].read_text().splitlines(), written[1].read_text().splitlines())
+    assert (
+        "matrix_sustained: {value: 0.7123, low: 0.7, high: 0.73, source: here, basis: fitted}"
+        in written[0].read_text()
+    )
+    assert (
+        "latency: {value: 4.2 us, low: 4 us, high: 5 us, source: here, basis: fitted}"
+        in written[1].read_text()
+    )
+    before, after = (
+        catalogue("systems")["dgx-h100"].read_text().splitlines(),
+        written[1].read_text().splitlines(),
+    )
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
     found = next(one for one in figures(written[1]) if one.path == "network.1.latency")
     assert (found.value, found.low, found.high, found.basis) == (4.2e-6, 4e-6, 5e-6, "fitted")
@@ -191,7 +222,14 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
 def test_an_interval_holds_its_value():
     document = load(catalogue("systems")["dgx-h100"])
     put(
-        document, FittedValue(Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1), 0.5, 0.4, 0.6, "here")
+        document,
+        FittedValue(
+            Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1),
+            0.5,
+            0.4,
+            0.6,
+            "here",
+        ),
     )
     document["network"][1]["efficiency"]["low"] = 0.55
     with pytest.raises(InputError, match="not between low and high"):
@@ -223,7 +261,14 @@ def test_three_runs_help(tmp_path):
 
 def test_a_calibrated_system_is_a_system_file(tmp_path, capsys):
     out = tmp_path / "my.yaml"
-    given = ["--runs", str(MINE / "runs.csv"), "--nccl", str(MINE / "all_reduce.txt"), "--gemm", str(MINE / "gemm.csv")]
+    given = [
+        "--runs",
+        str(MINE / "runs.csv"),
+        "--nccl",
+        str(MINE / "all_reduce.txt"),
+        "--gemm",
+        str(MINE / "gemm.csv"),
+    ]
     main(["calibrate", "--system", "dgx-h100", *given, "--output", str(out), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (told["runs"], told["collectives"]) == (7, 18)
@@ -245,7 +290,10 @@ def test_software_found_on_a_system_holds_for_its_stack_only(tmp_path):
     plan = tc.Plan(tp=2, dp=8)
     mine = tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions="megatron-core-2025")
     assert mine.assumptions.dp_contention == 0.77
-    assert tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions="calibrated").assumptions.dp_contention == 0.77
+    assert (
+        tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions="calibrated").assumptions.dp_contention
+        == 0.77
+    )
     for other in ("torchtitan-2025", "paper"):
         assert tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions=other).assumptions == resolve(other)
     found = tc.search("llama-3-8b", out, gpus=16, gbs=64, assumptions="megatron-core-2025", top=1)
@@ -261,7 +309,10 @@ def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys)
         (["--system", "dgx-h100", *runs, "--output", str(tmp_path / "my.csv")], "ending"),
         (["--system", "dgx-a100", *runs, "--output", str(tmp_path / "b.yaml")], "ran on h100-sxm-80"),
         (["--system", "dgx-h100", "--output", str(tmp_path / "b.yaml")], "nothing was measured"),
-        (["--system", "dgx-h100", *runs, "--given", "seq", "--output", str(tmp_path / "b.yaml")], "name=value"),
+        (
+            ["--system", "dgx-h100", *runs, "--given", "seq", "--output", str(tmp_path / "b.yaml")],
+            "name=value",
+        ),
     ):
         with pytest.raises(SystemExit) as stop:
             main(["calibrate", *arguments])
@@ -282,9 +333,28 @@ def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     tables = [str(tmp_path / name) for name in ("empty.csv", "short.csv", "other.csv", "nothing.csv")]
-    more = ["--nccl", str(tmp_path / "nccl.csv"), str(MINE / "runs.csv"), "--gemm", str(tmp_path / "timeless.csv")]
+    more = [
+        "--nccl",
+        str(tmp_path / "nccl.csv"),
+        str(MINE / "runs.csv"),
+        "--gemm",
+        str(tmp_path / "timeless.csv"),
+    ]
     with pytest.raises(SystemExit) as stop:
-        main(["calibrate", "--system", "dgx-h10", "--runs", *tables, *more, "--given", "seq", "--output", "a.txt"])
+        main(
+            [
+                "calibrate",
+                "--system",
+                "dgx-h10",
+                "--runs",
+                *tables,
+                *more,
+                "--given",
+                "seq",
+                "--output",
+                "a.txt",
+            ]
+        )
     said = capsys.readouterr().err
     assert stop.value.code == 2
     for wrong in (
@@ -329,7 +399,9 @@ def unsaid(tmp_path):
 def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid):
     given = ["--given", "op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "recompute=full"]
     files = [*unsaid, "--runs", str(MINE / "runs.csv")]
-    main(["calibrate", "--system", "dgx-h100", *files, *given, "--output", str(tmp_path / "my.yaml"), "--json"])
+    main(
+        ["calibrate", "--system", "dgx-h100", *files, *given, "--output", str(tmp_path / "my.yaml"), "--json"]
+    )
     told = json.loads(capsys.readouterr().out)
     assert [told[name] for name in ("runs", "collectives", "products")] == [7, 3, 2]
     where = {"op": "allreduce", "nodes": 2, "gpus_per_node": 8}
@@ -354,15 +426,34 @@ def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid
             ["nodes = 'two'", "dtype = 'int3'"],
             ["give nodes", "give dtype"],
         ),
-        (["op=sort", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["op = 'sort': must be one of allreduce"], ["give op"]),
-        (["op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "seq=8"], ["seq: not used by these kinds"], ["give op"]),
+        (
+            ["op=sort", "nodes=2", "gpus_per_node=8", "dtype=bf16"],
+            ["op = 'sort': must be one of allreduce"],
+            ["give op"],
+        ),
+        (
+            ["op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "seq=8"],
+            ["seq: not used by these kinds"],
+            ["give op"],
+        ),
         (["op=", "nodes=2", "gpus_per_node=8", "dtype=bf16"], ["'op=': write name=value"], ["give nodes="]),
         (["dtype=bf16", "dtype=fp8"], ["dtype: given 2 times; give one"], ["give dtype"]),
     ],
 )
 def test_what_is_given_is_never_asked_for(tmp_path, capsys, unsaid, given, told, not_told):
     with pytest.raises(SystemExit) as stop:
-        main(["calibrate", "--system", "dgx-h100", *unsaid, "--given", *given, "--output", str(tmp_path / "my.yaml")])
+        main(
+            [
+                "calibrate",
+                "--system",
+                "dgx-h100",
+                *unsaid,
+                "--given",
+                *given,
+                "--output",
+                str(tmp_path / "my.yaml"),
+            ]
+        )
     said = capsys.readouterr().err
     assert stop.value.code == 2
     assert [one for one in told if one not in said] == []
@@ -378,7 +469,9 @@ def test_few_data_and_data_of_other_machines(tmp_path, capsys):
     assert "They determine no constant" in said
     assert "Mean error of the products: 99.9% before" in said
     assert "are times in seconds" in said
-    with pytest.raises(InputError, match=r"nothing was measured on mi300x-node .* ran on NVIDIA H100 80GB HBM3"):
+    with pytest.raises(
+        InputError, match=r"nothing was measured on mi300x-node .* ran on NVIDIA H100 80GB HBM3"
+    ):
         calibrate("mi300x-node", nccl=[MINE / "all_reduce.txt"])
     table = tmp_path / "semicolons.csv"
     table.write_text((MINE / "runs.csv").read_text().replace(",", ";"))

@@ -15,12 +15,21 @@ def test_nccl_example():
     assert isinstance(found, CollectiveRows)
     assert len(found.rows) == 18
     first, last = found.rows[0], found.rows[-1]
-    assert (first.op, first.nodes, first.gpus_per_node, first.ranks, first.size_bytes) == ("allreduce", 2, 8, 16, 65536)
+    assert (first.op, first.nodes, first.gpus_per_node, first.ranks, first.size_bytes) == (
+        "allreduce",
+        2,
+        8,
+        16,
+        65536,
+    )
     assert (first.time_us, last.time_us) == (43.01, 46339.6)  # out of place, off the file by eye
     assert (last.size_bytes, last.gpu) == (2.0**33, "NVIDIA H100 80GB HBM3")
 
 
-RANKS = "".join(f"#  Rank {r:2} Group  0 Pid  {r} on node{r // 4} device {r % 4} [0x07] NVIDIA A100-SXM4-40GB\n" for r in range(8))
+RANKS = "".join(
+    f"#  Rank {r:2} Group  0 Pid  {r} on node{r // 4} device {r % 4} [0x07] NVIDIA A100-SXM4-40GB\n"
+    for r in range(8)
+)
 HEADER = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
 LINE = "     1048576        262144     float     sum      -1    88.10   11.90   20.83      0    86.20   12.16   21.29      0\n"
 
@@ -33,7 +42,10 @@ def of_nccl(folder, text, name="out.txt", **kw):
 
 def test_the_operation_comes_from_the_output_the_name_or_what_is_given(tmp_path):
     assert of_nccl(tmp_path, RANKS + HEADER + LINE, "2x4-reduce_scatter.txt").rows[0].op == "reducescatter"
-    assert of_nccl(tmp_path, "# Collective test starting: alltoall_perf\n" + RANKS + HEADER + LINE).rows[0].op == "all2all"
+    assert (
+        of_nccl(tmp_path, "# Collective test starting: alltoall_perf\n" + RANKS + HEADER + LINE).rows[0].op
+        == "all2all"
+    )
     assert of_nccl(tmp_path, RANKS + HEADER + LINE, op="allgather").rows[0].op == "allgather"
     with pytest.raises(tc.InputError, match="op: the output does not say"):
         of_nccl(tmp_path, RANKS + HEADER + LINE)
@@ -54,7 +66,13 @@ def test_names_of_operations(name, op):
 
 def test_where_it_ran(tmp_path):
     one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt").rows[0]
-    assert (one.nodes, one.gpus_per_node, one.ranks, one.time_us, one.gpu) == (2, 4, 8, 88.1, "NVIDIA A100-SXM4-40GB")
+    assert (one.nodes, one.gpus_per_node, one.ranks, one.time_us, one.gpu) == (
+        2,
+        4,
+        8,
+        88.1,
+        "NVIDIA A100-SXM4-40GB",
+    )
     with pytest.raises(tc.InputError) as told:
         of_nccl(tmp_path, HEADER + LINE)
     assert [problem.split(":")[0] for problem in told.value.problems] == ["op", "nodes", "gpus_per_node"]
@@ -63,7 +81,9 @@ def test_where_it_ran(tmp_path):
 
 def test_groups_side_by_side(tmp_path):
     """Tests split into groups: ranks of one of them."""
-    split = "".join(line.replace("Group  0", f"Group  {at % 4}") + "\n" for at, line in enumerate(RANKS.splitlines()))
+    split = "".join(
+        line.replace("Group  0", f"Group  {at % 4}") + "\n" for at, line in enumerate(RANKS.splitlines())
+    )
     one = of_nccl(tmp_path, split + HEADER + LINE, "all_reduce.txt").rows[0]
     assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 1, 2)
 
@@ -72,14 +92,18 @@ def test_what_is_left_out_of_a_table(tmp_path):
     wrong = LINE.replace("20.83      0", "20.83      7")
     nothing = LINE.replace("1048576", "      0", 1)
     torn = "[1,0]<stdout>:" + LINE.rstrip() + "\n"
-    found = of_nccl(tmp_path, RANKS + HEADER + LINE + wrong + nothing + torn + LINE[:60] + "\n", "all_reduce.txt")
+    found = of_nccl(
+        tmp_path, RANKS + HEADER + LINE + wrong + nothing + torn + LINE[:60] + "\n", "all_reduce.txt"
+    )
     assert len(found.rows) == 2
     assert found.left_out == ("line 11: wrong results", "line 12: of no byte", "line 14: cut off")
 
 
 def test_tables_without_a_root_or_with_more_columns(tmp_path):
     old = HEADER.replace("    root ", " ").replace("#wrong", " error")
-    found = of_nccl(tmp_path, RANKS + old + LINE.replace("      -1 ", " ").replace("      0", "  4e-07"), "all_reduce.txt")
+    found = of_nccl(
+        tmp_path, RANKS + old + LINE.replace("      -1 ", " ").replace("      0", "  4e-07"), "all_reduce.txt"
+    )
     assert (found.rows[0].time_us, found.left_out) == (88.1, ())
     host = HEADER.replace(" time ", " cputime ")
     with pytest.raises(tc.InputError, match="time of the host"):
@@ -90,19 +114,39 @@ def test_ranks_that_nodes_share_unevenly(tmp_path):
     uneven = "".join(line + "\n" for line in RANKS.splitlines()[:-1])
     one = of_nccl(tmp_path, uneven + HEADER + LINE, "all_reduce.txt").rows[0]
     assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 4, 7)
-    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[0]  # containers that share a host's name
+    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[
+        0
+    ]  # containers that share a host's name
     assert (one.nodes, one.gpus_per_node, one.ranks) == (4, 2, 8)
 
 
 def test_several_tests_in_one_file(tmp_path):
     start = "# Collective test starting: {}_perf\n# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n"
-    text = start.format("all_reduce") + RANKS + HEADER + LINE + start.format("all_gather") + RANKS + HEADER + LINE
-    assert [(one.op, one.ranks) for one in of_nccl(tmp_path, text).rows] == [("allreduce", 8), ("allgather", 8)]
+    text = (
+        start.format("all_reduce")
+        + RANKS
+        + HEADER
+        + LINE
+        + start.format("all_gather")
+        + RANKS
+        + HEADER
+        + LINE
+    )
+    assert [(one.op, one.ranks) for one in of_nccl(tmp_path, text).rows] == [
+        ("allreduce", 8),
+        ("allgather", 8),
+    ]
 
 
 def nccl_json(**changed):
     devices = [
-        {"rank": r, "group": 0, "hostname": f"node{r // 8}", "device": r % 8, "device_info": "NVIDIA H100 80GB HBM3"}
+        {
+            "rank": r,
+            "group": 0,
+            "hostname": f"node{r // 8}",
+            "device": r % 8,
+            "device_info": "NVIDIA H100 80GB HBM3",
+        }
         for r in range(16)
     ]
     result = {
@@ -110,15 +154,28 @@ def nccl_json(**changed):
         "out_of_place": {"time": 30.5, "alg_bw": 0.03, "bus_bw": 0.06, "nwrong": 0.0},
         "in_place": {"time": 29.5, "alg_bw": 0.03, "bus_bw": 0.06, "nwrong": None},
     }  # fmt: skip
-    told = {"version": 2, "args": ["/opt/nccl-tests/build/all_reduce_perf", "-b", "1K"], "nccl_version": 22805}
+    told = {
+        "version": 2,
+        "args": ["/opt/nccl-tests/build/all_reduce_perf", "-b", "1K"],
+        "nccl_version": 22805,
+    }
     return told | {"config": {"nthreads": 1, "ngpus": 1, "devices": devices}, "results": [result]} | changed
 
 
 def test_json_of_nccl_tests(tmp_path):
     one = of_nccl(tmp_path, json.dumps(nccl_json())).rows[0]
-    assert (one.op, one.nodes, one.gpus_per_node, one.ranks, one.size_bytes, one.time_us) == ("allreduce", 2, 8, 16, 1024, 30.5)
+    assert (one.op, one.nodes, one.gpus_per_node, one.ranks, one.size_bytes, one.time_us) == (
+        "allreduce",
+        2,
+        8,
+        16,
+        1024,
+        30.5,
+    )
     alone = nccl_json(config={"nthreads": 1, "ngpus": 8, "devices": nccl_json()["config"]["devices"][:1]})
-    assert of_nccl(tmp_path, json.dumps(alone)).rows[0].ranks == 8  # one process of eight GPUs lists the first of them
+    assert (
+        of_nccl(tmp_path, json.dumps(alone)).rows[0].ranks == 8
+    )  # one process of eight GPUs lists the first of them
     base = nccl_json()["results"][0]
     some = [base | {"out_of_place": None}, base | {"in_place": {"nwrong": 3}}, 7, base | {"size": 0}]
     found = of_nccl(tmp_path, json.dumps(nccl_json(results=some)))
@@ -127,7 +184,12 @@ def test_json_of_nccl_tests(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps(nccl_json())[:-20], json.dumps(nccl_json(results=None)), json.dumps(nccl_json(config=7, devices=7))]
+    "text",
+    [
+        json.dumps(nccl_json())[:-20],
+        json.dumps(nccl_json(results=None)),
+        json.dumps(nccl_json(config=7, devices=7)),
+    ],
 )
 def test_json_that_is_broken(tmp_path, text):
     with pytest.raises(tc.InputError):

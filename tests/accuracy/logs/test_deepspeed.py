@@ -9,7 +9,12 @@ from log_files import CLUSTER, example, row, written
 from traincast.accuracy.logs import read
 from traincast.accuracy.runs import run
 
-GIVEN = {"model": "llama-3-8b", "seq": 4096, "recompute": "full", "gpu": "h100-sxm-80"}  # what the example leaves open
+GIVEN = {
+    "model": "llama-3-8b",
+    "seq": 4096,
+    "recompute": "full",
+    "gpu": "h100-sxm-80",
+}  # what the example leaves open
 
 
 def test_deepspeed_example():
@@ -22,7 +27,9 @@ def test_deepspeed_example():
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     rates = [
-        float(line.split("CurrSamplesPerSec=")[1].split(",")[0]) for line in example("deepspeed.log").splitlines() if "Curr" in line
+        float(line.split("CurrSamplesPerSec=")[1].split(",")[0])
+        for line in example("deepspeed.log").splitlines()
+        if "Curr" in line
     ]
     assert min(rates[3:]) <= 128 / float(found["step_seconds"]) <= max(rates[3:])
     same = row(CLUSTER / "deepspeed.log", config=CLUSTER / "ds_config.json", **GIVEN)
@@ -32,17 +39,28 @@ def test_deepspeed_example():
 @pytest.mark.parametrize(
     ("line", "seconds"),
     [
-        ("[INFO] [timer.py:189:stop] 0/{i}, SamplesPerSec=32.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB", "4"),
+        (
+            "[INFO] [timer.py:189:stop] 0/{i}, SamplesPerSec=32.0, MemAllocated=0.26GB, MaxMemAllocated=9.02GB",
+            "4",
+        ),
         ("step:  {i:>5} /  1000 loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571 eta: 1h", "3.5"),
         ("steps: {i} loss: 2.3456 iter time (s): 3.500 samples/sec: 36.571", "3.5"),
-        ("time (ms) | fwd: 900.10 | bwd: 2000.20 | bwd_inner: 1900.00 | bwd_allreduce: 100.00 | step: 99.70", "3"),
+        (
+            "time (ms) | fwd: 900.10 | bwd: 2000.20 | bwd_inner: 1900.00 | bwd_allreduce: 100.00 | step: 99.70",
+            "3",
+        ),
     ],
 )
 def test_other_lines_of_deepspeed(tmp_path, line, seconds):
     text = "".join(line.format(i=10 * i) + "\n" for i in range(1, 9))
     config = CLUSTER / "ds_config.json"
     found = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN)
-    assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (seconds, "3", "2", "bf16")
+    assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (
+        seconds,
+        "3",
+        "2",
+        "bf16",
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,13 +70,25 @@ def test_other_lines_of_deepspeed(tmp_path, line, seconds):
         ({"fp16": {"enabled": True}}, "", "fp16"),
         ({}, "", "fp32"),
         ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   bfloat16_enabled ............. True", "bf16"),
-        ({"bf16": {"enabled": "auto"}}, "[config.py:1:print]   float16_config ............... enabled=True auto_cast=False", None),
+        (
+            {"bf16": {"enabled": "auto"}},
+            "[config.py:1:print]   float16_config ............... enabled=True auto_cast=False",
+            None,
+        ),
         ({"bf16": {"enabled": "auto"}}, "", None),
     ],
 )
 def test_precision_of_deepspeed(tmp_path, config, listed, precision):
-    text = listed + "\n" + "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
-    path = written(tmp_path, "ds.json", json.dumps(json.loads(example("ds_config.json")) | {"bf16": {"enabled": False}} | config))
+    text = (
+        listed
+        + "\n"
+        + "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
+    )
+    path = written(
+        tmp_path,
+        "ds.json",
+        json.dumps(json.loads(example("ds_config.json")) | {"bf16": {"enabled": False}} | config),
+    )
     given_here = GIVEN | {"gpus": 16, "gbs": 128, "pp": 1}
     if precision:
         assert row(written(tmp_path, "ds.log", text), config=path, **given_here)["precision"] == precision

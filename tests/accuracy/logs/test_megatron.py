@@ -21,7 +21,9 @@ def test_megatron_example():
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     text = example("megatron.log")
-    times = sorted(float(line.split("(ms): ")[1].split()[0]) for line in text.splitlines() if "elapsed" in line)[:-2]
+    times = sorted(
+        float(line.split("(ms): ")[1].split()[0]) for line in text.splitlines() if "elapsed" in line
+    )[:-2]
     assert float(found["step_seconds"]) == pytest.approx(times[len(times) // 2] / 1000, rel=0.005)
     assert found["steps_measured"] == "17"
     assert 0 < float(found["step_spread"]) < 0.02
@@ -136,7 +138,11 @@ def test_ranks_between_each_other(tmp_path):
 def test_a_batch_that_ramps_up(tmp_path):
     ramp = [line for line in megatron(times=(1,) * 5, gbs=32).splitlines() if "elapsed" in line]
     late = megatron(times=(9,) * 5 + (2,) * 6).splitlines()
-    text = [line for line in late if "elapsed" not in line] + ramp + [line for line in late if "elapsed" in line][5:]
+    text = (
+        [line for line in late if "elapsed" not in line]
+        + ramp
+        + [line for line in late if "elapsed" in line][5:]
+    )
     found = of_megatron(tmp_path, "\n".join(text) + "\n", gbs=64)
     assert (found["step_seconds"], found["steps_measured"]) == ("2", "3")
     assert "5 iterations of another global batch than 64" in found["notes"]
@@ -207,7 +213,10 @@ BAR = "".join(
     f"Epoch 0: :  {i}%|#| {i}/50 [04:50<07:16, v_num=, global_step={i}.00, train_step_timing in s={t}]\r"
     for i, t in enumerate((20.1, 14.7, 14.6, 14.6, 14.5, 14.6))
 )
-STEPS = "".join(f"Step Time : {t}s GPU utilization: 500.1MODEL_TFLOP/s/GPU\n" for t in (20.1, 14.7, 14.6, 14.6, 14.5, 14.6))
+STEPS = "".join(
+    f"Step Time : {t}s GPU utilization: 500.1MODEL_TFLOP/s/GPU\n"
+    for t in (20.1, 14.7, 14.6, 14.6, 14.5, 14.6)
+)
 
 
 @pytest.mark.parametrize(("progress", "stack"), [(LINES, "NeMo"), (BAR, "NeMo"), (STEPS, "Megatron-Bridge")])
@@ -223,14 +232,20 @@ def test_nemo_and_bridge(tmp_path, progress, stack):
 def test_what_bridge_dumps_and_says_of_memory(tmp_path):
     """Lists and functions stand below their names; memory is in 10^9 bytes: 64.42 of them are 60.0 GiB."""
     dump = NEMO.replace(
-        "  recompute_granularity: null", "  recompute_granularity: selective\n  recompute_modules:\n  - layernorm\n  - moe_act"
+        "  recompute_granularity: null",
+        "  recompute_granularity: selective\n  recompute_modules:\n  - layernorm\n  - moe_act",
     )
     dump = dump.replace(
-        "  seq_length", "  activation_func:\n    _call_: false\n    _target_: torch.nn.functional.gelu\n  seq_length"
+        "  seq_length",
+        "  activation_func:\n    _call_: false\n    _target_: torch.nn.functional.gelu\n  seq_length",
     )
     memory = "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 | mem-max-allocated-gigabytes: 64.42\n"
     found = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
-    assert (found["recompute_detail"], found["mlp"], found["seq"]) == ("selective:layernorm+moe_act", "geglu", "8192")
+    assert (found["recompute_detail"], found["mlp"], found["seq"]) == (
+        "selective:layernorm+moe_act",
+        "geglu",
+        "8192",
+    )
     assert float(found["memory_gb_published"]) == pytest.approx(60.0, abs=0.01)
 
 
@@ -242,22 +257,37 @@ def test_a_configuration_beside_the_log(tmp_path):
 
 def test_what_is_computed_again_of_some_layers_only(tmp_path):
     some = megatron(recompute_method="block", recompute_num_layers=4)
-    with pytest.raises(tc.InputError, match="recompute: full, on 4 layers of each chunk: give recompute=full or recompute=none"):
+    with pytest.raises(
+        tc.InputError,
+        match="recompute: full, on 4 layers of each chunk: give recompute=full or recompute=none",
+    ):
         of_megatron(tmp_path, some)
     assert of_megatron(tmp_path, some, recompute="full")["recompute"] == "full"
 
 
 def test_recomputation_by_its_name_of_2021(tmp_path):
     """Megatron-LM v2.4 to v3.0, megatron/arguments.py: --activations-checkpoint-method without a granularity is of whole layers."""
-    old = megatron(recompute_granularity=None, activations_checkpoint_method="uniform", activations_checkpoint_num_layers=1)
+    old = megatron(
+        recompute_granularity=None,
+        activations_checkpoint_method="uniform",
+        activations_checkpoint_num_layers=1,
+    )
     assert of_megatron(tmp_path, old)["recompute"] == "full"
-    assert of_megatron(tmp_path, megatron(recompute_granularity=None, activations_checkpoint_method=None))["recompute"] == "none"
+    assert (
+        of_megatron(tmp_path, megatron(recompute_granularity=None, activations_checkpoint_method=None))[
+            "recompute"
+        ]
+        == "none"
+    )
 
 
 @pytest.mark.parametrize(
     ("changed", "title"),
     [
-        ({"encoder_num_layers": 24, "decoder_num_layers": 24, "decoder_seq_length": 128}, "an encoder-decoder model"),
+        (
+            {"encoder_num_layers": 24, "decoder_num_layers": 24, "decoder_seq_length": 128},
+            "an encoder-decoder model",
+        ),
         ({"hybrid_override_pattern": "M-M*"}, "a model with Mamba or hybrid layers"),
         ({"retro_add_retriever": True}, "a model with retrieval"),
     ],
@@ -265,8 +295,19 @@ def test_recomputation_by_its_name_of_2021(tmp_path):
 def test_runs_of_other_models_are_refused(changed, title, tmp_path):
     with pytest.raises(tc.InputError, match=f"is a launch of {title}"):
         of_megatron(tmp_path, megatron(**changed))
-    defaults = {"encoder_num_layers": 24, "decoder_num_layers": None, "decoder_seq_length": None, "hybrid_override_pattern": None}
-    more = {"retro_add_retriever": False, "mask_prob": 0.15, "mamba_state_dim": 128, "img_h": 224, "retro_encoder_layers": 2}
+    defaults = {
+        "encoder_num_layers": 24,
+        "decoder_num_layers": None,
+        "decoder_seq_length": None,
+        "hybrid_override_pattern": None,
+    }
+    more = {
+        "retro_add_retriever": False,
+        "mask_prob": 0.15,
+        "mamba_state_dim": 128,
+        "img_h": 224,
+        "retro_encoder_layers": 2,
+    }
     assert of_megatron(tmp_path, megatron(**defaults, **more))["layers"] == "24"
 
 

@@ -35,7 +35,9 @@ def test_every_example_run_can_be_predicted():
         run = measurements.read(one)
         assert run.system.name == tc.load_system("dgx-h100").name
         est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
-        assert 0.4 < est.step_seconds / run.step_seconds < 2.5  # invented from a prediction of one day, × 1.05
+        assert (
+            0.4 < est.step_seconds / run.step_seconds < 2.5
+        )  # invented from a prediction of one day, × 1.05
 
 
 def test_the_example_says_that_it_is_invented():
@@ -46,7 +48,12 @@ def test_the_example_says_that_it_is_invented():
 def test_my_runs_holds_rows_that_are_skipped_with_a_reason():
     report = tc.validate(ROOT / "tests" / "data" / "my_runs.csv")
     told = {one.id: one.skipped for one in report.predictions}
-    assert [name for name, reason in told.items() if reason is None] == ["mine-1", "mine-2", "mine-3", "mine-4"]
+    assert [name for name, reason in told.items() if reason is None] == [
+        "mine-1",
+        "mine-2",
+        "mine-3",
+        "mine-4",
+    ]
     assert "gbs is not known" in told["mine-5"]
     assert "abacus-1" in told["mine-6"]
     found = read(ROOT / "tests" / "data" / "my_runs.csv")
@@ -57,7 +64,11 @@ def test_my_runs_holds_rows_that_are_skipped_with_a_reason():
 
 @pytest.mark.parametrize("number_of_it", ["1e999", "nan", "inf", "-inf"])
 def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
-    table = (ROOT / "tests" / "data" / "my_runs.csv").read_text(encoding="utf-8").replace(",128256,", f",{number_of_it},", 1)
+    table = (
+        (ROOT / "tests" / "data" / "my_runs.csv")
+        .read_text(encoding="utf-8")
+        .replace(",128256,", f",{number_of_it},", 1)
+    )
     found = read(written(tmp_path, "runs.csv", table))
     assert found.left_out[0] == f"mine-1: row 2: vocab = '{number_of_it}' is no finite number"
 
@@ -72,7 +83,8 @@ def test_a_degree_of_nothing_is_left_out(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "  \n", "hello\nworld\n", "{}", "[1]", "a,b,c\n1,2,3\n", "\0" * 64, b"\xff\xfe\xff", b"\xfe\xffa"]
+    "content",
+    ["", "  \n", "hello\nworld\n", "{}", "[1]", "a,b,c\n1,2,3\n", "\0" * 64, b"\xff\xfe\xff", b"\xfe\xffa"],
 )
 def test_what_is_none_of_it(tmp_path, content):
     with pytest.raises(tc.InputError):
@@ -98,7 +110,10 @@ def test_a_file_that_is_cut_or_damaged_is_read_or_refused(tmp_path_factory, name
     begin = data.draw(st.integers(0, len(text) // 2))
     end = data.draw(st.integers(begin, len(text)))
     damage = data.draw(
-        st.lists(st.tuples(st.integers(0, max(end - begin - 1, 0)), st.sampled_from('0-9.,;:{}[]"|=\n\r #x9')), max_size=20)
+        st.lists(
+            st.tuples(st.integers(0, max(end - begin - 1, 0)), st.sampled_from('0-9.,;:{}[]"|=\n\r #x9')),
+            max_size=20,
+        )
     )
     cut = list(text[begin:end])
     for at, mark in damage:
@@ -115,7 +130,14 @@ def test_a_file_that_is_cut_or_damaged_is_read_or_refused(tmp_path_factory, name
 @given(
     st.text(),
     st.sampled_from(
-        ["SamplesPerSec=1,", "step: 1  loss: 1 tps: 9 ", "Step Time : 1s", "algbw busbw", "m,n,k,us\n", "id,step_seconds\n"]
+        [
+            "SamplesPerSec=1,",
+            "step: 1  loss: 1 tps: 9 ",
+            "Step Time : 1s",
+            "algbw busbw",
+            "m,n,k,us\n",
+            "id,step_seconds\n",
+        ]
     ),
 )
 def test_noise_around_a_sign(tmp_path_factory, noise, sign):
@@ -125,6 +147,8 @@ def test_noise_around_a_sign(tmp_path_factory, noise, sign):
 
 
 def test_columns_are_those_of_the_bundled_table():
-    with (ROOT / "src/traincast/catalog/measured/training_runs.csv").open(encoding="utf-8", newline="") as file:
+    with (ROOT / "src/traincast/catalog/measured/training_runs.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
         header = next(csv.reader(file))
     assert set(TRAINING) - set(header) == {"memory_kind", "step_spread", "steps_measured"}

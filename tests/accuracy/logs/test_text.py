@@ -21,12 +21,23 @@ def test_numbers_of_any_locale(text, value):
 
 
 def test_whole_numbers():
-    assert [whole_number(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [8, 8, 8] + [None] * 7
+    assert [whole_number(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [
+        8,
+        8,
+        8,
+    ] + [None] * 7
 
 
 def test_prefixes_of_ranks_and_progress_bars():
     text = "[rank3]:[titan] a\r\n[default7]: b\n5: c\n[1,12]<stdout>:d\nplain: e\rbar"
-    assert lines(text) == [("3", "[titan] a"), ("7", "b"), ("5", "c"), ("12", "d"), ("", "plain: e"), ("", "bar")]
+    assert lines(text) == [
+        ("3", "[titan] a"),
+        ("7", "b"),
+        ("5", "c"),
+        ("12", "d"),
+        ("", "plain: e"),
+        ("", "bar"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def test_torchtitan_example():
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     rate = float(found["tokens_per_s_per_gpu"])
-    assert float(found["step_seconds"]) == pytest.approx(32 * 8192 / 16 / rate, rel=1e-5)  # tps is of one device
+    assert float(found["step_seconds"]) == pytest.approx(
+        32 * 8192 / 16 / rate, rel=1e-5
+    )  # tps is of one device
 
 
 def test_torchtitan_of_another_age(tmp_path):
@@ -34,9 +36,14 @@ vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)
 sequence length 4096, total steps 9
 """
     text += "".join(
-        f"[rank0]:INFO - step: {i:2}  loss: 9.1  memory: 42.08GiB(30.10%)  tps: {6000 + i}  mfu: 8.65%\n" for i in range(1, 10)
+        f"[rank0]:INFO - step: {i:2}  loss: 9.1  memory: 42.08GiB(30.10%)  tps: {6000 + i}  mfu: 8.65%\n"
+        for i in range(1, 10)
     )
-    config = written(tmp_path, "run.toml", '[training]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = "full"\n')
+    config = written(
+        tmp_path,
+        "run.toml",
+        '[training]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = "full"\n',
+    )
     found = row(written(tmp_path, "titan.log", text), config=config)
     expected = {
         "layers": "32", "ffn": "14336", "gpu": "h100-96-hbm2e-500w", "gpus": "8", "tp": "2", "dp": "4", "zero": "3", "mbs": "2",
@@ -48,7 +55,10 @@ sequence length 4096, total steps 9
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (("dp_replicate=1, dp_shard=16", "dp_replicate=2, dp_shard=8"), {"zero": "hsdp", "gpus": "16", "gbs": "32"}),
+        (
+            ("dp_replicate=1, dp_shard=16", "dp_replicate=2, dp_shard=8"),
+            {"zero": "hsdp", "gpus": "16", "gbs": "32"},
+        ),
         (('"fsdp_reshard_after_forward": "default"', '"fsdp_reshard_after_forward": "never"'), {"zero": "2"}),
         (("dp_replicate=1, dp_shard=16", "dp_replicate=16, dp_shard=1"), {"zero": "0"}),
         (
@@ -56,7 +66,10 @@ sequence length 4096, total steps 9
             {"zero": "1", "pp": "4", "mbs": "1", "gbs": "8"},
         ),
         (('"converters": []', '"converters": ["float8"]'), {"precision": "fp8"}),
-        (('"enable": true', '"enable": false'), {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"}),
+        (
+            ('"enable": true', '"enable": false'),
+            {"notes": "eager; median of 8 iterations; 3 of 11 iterations: warm-up"},
+        ),
         (('"mode": "selective"', '"mode": "none"'), {"recompute": "none"}),
         (
             ("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"),
@@ -74,7 +87,9 @@ def test_settings_of_torchtitan(tmp_path, change, expected):
 @pytest.mark.parametrize(("each", "vp"), [("", "2"), (', "pipeline_parallel_layers_per_stage": 4', "4")])
 def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
     """34 layers with embedding and head in stages of 4 are 8.5 stages, 4 on each of 2 ranks; without a number, 2 on each."""
-    text = example("torchtitan.log").replace("pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8")
+    text = example("torchtitan.log").replace(
+        "pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"
+    )
     schedule = f'"pipeline_parallel_schedule": "Interleaved1F1B"{each}, "tensor_parallel_degree": 1'
     found = row(written(tmp_path, "titan.log", text.replace('"tensor_parallel_degree": 1', schedule)))
     assert (found["pp"], found["vp"]) == ("2", vp)
@@ -85,11 +100,16 @@ def test_validation_is_no_step(tmp_path):
     last = text.splitlines()[-2]
     other = last.replace("step:", "validate step:").replace("tps: ", "tps: 9")
     assert other != last
-    assert row(written(tmp_path, "torchtitan.log", text + other + "\n" + other + "\n")) == row(CLUSTER / "torchtitan.log")
+    assert row(written(tmp_path, "torchtitan.log", text + other + "\n" + other + "\n")) == row(
+        CLUSTER / "torchtitan.log"
+    )
 
 
 def test_every_rank_of_torchtitan(tmp_path):
-    text = "".join(line + "\n" + line.replace("[rank0]", "[rank1]") + "\n" for line in example("torchtitan.log").splitlines())
+    text = "".join(
+        line + "\n" + line.replace("[rank0]", "[rank1]") + "\n"
+        for line in example("torchtitan.log").splitlines()
+    )
     assert row(written(tmp_path, "torchtitan.log", text)) == row(CLUSTER / "torchtitan.log")
 
 

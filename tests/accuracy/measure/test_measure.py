@@ -32,7 +32,12 @@ EVERY = tasks("cpu", ("fp32", "bf16"), 2, 1, 16e9)
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "16", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "8"}
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
-SRUN = {"SLURM_PROCID": "9", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1", "SLURM_STEP_NODELIST": "gpu[03-04]"}
+SRUN = {
+    "SLURM_PROCID": "9",
+    "SLURM_STEP_NUM_TASKS": "16",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NODELIST": "gpu[03-04]",
+}
 HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}
 
 
@@ -44,7 +49,10 @@ HYDRA = {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRA
         (OPEN_MPI, launcher.Rank(1, 4, 1, 0, "Open MPI")),
         (SRUN, launcher.Rank(9, 16, 1, 0, "srun")),
         (HYDRA, launcher.Rank(0, 2, 0, 2, "MPI")),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"}, None),  # a batch script, which srun did not start
+        (
+            {"SLURM_PROCID": "0", "SLURM_NTASKS": "16", "SLURM_LOCALID": "0"},
+            None,
+        ),  # a batch script, which srun did not start
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
         (TORCHRUN | SRUN, launcher.Rank(3, 16, 3, 8, "torchrun")),  # torchrun inside a job step
     ],
@@ -54,7 +62,8 @@ def test_the_launcher_tells_the_rank(environment, rank):
 
 
 @pytest.mark.parametrize(
-    ("change", "wrong"), [({"RANK": "first"}, "RANK = 'first': not a whole number"), ({"RANK": "16"}, "RANK = 16: must be below")]
+    ("change", "wrong"),
+    [({"RANK": "first"}, "RANK = 'first': not a whole number"), ({"RANK": "16"}, "RANK = 16: must be below")],
 )
 def test_variables_that_contradict_each_other_are_refused(change, wrong):
     with pytest.raises(tc.InputError, match=wrong):
@@ -74,12 +83,16 @@ def test_ranks_find_each_other(environment, where):
 
 
 def test_ranks_on_several_nodes_need_an_address():
-    with pytest.raises(tc.InputError, match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell"):
+    with pytest.raises(
+        tc.InputError,
+        match="MASTER_ADDR: missing; set it to the host of rank 0, which Open MPI does not tell",
+    ):
         launcher.rendezvous_address(launcher.launched_rank(OPEN_MPI), OPEN_MPI)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "first"), [("node7", "node7"), ("a1,a2", "a1"), ("n[03-07,12],x", "n03"), ("n[1,5]", "n1"), ("n2,m[1-3]", "n2")]
+    ("nodes", "first"),
+    [("node7", "node7"), ("a1,a2", "a1"), ("n[03-07,12],x", "n03"), ("n[1,5]", "n1"), ("n2,m[1-3]", "n2")],
 )
 def test_first_host_of_a_list_of_slurm(nodes, first):
     assert launcher.first_host(nodes) == first
@@ -157,7 +170,9 @@ def test_failed_and_known_tasks_are_not_measured_again():
     assert budget.next() is None
 
 
-@pytest.mark.parametrize(("once", "seconds", "expected"), [(1.0, 0.5, (3, 1)), (1e-6, 0.01, (60, 50)), (1e-3, 0.02, (20, 1))])
+@pytest.mark.parametrize(
+    ("once", "seconds", "expected"), [(1.0, 0.5, (3, 1)), (1e-6, 0.01, (60, 50)), (1e-3, 0.02, (20, 1))]
+)
 def test_samples_fill_their_time(once, seconds, expected):
     """At least 3 samples and at most 60, each of at least 50 us."""
     assert sample_counts(once, seconds, 50e-6) == expected
@@ -195,24 +210,40 @@ def test_constants_are_fitted_to_exact_times():
     """alpha = 3 us and beta = 1/(2 GB/s) from a distant start; c has no effect, and d is bounded below by 2 us."""
     V = np.geomspace(1e3, 1e9, 13)
     values, undetermined = fit_constants(
-        lambda constants: constants["a"] + V / constants["b"], 3e-6 + V / 2e9, {"a": 1e-4, "b": 1e8, "c": 1.0}, {}
+        lambda constants: constants["a"] + V / constants["b"],
+        3e-6 + V / 2e9,
+        {"a": 1e-4, "b": 1e8, "c": 1.0},
+        {},
     )
-    assert (values["a"], values["b"], undetermined) == (pytest.approx(3e-6, rel=0.01), pytest.approx(2e9, rel=0.01), {"c"})
+    assert (values["a"], values["b"], undetermined) == (
+        pytest.approx(3e-6, rel=0.01),
+        pytest.approx(2e9, rel=0.01),
+        {"c"},
+    )
     values, undetermined = fit_constants(
         lambda constants: constants["d"] + V / 2e9, 1e-6 + V / 2e9, {"d": 1e-4}, {"d": (2e-6, 1.0)}
     )
     assert (values, undetermined) == ({"d": pytest.approx(2e-6)}, {"d"})
 
 
-FACTORS = {"all_gather_factor": 1.2, "reduce_scatter_factor": 1.7, "all_to_all_factor": 0.6, "message_factor": 0.3}
+FACTORS = {
+    "all_gather_factor": 1.2,
+    "reduce_scatter_factor": 1.7,
+    "all_to_all_factor": 0.6,
+    "message_factor": 0.3,
+}
 
 
 def test_a_network_is_fitted_to_synthetic_times():
     """Ring formulas with known alpha, beta and factors; the fit predicts all times within 3 %."""
     collectives = of("collectives")
-    source = fit_accelerator.Figures(ABOUT, timed(collectives, np.ones(len(collectives))), software=dict(FACTORS))
+    source = fit_accelerator.Figures(
+        ABOUT, timed(collectives, np.ones(len(collectives))), software=dict(FACTORS)
+    )
     true = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    seconds = predicted.collectives(source.rows, fit_network.system_of(source, [true]), source.assumed(), ABOUT)
+    seconds = predicted.collectives(
+        source.rows, fit_network.system_of(source, [true]), source.assumed(), ABOUT
+    )
     fit = fit_accelerator.Figures(ABOUT, timed(collectives, seconds))
     (tier,) = fit_network.fit_tiers(fit)
     errors = prediction_errors.errors_by_family(fit, [tier])
@@ -227,9 +258,9 @@ def test_a_ring_of_two_takes_alpha_and_beta():
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
     figures = fit_accelerator.Figures(ABOUT, rows, software={"collective_launch": 1.0})
     tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
-    assert predicted.collectives(rows, fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT) == pytest.approx(
-        4e-3 + 80e-6
-    )
+    assert predicted.collectives(
+        rows, fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT
+    ) == pytest.approx(4e-3 + 80e-6)
 
 
 def synthetic():
@@ -255,7 +286,9 @@ def synthetic():
     tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     rows += timed(
         of("collectives"),
-        predicted.collectives(figures.of("collectives"), fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT),
+        predicted.collectives(
+            figures.of("collectives"), fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT
+        ),
     )
     return gpu, rows
 
@@ -264,7 +297,9 @@ def test_a_machine_is_fitted_to_synthetic_times():
     gpu, rows = synthetic()
     fit = fit_accelerator.fit_accelerator(ABOUT, rows, {})
     sustained = {
-        name: fit.accelerator[name] * fit.accelerator[share] for name, (share, _) in fit_accelerator.RATES.items() if name in gpu
+        name: fit.accelerator[name] * fit.accelerator[share]
+        for name, (share, _) in fit_accelerator.RATES.items()
+        if name in gpu
     }
     assert sustained == pytest.approx({"matrix_flops": 360e9, "fp32_flops": 95e9}, rel=0.05)
     assert fit.accelerator["hbm_bandwidth"] * fit.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
@@ -313,13 +348,18 @@ def test_the_file_is_a_system(written):
     assert system.sources["network.1.bandwidth"].endswith("(assumed)")
     model = tc.load_model("gpt-125m")
     done = tc.estimate(model, system, tc.Plan(dp=2, precision="fp32"), gbs=8)
-    assert done.step_seconds > 8 * model.seq * tc.model_flops_per_token(model) / 2 / 100e9  # no faster than the peak allows
+    assert (
+        done.step_seconds > 8 * model.seq * tc.model_flops_per_token(model) / 2 / 100e9
+    )  # no faster than the peak allows
 
 
 def test_calibrate_reads_the_tables(written):
     tables = table_paths(written.files[0])
     products, collectives = (read_table(tables[name]) for name in ("products", "collectives"))
-    counts = {family: sum(row.task.family == family for row in written.rows) for family in ("products", "collectives")}
+    counts = {
+        family: sum(row.task.family == family for row in written.rows)
+        for family in ("products", "collectives")
+    }
     assert counts == {"products": len(products.rows), "collectives": len(collectives.rows)}
     assert (products.left_out, collectives.left_out) == ((), ())
     done = tc.calibrate(written.files[0], gemm=[tables["products"]], nccl=[tables["collectives"]])
@@ -328,12 +368,22 @@ def test_calibrate_reads_the_tables(written):
 
 
 def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
-    about = ABOUT | {"device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl"}
+    about = ABOUT | {
+        "device": "NVIDIA H100 80GB HBM3",
+        "kind": "cuda",
+        "memory_bytes": 85e9,
+        "processors": 132,
+        "backend": "nccl",
+    }
     assert system_yaml.catalogue_name(about["device"]) == "h100-sxm-80"
-    figures = fit_accelerator.Figures(about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"})
+    figures = fit_accelerator.Figures(
+        about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"}
+    )
     file = system_yaml.document("mine", [figures] * 3, [], "2026-11-20")
     assert file["accelerator"]["matrix_flops"]["value"] == "989.4 TFLOP/s"
-    assert file["accelerator"]["matrix_sustained"]["source"].endswith("as far as it can go, the times do not determine it")
+    assert file["accelerator"]["matrix_sustained"]["source"].endswith(
+        "as far as it can go, the times do not determine it"
+    )
     assert file["accelerator"]["hbm_bytes"]["value"] == "79.16 GiB"  # 85e9 / 2^30
 
 
@@ -382,16 +432,31 @@ def test_all_mistakes_are_reported_at_once(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(tc.InputError) as caught:
         check_arguments(tmp_path / "mine.txt", 1, 0, 2, False)
-    parts = ("ending '.txt'", "budget = 1", "ranks = 0: must be a whole", "torchrun has started 2 already", "needs PyTorch")
+    parts = (
+        "ending '.txt'",
+        "budget = 1",
+        "ranks = 0: must be a whole",
+        "torchrun has started 2 already",
+        "needs PyTorch",
+    )
     assert all(part in str(caught.value) for part in parts)
 
 
 def test_only_measuring_loads_pytorch():
-    code = "import sys, traincast.ui.cli.main, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    code = (
+        "import sys, traincast.ui.cli.main, traincast.accuracy.measure.measure; print('torch' in sys.modules)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "False"
+    )
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
+@pytest.mark.skipif(
+    find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch"
+)
 def test_a_real_machine(tmp_path, capsys):
     """A few seconds with two ranks: the file predicts, calibrate reads the tables, and no other file is left."""
     path = tmp_path / "out" / "here.yaml"
@@ -404,7 +469,9 @@ def test_a_real_machine(tmp_path, capsys):
     assert reply["machine"]["ranks"] == 2
     assert tc.estimate("gpt-125m", path, tc.Plan(dp=2, precision="fp32"), gbs=8).step_seconds > 0
     tables = table_paths(path)
-    assert tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
+    assert (
+        tc.calibrate(path, gemm=[tables["products"]], nccl=[tables["collectives"]]).errors["before"] is None
+    )
 
 
 def test_a_missing_directory_is_created(tmp_path):
@@ -424,20 +491,48 @@ GPU = ABOUT | {
 def test_gpus_of_the_catalogue_are_fitted_to_synthetic_times():
     """Two nodes of 8 H100 with predicted times: shares of the peaks, and both tiers with NCCL's protocols."""
     all_tasks = tasks("cuda", GPU["dtypes"], 16, 2, 85e9)
-    known = {name: value for name, value in vars(tc.load_system("dgx-h100").accelerator).items() if isinstance(value, float)}
-    true = {"matrix_sustained": 0.65, "fp32_sustained": 0.7, "hbm_sustained": 0.88, "attention_fa2": 0.5, "attention_backward": 0.8}
+    known = {
+        name: value
+        for name, value in vars(tc.load_system("dgx-h100").accelerator).items()
+        if isinstance(value, float)
+    }
+    true = {
+        "matrix_sustained": 0.65,
+        "fp32_sustained": 0.7,
+        "hbm_sustained": 0.88,
+        "attention_fa2": 0.5,
+        "attention_backward": 0.8,
+    }
     source = fit_accelerator.Figures(
         GPU, [Row(task, (1.0,)) for task in all_tasks], known=known, accelerator=true, kernel_seconds=3e-6
     )
-    node = {"bandwidth": 450e9, "efficiency": 0.8, "latency": 1e-6, "launch": 9e-6, "simple_latency": 12e-6, "ll_bandwidth": 150e9}
-    net = {"bandwidth": 50e9, "efficiency": 0.9, "latency": 5e-6, "launch": 15e-6, "simple_latency": 25e-6, "ll_bandwidth": 3e9}
+    node = {
+        "bandwidth": 450e9,
+        "efficiency": 0.8,
+        "latency": 1e-6,
+        "launch": 9e-6,
+        "simple_latency": 12e-6,
+        "ll_bandwidth": 150e9,
+    }
+    net = {
+        "bandwidth": 50e9,
+        "efficiency": 0.9,
+        "latency": 5e-6,
+        "launch": 15e-6,
+        "simple_latency": 25e-6,
+        "ll_bandwidth": 3e9,
+    }
     predictions = {
         "products": lambda rows: predicted.products(rows, source.gpu(), source.bare()),
         "memory": lambda rows: predicted.memory(rows, source.gpu(), source.bare()),
         "attention": lambda rows: predicted.attention(rows, source.gpu(), source.assumed()),
-        "collectives": lambda rows: predicted.collectives(rows, fit_network.system_of(source, [node, net]), source.assumed(), GPU),
+        "collectives": lambda rows: predicted.collectives(
+            rows, fit_network.system_of(source, [node, net]), source.assumed(), GPU
+        ),
         "copies": lambda rows: [5e-6 + row.task.sizes[0] / 50e9 for row in rows],
-        "dispatch": lambda rows: [row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows],
+        "dispatch": lambda rows: [
+            row.task.sizes[0] * {"kernel": 3e-6}.get(row.task.op, 8e-6) for row in rows
+        ],
     }
     rows = [
         row
@@ -462,8 +557,13 @@ def test_gpus_of_the_catalogue_are_fitted_to_synthetic_times():
 
 
 def test_an_unknown_gpu_states_its_assumptions():
-    rows = timed([*of("products"), *of("memory"), *of("dispatch")], [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]))
-    fit = fit_accelerator.fit_accelerator(GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {})
+    rows = timed(
+        [*of("products"), *of("memory"), *of("dispatch")],
+        [1e-3] * len([*of("products"), *of("memory"), *of("dispatch")]),
+    )
+    fit = fit_accelerator.fit_accelerator(
+        GPU | {"device": "Some GPU", "backend": "", "ranks": 1, "nodes": 1}, rows, {}
+    )
     file = system_yaml.document("mine", [fit] * 3, [], "2026-11-20")
     assert file["accelerator"]["vector_flops"]["basis"] == "assumed"
     assert file["accelerator"]["fp32_flops"]["basis"] == "measured"

@@ -36,12 +36,24 @@ def test_machines_and_stacks_are_of_the_catalogue():
 @pytest.mark.parametrize(
     ("row_id", "expected"),
     [
-        ("korth-008", {"tp": 8, "pp": 64, "dp": 1, "mbs": 1, "attention": "unfused", "tp_overlap": False, "sp": True}),
-        ("zb-010", {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-2p", "precision": "fp16", "layout": "2,3*6,2"}),
+        (
+            "korth-008",
+            {"tp": 8, "pp": 64, "dp": 1, "mbs": 1, "attention": "unfused", "tp_overlap": False, "sp": True},
+        ),
+        (
+            "zb-010",
+            {"pp": 8, "mbs": 6, "zero": 0, "schedule": "zb-2p", "precision": "fp16", "layout": "2,3*6,2"},
+        ),
         # one layer for each chunk, embedding and head in chunks of their own: vpp=(L+2)/p
         ("zb-004", {"pp": 8, "vp": 3, "schedule": "1f1b", "layout": "0,1*22,0"}),
-        ("simumax-007", {"ep": 8, "etp": 1, "dp": 8, "mbs": 1, "zero": 1, "attention": "flash", "grad_dtype": "fp32"}),
-        ("dgxc-227", {"tp": 8, "cp": 2, "pp": 8, "vp": 8, "cp_kind": "ring", "tp_overlap": True, "layout": "1,2*62,1"}),
+        (
+            "simumax-007",
+            {"ep": 8, "etp": 1, "dp": 8, "mbs": 1, "zero": 1, "attention": "flash", "grad_dtype": "fp32"},
+        ),
+        (
+            "dgxc-227",
+            {"tp": 8, "cp": 2, "pp": 8, "vp": 8, "cp_kind": "ring", "tp_overlap": True, "layout": "1,2*62,1"},
+        ),
         ("dgxc-122", {"ep": 8, "etp": 4, "tp_overlap": False}),  # tp_comm_overlap off for Grok
         ("titan-020", {"tp": 8, "zero": 3, "tp_overlap": True, "recompute": "full"}),  # async TP
         ("titan-019", {"tp": 8, "zero": 3, "tp_overlap": False}),  # vanilla TP
@@ -50,13 +62,19 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ("google-053", {"precision": "int8"}),  # int8/fp8 quantized (config says int8)
         ("google-069", {"precision": "int8"}),
         ("titan-023", {"precision": "fp8-rowwise"}),
-        ("google-010", {"tp": 8, "mbs": 8, "sp": True, "zero": 3}),  # a TP group of 8 chips processes 8 sequences
+        (
+            "google-010",
+            {"tp": 8, "mbs": 8, "sp": True, "zero": 3},
+        ),  # a TP group of 8 chips processes 8 sequences
         ("google-040", {"tp": 16, "mbs": 16, "replicas": 1}),
         ("mbridge-077", {"precision": "nvfp4", "grad_dtype": "16-bit"}),
         ("mpt-140", {"precision": "bf16", "grad_dtype": "16-bit", "zero": 3}),  # bf16 pure
         ("ibm-001", {"zero": 3, "replicas": 16}),  # HSDP over nodes of 8 of 128 GPUs
         ("ibm-003", {"recompute": "full", "recompute_every": 2}),  # selective (some blocks)
-        ("dgxc-189", {"zero": 3, "replicas": 2, "recompute": "activation+attention+norms"}),  # FSDP within node, 16 GPUs
+        (
+            "dgxc-189",
+            {"zero": 3, "replicas": 2, "recompute": "activation+attention+norms"},
+        ),  # FSDP within node, 16 GPUs
         ("dgxc-199", {"zero": 3, "replicas": 4, "recompute": "attention+mlp+norms"}),  # FSDP 128 of 512
         ("internevo-016", {"zero": 1, "replicas": 128}),  # ZeRO-1 in groups of 8 of 1024
         ("internevo-008", {"zero": 1, "replicas": 1}),  # over all
@@ -78,10 +96,25 @@ def test_a_row_is_what_it_says(row_id, expected):
     ("row_id", "expected"),
     [
         ("mpt-140", {"biases": (), "positions": "learned", "tied": True, "dropout": False, "vocab": 50368}),
-        ("vtrain-m-001", {"biases": ("qkv", "proj", "mlp"), "positions": "learned", "tied": True, "dropout": True, "vocab": 51200}),
+        (
+            "vtrain-m-001",
+            {
+                "biases": ("qkv", "proj", "mlp"),
+                "positions": "learned",
+                "tied": True,
+                "dropout": True,
+                "vocab": 51200,
+            },
+        ),
         ("bloom-097", {"positions": "none", "tied": True}),  # ALiBi
-        ("nvmoe-006", {"sinks": True, "biases": ("qkv", "proj", "mlp"), "head_width": 64, "qk_norm": None}),  # GPT-OSS
-        ("nvmoe-008", {"qk_norm": "head", "head_width": 128, "norm": "rmsnorm"}),  # Qwen3, 64 heads of 128 in 4096
+        (
+            "nvmoe-006",
+            {"sinks": True, "biases": ("qkv", "proj", "mlp"), "head_width": 64, "qk_norm": None},
+        ),  # GPT-OSS
+        (
+            "nvmoe-008",
+            {"qk_norm": "head", "head_width": 128, "norm": "rmsnorm"},
+        ),  # Qwen3, 64 heads of 128 in 4096
         ("dgxc-001", {"kv_heads": 16, "layers": 7}),  # early yaml of 405B
         ("dgxc-236", {"mlp": "relu2", "norm": "layernorm", "biases": (), "tied": False}),  # Nemotron
         ("google-010", {"head_width": 128}),  # MaxText's default, 128 heads in 8192
@@ -98,10 +131,20 @@ def test_models_of_rows(row_id, expected):
 
 def test_experts_of_rows():
     deepseek = READ["simumax-007"].model
-    assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (4, 256, 8, 512)
+    assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (
+        4,
+        256,
+        8,
+        512,
+    )
     assert (READ["nvmoe-006"].model.local.window, READ["nvmoe-006"].model.local.global_every) == (128, 2)
     llama = READ["dgxc-297"].model  # moe on alternate layers (dense ffn 16384), 1 shared
-    assert (llama.ffn, llama.experts.ffn, llama.experts.every, llama.experts.shared_ffn) == (16384, 8192, 2, 8192)
+    assert (llama.ffn, llama.experts.ffn, llama.experts.every, llama.experts.shared_ffn) == (
+        16384,
+        8192,
+        2,
+        8192,
+    )
     assert llama.local.chunked
     assert READ["dgxc-122"].model.experts.capacity == 1.0  # capacity factor 1.0
     assert READ["mbridge-212"].model.experts.capacity == 1.0  # tokendrop
@@ -127,8 +170,16 @@ def test_experts_of_rows():
         ("mbridge-024", "megatron-bridge-2026", "gb300-nvl72"),
         ("mbridge-004", "megatron-bridge-2026", "gb200-nvl72"),  # container 26.08
         ("mbridge-067", "megatron-bridge-26.02", "gb200-nvl72"),  # HybridEP
-        ("mbridge-107", "megatron-bridge-2025", "dgx-h100"),  # container 26.04, no dispatcher told: NCCL's all-to-all
-        ("mbridge-037", "megatron-bridge-26.02", "gb300-nvl72"),  # container 26.06 without graphs of whole iterations
+        (
+            "mbridge-107",
+            "megatron-bridge-2025",
+            "dgx-h100",
+        ),  # container 26.04, no dispatcher told: NCCL's all-to-all
+        (
+            "mbridge-037",
+            "megatron-bridge-26.02",
+            "gb300-nvl72",
+        ),  # container 26.06 without graphs of whole iterations
         ("mbridge-178", "megatron-bridge-26.02", "gb300-nvl72"),  # container 25.11 in an NVL72
         ("nvmoe-008", "megatron-core-deepep", "dgx-h100"),
         ("papers-023", "megatron-core-deepep", "hgx-h800"),
@@ -165,7 +216,8 @@ def test_exchanges_that_runs_overlap(row_id, overlapped):
 
 
 @pytest.mark.parametrize(
-    ("row_id", "recompute", "attention"), [("dgxc-292", "mla_up_proj", "flash"), ("dgxc-294", "attention", "unfused")]
+    ("row_id", "recompute", "attention"),
+    [("dgxc-292", "mla_up_proj", "flash"), ("dgxc-294", "attention", "unfused")],
 )
 def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
     """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not say."""
@@ -175,8 +227,21 @@ def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
 
 
 def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
-    run = read(changed("korth-008", stack="torchtitan-2025", system="aws-p4d", cp_kind="none", tp_overlap="True", layout="2*64"))
-    assert (run.stack, run.system.name, run.plan.tp_overlap) == ("torchtitan-2025", tc.load_system("aws-p4d").name, True)
+    run = read(
+        changed(
+            "korth-008",
+            stack="torchtitan-2025",
+            system="aws-p4d",
+            cp_kind="none",
+            tp_overlap="True",
+            layout="2*64",
+        )
+    )
+    assert (run.stack, run.system.name, run.plan.tp_overlap) == (
+        "torchtitan-2025",
+        tc.load_system("aws-p4d").name,
+        True,
+    )
     assert read(changed("korth-008", stack="my own")).stack == "calibrated"
 
 
@@ -186,7 +251,13 @@ def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
         (80, 16, "", "megatron-core-2025", [5] * 16),
         (126, 16, "", "megatron-core-2025", [7, *[8] * 14, 7]),  # 126 = 8*16 - 2
         (70, 12, "(layers+2)/PP slots", "megatron-deepspeed-2022", [5, *[6] * 10, 5]),  # BLOOM
-        (78, 12, "uneven PP partition possible", "megatron-deepspeed-2022", []),  # its memory is that of balanced stages
+        (
+            78,
+            12,
+            "uneven PP partition possible",
+            "megatron-deepspeed-2022",
+            [],
+        ),  # its memory is that of balanced stages
         (61, 32, "", "automodel-2025", [1, *[2] * 29, 1, 1]),  # torchtitan's generate_split_points
         (61, 16, "cuda graphs on; pp_layout Et*4|(t*4|)*14tmL; more", "megatron-bridge-2026", [*[4] * 15, 1]),
         (80, 1, "", "megatron-core-2025", []),
@@ -222,7 +293,9 @@ def test_recomputation_that_is_not_told_is_what_memory_needs():
     small = READ["mbridge-218"]  # 8B on 8 B200
     assert small.plan.recompute == "none"
     assert "recompute" in small.assumed
-    large = read(changed("korth-003", recompute="", recompute_detail="", sp="True", step_seconds="14"))  # 175B, unfused attention
+    large = read(
+        changed("korth-003", recompute="", recompute_detail="", sp="True", step_seconds="14")
+    )  # 175B, unfused attention
     assert large.plan.recompute == "selective"
     larger = read(changed("mpt-001", recompute="", recompute_detail=""))  # 70B, 8 sequences on a rank
     assert larger.plan.recompute == "full"
@@ -241,12 +314,21 @@ def test_what_a_row_tells_is_not_assumed():
 
 def test_precision_that_a_tpu_does_not_have():
     run = READ["google-053"]
-    assert (run.plan.precision, run.assumed) == ("int8", ("precision",))  # "fp8", in detail "config says int8"
+    assert (run.plan.precision, run.assumed) == (
+        "int8",
+        ("precision",),
+    )  # "fp8", in detail "config says int8"
 
 
 @pytest.mark.parametrize(
     ("row_id", "seconds"),  # as the notes derive them
-    [("mlm21-010", 102.630), ("mlm21-003", 3.696), ("mlm21-012", 66.75), ("mega-020", 39.07), ("nanotron-008", 6.811)],
+    [
+        ("mlm21-010", 102.630),
+        ("mlm21-003", 3.696),
+        ("mlm21-012", 66.75),
+        ("mega-020", 39.07),
+        ("nanotron-008", 6.811),
+    ],
 )
 def test_step_times_from_flops(row_id, seconds):
     run = READ[row_id]
@@ -256,7 +338,9 @@ def test_step_times_from_flops(row_id, seconds):
 
 def test_a_step_time_may_come_from_the_throughput():
     row = BY_ID["mpt-001"]
-    assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(float(row["step_seconds"]), rel=1e-3)
+    assert read(changed("mpt-001", step_seconds="")).step_seconds == pytest.approx(
+        float(row["step_seconds"]), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -290,13 +374,19 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"dp": "7"}, "not the"),
         ({"precision": "int1"}, "precision int1"),
         ({"zero": "9"}, "zero = '9'"),
-        ({"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""}, "no step time"),
+        (
+            {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""},
+            "no step time",
+        ),
         ({"heads": "0"}, "^heads = 0: must be at least 1$"),
         ({"gbs": "0"}, "^gbs = 0: must be at least 1$"),
         ({"mbs": "0", "seq": "-1"}, "^seq = -1: must be at least 1; mbs = 0: must be at least 1$"),
         ({"gpus": "0"}, "^gpus = 0: must be at least 1"),
         ({"step_seconds": "0"}, "^step_seconds = 0: must be above 0$"),
-        ({"step_seconds": "-1", "gbs": "0"}, "^gbs = 0: must be at least 1; step_seconds = -1: must be above 0$"),
+        (
+            {"step_seconds": "-1", "gbs": "0"},
+            "^gbs = 0: must be at least 1; step_seconds = -1: must be above 0$",
+        ),
         ({"step_seconds": "inf"}, "^step_seconds = 'inf' is no finite number$"),
         ({"step_seconds": "1e300"}, "^a step of 1e.300 s: must be 1e-06 to 1e.06 s"),
         ({"step_seconds": "1e-300"}, "^a step of 1e-300 s: must be"),
@@ -342,13 +432,22 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
         ({"notes": "adapters of rank 8"}, "trains adapters: fine-tuning is not modelled yet"),
         ({"notes": "frozen base"}, PART),
         ({"notes": "the backbone is frozen"}, PART),
-        ({"trained": "last layers"}, "trained = 'last layers': only training of all weights is modelled; write all"),
+        (
+            {"trained": "last layers"},
+            "trained = 'last layers': only training of all weights is modelled; write all",
+        ),
         ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
         ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
         ({"model": "FLUX.1-schnell"}, "is a diffusion model: only decoders of text are modelled"),
-        ({"model": "Wan 14B (DiT)", "notes": "video diffusion"}, "is a diffusion model: only decoders of text are modelled"),
+        (
+            {"model": "Wan 14B (DiT)", "notes": "video diffusion"},
+            "is a diffusion model: only decoders of text are modelled",
+        ),
         ({"model": "Qwen2.5-VL-7B"}, "is multimodal: its vision or audio tower is not modelled"),
-        ({"notes": "hybrid Mamba-2/attention"}, "has state-space or linear-attention layers: they are not modelled"),
+        (
+            {"notes": "hybrid Mamba-2/attention"},
+            "has state-space or linear-attention layers: they are not modelled",
+        ),
         ({"notes": "GRPO, 16 samples a prompt"}, RL),
         ({"trained": "DPO"}, RL),
     ],
@@ -390,7 +489,10 @@ CELL = st.one_of(
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(sorted(BY_ID)), st.dictionaries(st.sampled_from(sorted(TABLE[0])), CELL, min_size=1, max_size=4))
+@given(
+    st.sampled_from(sorted(BY_ID)),
+    st.dictionaries(st.sampled_from(sorted(TABLE[0])), CELL, min_size=1, max_size=4),
+)
 def test_no_row_is_too_wrong_to_be_refused(row_id, cells):
     """Whatever cells hold, the row is read or says why not."""
     try:

@@ -28,14 +28,19 @@ ROOT = Path(__file__).parents[3]
 GPUS = [64, 256]
 VARY = [
     {"accelerator.hbm_bytes": [80e9, 141e9, 400e9]},
-    {"accelerator.hbm_bandwidth": [1e12, 4.8e12], "network.1.bandwidth": [25e9, 50e9]},  # these two vary together
+    {
+        "accelerator.hbm_bandwidth": [1e12, 4.8e12],
+        "network.1.bandwidth": [25e9, 50e9],
+    },  # these two vary together
 ]
 
 
 @pytest.fixture(scope="module")
 def small():
     """A study of 2 strategies × 2 batches × 6 machines × 2 numbers of GPUs."""
-    return define(["gpt3-175b"], ["h200-nvs8"], GPUS, ["1d", "summa"], gbs=[256, 512], top=3, vary=VARY, name="small")
+    return define(
+        ["gpt3-175b"], ["h200-nvs8"], GPUS, ["1d", "summa"], gbs=[256, 512], top=3, vary=VARY, name="small"
+    )
 
 
 @pytest.fixture
@@ -49,10 +54,19 @@ def test_every_point_is_what_a_search_finds(small):
     model, base = small.models[0], small.systems[0]
     fields = small.fields()
     assert small.points == 6
-    assert fields["accelerator.hbm_bytes"].tolist() == [80e9, 80e9, 141e9, 141e9, 400e9, 400e9]  # the last axis runs fastest
+    assert fields["accelerator.hbm_bytes"].tolist() == [
+        80e9,
+        80e9,
+        141e9,
+        141e9,
+        400e9,
+        400e9,
+    ]  # the last axis runs fastest
     assert fields["network.1.bandwidth"].tolist() == [25e9, 50e9] * 3
     seen = 0
-    for (gbs, strategy, point, gpus), rows in frame.group_by("gbs", "strategy", "point", "gpus", maintain_order=True):
+    for (gbs, strategy, point, gpus), rows in frame.group_by(
+        "gbs", "strategy", "point", "gpus", maintain_order=True
+    ):
         machine = base.with_figures({path: values[point] for path, values in fields.items()})
         found = tc.search(model, machine, gpus, gbs, strategy=strategy, top=3)
         assert set(rows["candidates"]) == {found.candidates}
@@ -74,7 +88,11 @@ def test_every_point_is_what_a_search_finds(small):
 
 def test_fields_that_change_the_space():
     """The fast domain and the sequence length are no columns: each value has a space of its own."""
-    vary = [{"network.0.size": [4, 8]}, {"model.seq": [1024, 2048]}, {"accelerator.hbm_bytes": [100e9, 200e9]}]
+    vary = [
+        {"network.0.size": [4, 8]},
+        {"model.seq": [1024, 2048]},
+        {"accelerator.hbm_bytes": [100e9, 200e9]},
+    ]
     frame = tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=vary).frame
     assert frame["point"].to_list() == list(range(8))
     for row in frame.iter_rows(named=True):
@@ -92,7 +110,10 @@ def test_the_table_says_what_its_columns_mean_and_what_it_was_made_from(small, t
     assert again.frame.equals(results.frame)
     assert again.metadata == results.metadata
     assert set(again.metadata["columns"]) == set(results.frame.columns)
-    assert again.metadata["columns"]["accelerator.hbm_bandwidth"] == {"unit": "byte/s", "meaning": "memory bandwidth"}
+    assert again.metadata["columns"]["accelerator.hbm_bandwidth"] == {
+        "unit": "byte/s",
+        "meaning": "memory bandwidth",
+    }
     assert again.metadata["traincast"] == tc.__version__
     assert set(again.metadata["inputs"]) == {"gpt3-175b", "h200-nvs8"}
     assert again.metadata["study"]["assumptions"]["name"] == "paper"
@@ -156,7 +177,9 @@ def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
     path = tmp_path / "part.parquet"
     executors.run_to(small, path, shard=executors.Shard(1, 2))
     other = replace(small, top=1)
-    with pytest.raises(tc.InputError, match="finished parts of another study; traincast study --force drops them"):
+    with pytest.raises(
+        tc.InputError, match="finished parts of another study; traincast study --force drops them"
+    ):
         executors.run_to(other, path)
     executors.run_to(other, path, force=True)
     assert read(path).metadata["study"]["top"] == 1
@@ -213,7 +236,9 @@ def test_local_workers_give_the_same_bytes_even_if_one_is_killed(small, tmp_path
     def kill_one(done, total, candidates):
         if not killed:
             children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-            workers = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            workers = [
+                int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            ]
             os.kill(workers[0], signal.SIGKILL)
             killed.append(workers[0])
 
@@ -248,20 +273,41 @@ def test_mpi_without_its_library(monkeypatch):
         pass
 
 
-MPI = [line for line in (ROOT / "docs" / "scale_out.md").read_text().splitlines() if "mpiexec" in line and line.endswith("--mpi")]
+MPI = [
+    line
+    for line in (ROOT / "docs" / "scale_out.md").read_text().splitlines()
+    if "mpiexec" in line and line.endswith("--mpi")
+]
 
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="there is no mpiexec")
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="there is no mpi4py")
-@pytest.mark.parametrize("documented", MPI, ids=["workers started with the master", "workers started by the master"])
+@pytest.mark.parametrize(
+    "documented", MPI, ids=["workers started with the master", "workers started by the master"]
+)
 def test_mpi_as_documented(documented, tmp_path):
     """Either line of docs/scale_out.md, with two workers, writes the same bytes as one process."""
-    command = re.sub(r"\b33\b", "3", re.sub(r"\b32\b", "2", documented)).replace(" python ", f" {shlex.quote(sys.executable)} ")
+    command = re.sub(r"\b33\b", "3", re.sub(r"\b32\b", "2", documented)).replace(
+        " python ", f" {shlex.quote(sys.executable)} "
+    )
     study = tmp_path / "my-study.yaml"
-    study.write_text("models: gpt3-175b\nsystems: h200-nvs8\ngpus: [64, 256]\nstrategies: [1d, summa]\nglobal_batch: [256, 512]\n")
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    study.write_text(
+        "models: gpt3-175b\nsystems: h200-nvs8\ngpus: [64, 256]\nstrategies: [1d, summa]\nglobal_batch: [256, 512]\n"
+    )
+    allowed = {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
     ran = subprocess.run(
-        command, shell=True, cwd=tmp_path, env={**os.environ, **allowed}, capture_output=True, text=True, timeout=300, check=False
+        command,
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, **allowed},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert len(ran.stdout.splitlines()) == 1  # what the study found, and nothing of the workers
@@ -299,13 +345,23 @@ def test_all_mistakes_of_a_study_are_told_at_once(tmp_path):
         "systems": ["h200-nvs8"],
         "gpu": [8],
         "top": 0,
-        "vary": [{"accelerator.hbm_byte": ["80 GB"]}, {"accelerator.hbm_bytes": [80], "network.1.latency": ["1 us", "2 GB"]}, 3],
+        "vary": [
+            {"accelerator.hbm_byte": ["80 GB"]},
+            {"accelerator.hbm_bytes": [80], "network.1.latency": ["1 us", "2 GB"]},
+            3,
+        ],
     }
     path.write_text(json.dumps(wrong))
     with pytest.raises(tc.InputError) as caught:
         load_study(path)
     text = str(caught.value)
-    for part in ("gpu: unknown key; did you mean gpus", "gpus: missing", "has no unit", "vary.2 = 3", "gpt3-1x"):
+    for part in (
+        "gpu: unknown key; did you mean gpus",
+        "gpus: missing",
+        "has no unit",
+        "vary.2 = 3",
+        "gpt3-1x",
+    ):
         assert part in text
     path.write_text(json.dumps(wrong | {"models": ["gpt3-1t"]}))
     with pytest.raises(tc.InputError) as caught:
@@ -355,7 +411,9 @@ def test_a_range_ends_where_it_says(tmp_path):
 
 
 def traincast(*arguments, **how):
-    return subprocess.Popen([sys.executable, "-m", "traincast", *map(str, arguments)], stderr=subprocess.PIPE, text=True, **how)
+    return subprocess.Popen(
+        [sys.executable, "-m", "traincast", *map(str, arguments)], stderr=subprocess.PIPE, text=True, **how
+    )
 
 
 @pytest.mark.parametrize("how", [[], ["--dask", "local", "--workers", "2"]], ids=["serial", "dask"])
@@ -385,20 +443,34 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
 
 def test_what_a_study_assumes_where_nothing_is_said():
     """An idealised machine for the paper's models; for others what their usual framework makes of a real one."""
-    paper, llama = define(["gpt3-1t"], ["h200-nvs8"], [1024]), define(["llama-3-8b"], ["dgx-h100"], [8], ["1d"], gbs=8)
+    paper, llama = (
+        define(["gpt3-1t"], ["h200-nvs8"], [1024]),
+        define(["llama-3-8b"], ["dgx-h100"], [8], ["1d"], gbs=8),
+    )
     both = define(["gpt3-1t", "llama-3-8b"], ["dgx-h100"], [1024], ["1d"], gbs=1024)
-    assert [one.assumptions.name for one in (paper, llama, both)] == ["paper", "megatron-core-2025", "calibrated"]
+    assert [one.assumptions.name for one in (paper, llama, both)] == [
+        "paper",
+        "megatron-core-2025",
+        "calibrated",
+    ]
 
 
 def test_varied_figures_take_text_with_a_unit():
     given = {"accelerator.hbm_bytes": ["80 GiB", 160e9], "network.1.latency": ["2 us", 5e-6]}
     study = define(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
-    assert study.vary[0] == {"accelerator.hbm_bytes": (80 * 2.0**30, 160e9), "network.1.latency": (2e-6, 5e-6)}
+    assert study.vary[0] == {
+        "accelerator.hbm_bytes": (80 * 2.0**30, 160e9),
+        "network.1.latency": (2e-6, 5e-6),
+    }
 
 
 def test_varied_figures_without_a_unit_are_refused_at_once():
     given = {"accelerator.hbm_bytes": ["192", "80 GB/s"], "model.seq": ["2k", 1024]}
     with pytest.raises(tc.InputError) as caught:
         tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
-    for told in ("hbm_bytes = '192': has no unit", "'80 GB/s': unit 'GB/s' measures byte/s", "model.seq = '2k': must be a number"):
+    for told in (
+        "hbm_bytes = '192': has no unit",
+        "'80 GB/s': unit 'GB/s' measures byte/s",
+        "model.seq = '2k': must be a number",
+    ):
         assert told in str(caught.value)

@@ -21,7 +21,9 @@ MESSAGE = 1e8  # [byte]
 
 def inner_and_outer(assumed=PLAIN):
     """Time of one link in a node and of one between nodes."""
-    near, far = (transfer(MESSAGE, Group(2.0, (n, 2.0)[: len(DGX.tiers) - 1]), DGX, assumed) for n in (2.0, 1.0))
+    near, far = (
+        transfer(MESSAGE, Group(2.0, (n, 2.0)[: len(DGX.tiers) - 1]), DGX, assumed) for n in (2.0, 1.0)
+    )
     return near, far
 
 
@@ -58,7 +60,9 @@ def test_scattered_transfers_move_a_part_of_each_rank():
         MESSAGE, single_rank, DGX, replace(PLAIN, transfers_scattered=0)
     )
     cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
-    assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0))
+    assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(
+        MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0)
+    )
 
 
 def run(assumed, model=GPT, **knobs):
@@ -68,7 +72,9 @@ def run(assumed, model=GPT, **knobs):
 def test_transfers_hold_up_stages_or_run_beside_them():
     """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it waits for."""
     held, beside, half = (run(replace(PLAIN, pp_exposed=share)) for share in (1.0, 0.0, 0.5))
-    hop = slowest_stage_link(GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN)
+    hop = slowest_stage_link(
+        GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN
+    )
     assert held.breakdown["pp_comm"] == pytest.approx(2 * 64 * hop)
     assert beside.breakdown["pp_comm"] < half.breakdown["pp_comm"] < held.breakdown["pp_comm"]
     assert beside.step_seconds < half.step_seconds < held.step_seconds
@@ -86,7 +92,9 @@ def test_what_the_host_does_for_a_micro_batch():
     """Far slower than the accelerator, it sets the pace: a step takes so much longer for every micro-batch."""
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4)
     slow, slower = (
-        tc.estimate(model, DGX, tc.Plan(dp=8), 64, replace(PLAIN, dispatch_seconds=1e-5, microbatch_seconds=seconds))
+        tc.estimate(
+            model, DGX, tc.Plan(dp=8), 64, replace(PLAIN, dispatch_seconds=1e-5, microbatch_seconds=seconds)
+        )
         for seconds in (5.0, 6.0)
     )
     assert slower.step_seconds - slow.step_seconds == pytest.approx(8.0, rel=1e-2)
@@ -110,7 +118,9 @@ def test_skew_grows_with_the_ranks():
     """For each doubling of the group: eight ranks wait three times as long as two."""
 
     def skew(tp):
-        with_it, without = (run(replace(PLAIN, collective_seconds=s), pp=1, tp=tp).breakdown["tp_comm"] for s in (1e-3, 0.0))
+        with_it, without = (
+            run(replace(PLAIN, collective_seconds=s), pp=1, tp=tp).breakdown["tp_comm"] for s in (1e-3, 0.0)
+        )
         return with_it - without
 
     assert skew(1) == 0
@@ -119,7 +129,9 @@ def test_skew_grows_with_the_ranks():
 
 def test_products_of_older_libraries_are_slower():
     """All of a model's products at 0.8 of the rate: between nothing, where memory binds, and a quarter more."""
-    usual, older = (run(replace(PLAIN, product_efficiency=share)).breakdown["compute"] for share in (1.0, 0.8))
+    usual, older = (
+        run(replace(PLAIN, product_efficiency=share)).breakdown["compute"] for share in (1.0, 0.8)
+    )
     assert 1.05 * usual < older < 1.25 * usual * (1 + 1e-9)
 
 

@@ -54,7 +54,12 @@ def run(capsys):
     return run
 
 
-FITTED = {"advise", "check", "estimate-modern", "export"}  # what is fitted moves with every fit: approved is the form
+FITTED = {
+    "advise",
+    "check",
+    "estimate-modern",
+    "export",
+}  # what is fitted moves with every fit: approved is the form
 
 
 def figureless(text):
@@ -98,7 +103,9 @@ def test_a_calibrated_plan_says_how_sure_it_is(run):
 def test_acceptance_of_modern_training(run):
     """A configuration by path; a plan that does not fit ends with 1 and says what would make it fit."""
     config = Path(__file__).parents[3] / "examples" / "llama-3.1-405b" / "config.json"
-    code, out, _ = run(f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json --top 1")
+    code, out, _ = run(
+        f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json --top 1"
+    )
     answer = json.loads(out)
     assert (code, answer["global_batch"], answer["framework"]) == (0, 2048, "megatron")
     assert answer["plans"][0]["fits"]
@@ -109,20 +116,30 @@ def test_acceptance_of_modern_training(run):
     assert "recompute full" in err
     (device,) = told["devices"]
     assert device["memory_bytes"] == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
-    assert sum(device["memory_by_component_bytes"].values()) == pytest.approx(device["memory_bytes"], rel=1e-12)
+    assert sum(device["memory_by_component_bytes"].values()) == pytest.approx(
+        device["memory_bytes"], rel=1e-12
+    )
 
 
 def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
-    _, out, _ = run("memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 --json")
+    _, out, _ = run(
+        "memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 --json"
+    )
     told = json.loads(out)
     assert [device["stage"] for device in told["devices"]] == list(range(8))
-    assert max(device["memory_bytes"] for device in told["devices"]) == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
-    assert sum(device["parts"].get("dense", 0) for device in told["devices"]) == 3  # arXiv 2412.19437, section 4.2
+    assert max(device["memory_bytes"] for device in told["devices"]) == pytest.approx(
+        told["estimate"]["memory_bytes"], rel=1e-12
+    )
+    assert (
+        sum(device["parts"].get("dense", 0) for device in told["devices"]) == 3
+    )  # arXiv 2412.19437, section 4.2
     assert sum(device["parts"].get("moe", 0) for device in told["devices"]) == 58
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "gpt-13b", "llama-3-8b"])
-@pytest.mark.parametrize("options", ["", "--assumptions calibrated", "--optimizer-kind adam-8bit", "--grad-dtype fp32 --zero 1"])
+@pytest.mark.parametrize(
+    "options", ["", "--assumptions calibrated", "--optimizer-kind adam-8bit", "--grad-dtype fp32 --zero 1"]
+)
 def test_commands_assume_the_same_of_a_model(model, options, run):
     """Without a word on it, too: what is kept of a parameter and what a rank holds is one figure, whatever command tells it."""
     asked = f"{model} --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 256 {options} --json"
@@ -172,7 +189,12 @@ def test_plan_json(run):
     code, out, _ = run("plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 2 --json")
     answer = json.loads(out)
     assert code == 0
-    assert [answer[key] for key in ("model", "system", "gpus", "global_batch")] == ["gpt3-1t", "h200-nvs8", 2048, 4096]
+    assert [answer[key] for key in ("model", "system", "gpus", "global_batch")] == [
+        "gpt3-1t",
+        "h200-nvs8",
+        2048,
+        4096,
+    ]
     assert len(answer["plans"]) == 2
     first = answer["plans"][0]
     assert sum(first["breakdown_seconds"].values()) == pytest.approx(first["step_seconds"], rel=1e-12)
@@ -182,13 +204,17 @@ def test_plan_json(run):
 
 
 def test_pareto_plans_in_json_are_short(run):
-    answer = json.loads(run("plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --seq 4096 --top 1 --json")[1])
+    answer = json.loads(
+        run("plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --seq 4096 --top 1 --json")[1]
+    )
     assert answer["seq"] == 4096
     assert {tuple(one) for one in answer["pareto"]} == {("strategy", "plan", "step_seconds", "memory_bytes")}
 
 
 def test_utilisation_above_all_is_explained(run):
-    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1 --assumptions paper")
+    _, out, _ = run(
+        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1 --assumptions paper"
+    )
     assert "above 100%: the convention counts attention in full" in out
     assert "times are those of an idealised machine" in out
     _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --top 1")
@@ -222,7 +248,9 @@ def test_one_is_not_many(run):
 def test_estimate_json_is_the_estimate(run):
     _, out, _ = run("estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations --json")
     answer = json.loads(out)
-    assert answer["estimate"]["step_seconds"] == pytest.approx(41.1948, abs=5e-5)  # by hand in docs/tutorial.md
+    assert answer["estimate"]["step_seconds"] == pytest.approx(
+        41.1948, abs=5e-5
+    )  # by hand in docs/tutorial.md
     assert len(answer["operations"]) == 14
 
 
@@ -255,7 +283,10 @@ def test_a_plan_that_does_not_fit(run):
 WRONG = {
     "plan gpt3-1x --system h200-nvs8 --gpus 8": ("unknown model 'gpt3-1x'", "gpt3-1t"),
     "plan gpt3-1t --system h200nvs8 --gpus 8": ("unknown system 'h200nvs8'", "h200-nvs8"),
-    "plan gpt3-1t --system h100-sxm-80 --gpus 8": ("unknown system 'h100-sxm-80'", "systems with it: aws-p5, azure"),
+    "plan gpt3-1t --system h100-sxm-80 --gpus 8": (
+        "unknown system 'h100-sxm-80'",
+        "systems with it: aws-p5, azure",
+    ),
     "plan gpt3-1t --system h200-nvs8 --gpus -8": ("gpus = -8", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 0": ("gpus = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 2.5": ("--gpus", "whole number"),
@@ -264,7 +295,10 @@ WRONG = {
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --global-batch 0": ("gbs = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --top 0": ("top = 0", "at least 1"),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --strategy 3d": ("unknown strategy '3d'", "1d"),
-    "plan gpt3-1t --system h200-nvs8 --gpus 8 --assumptions papper": ("unknown assumptions 'papper'", "paper"),
+    "plan gpt3-1t --system h200-nvs8 --gpus 8 --assumptions papper": (
+        "unknown assumptions 'papper'",
+        "paper",
+    ),
     "plan gpt3-1t --system h200-nvs8 --gpus 8 --wibble": ("--wibble", ""),
     "plan nowhere.yaml --system h200-nvs8 --gpus 8": ("nowhere.yaml", ""),
     "plan gpt3-1t --system nowhere/else.json --gpus 8": ("nowhere/else.json", ""),
@@ -277,24 +311,48 @@ WRONG = {
     "estimate gpt3-1t --system h200-nvs8 --dp 3": ("dp does not divide the global batch", "gbs = 4096"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --zero 7": ("zero", "0, 1, 2, 3"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --recompute foo": ("recompute = 'foo'", "selective"),
-    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --framework jax": ("unknown framework 'jax'", "torchtitan"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --framework jax": (
+        "unknown framework 'jax'",
+        "torchtitan",
+    ),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --precision nvfp4": ("has no fp4 rate", "fp8"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --imbalance 2": ("imbalance", "has no experts"),
-    "plan llama-3-8b --system dgx-h100 --gpus 8 --tokens-per-batch 1000": ("whole number of sequences", "8,192"),
-    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens-per-batch 1M": ("--global-batch", "--tokens-per-batch"),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --tokens-per-batch 1000": (
+        "whole number of sequences",
+        "8,192",
+    ),
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens-per-batch 1M": (
+        "--global-batch",
+        "--tokens-per-batch",
+    ),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens many": ("--tokens", "15T"),
     "estimate mixtral-8x7b --system dgx-h100 --dp 8 --gbs 8 --imbalance 0.5": ("0.5", "at least 1"),
-    "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3,4 --dp 4 --gbs 8": ("layout = 3,4", "add up to 32"),
+    "estimate llama-3-8b --system dgx-h100 --pp 2 --layout 3,4 --dp 4 --gbs 8": (
+        "layout = 3,4",
+        "add up to 32",
+    ),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --vp 0": ("vp = 0", "at least 1"),
     "plan README.md --system dgx-h100 --gpus 8": ("README.md: is no model file", "config.json"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --tokens 15Q": ("--tokens", "'15Q'"),
-    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds -1": ("step_seconds = -1", "above 0"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds -1": (
+        "step_seconds = -1",
+        "above 0",
+    ),
     "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 1536 --step-seconds 0.5": (
         *("of the 16-bit peak (MFU, megatron)", "one of 384 micro-batches? The step takes 192 s (MFU 22.0%)"),
-        *("more GPUs than the 256 of the plan: at least 21,631", "a smaller global batch than 1,536 sequences: at most 18"),
+        *(
+            "more GPUs than the 256 of the plan: at least 21,631",
+            "a smaller global batch than 1,536 sequences: at most 18",
+        ),
     ),
-    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --network-share 5": ("network share: 5", "between 0 and 1"),
-    "advise gpt3-175b --system dgx-a100 --tp 7 --pp 8 --dp 4": ("tp does not divide the attention heads", "heads = 96"),
+    "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --network-share 5": (
+        "network share: 5",
+        "between 0 and 1",
+    ),
+    "advise gpt3-175b --system dgx-a100 --tp 7 --pp 8 --dp 4": (
+        "tp does not divide the attention heads",
+        "heads = 96",
+    ),
     "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),
     "scaling --model gpt-13b --system polaris --gpus 8,x": ("--gpus: '8,x'", "8,16"),
     "scaling --model gpt-13b --system polaris --gpus 0": ("gpus = 0", "at least 1"),
@@ -302,10 +360,22 @@ WRONG = {
     "scaling --model gpt-13b --system polaris --gpus 8 --mbs 0": ("mbs = 0", "at least 1"),
     "scaling --model gpt-13b --system polaris --gpus 8 --target 1.5": ("target = 1.5", "at most 1"),
     "scaling --model gpt-13b --system polaris --gpus 8 --comm-share 1": ("comm_share = 1.0", "below 1"),
-    "scaling --model gpt-13b --system polaris --gpus 1,8 --comm-share 0.3": ("comm_share", "one GPU does not communicate"),
-    "scaling --model gpt-13b --system polaris --gpus 1,8 --efficiency 8=0.9": ("efficiency", "one GPU does not communicate"),
-    "scaling --model gpt-13b --system polaris --gpus 8,64,512 --efficiency 64=0.9": ("efficiency", "512 GPUs"),
-    "scaling --model gpt-13b --system polaris --gpus 8,64 --efficiency 64=2": ("efficiency of 64 GPUs = 2.0", "at most 1"),
+    "scaling --model gpt-13b --system polaris --gpus 1,8 --comm-share 0.3": (
+        "comm_share",
+        "one GPU does not communicate",
+    ),
+    "scaling --model gpt-13b --system polaris --gpus 1,8 --efficiency 8=0.9": (
+        "efficiency",
+        "one GPU does not communicate",
+    ),
+    "scaling --model gpt-13b --system polaris --gpus 8,64,512 --efficiency 64=0.9": (
+        "efficiency",
+        "512 GPUs",
+    ),
+    "scaling --model gpt-13b --system polaris --gpus 8,64 --efficiency 64=2": (
+        "efficiency of 64 GPUs = 2.0",
+        "at most 1",
+    ),
     "scaling --model gpt-13b --system polaris --gpus 8,64 --efficiency 64": ("--efficiency: '64'", "64=0.9"),
     "scaling --model mixtral-8x7b --system polaris --gpus 8": ("mixtral-8x7b", "experts"),
     "scaling --model gpt-13b --system eos --gpus 8192": ("eos has 4,608", ""),
@@ -330,7 +400,9 @@ def test_wrong_input_gets_one_clear_message_and_exit_code_2(command, run):
 
 def test_all_mistakes_of_a_file_are_told_at_once(run, tmp_path):
     path = tmp_path / "broken.yaml"
-    path.write_text("name: x\nsource: me\nlayers: 12\nhiden: 768\nheads: -3\nffn: wide\nseq: 1024\n", encoding="utf-8")
+    path.write_text(
+        "name: x\nsource: me\nlayers: 12\nhiden: 768\nheads: -3\nffn: wide\nseq: 1024\n", encoding="utf-8"
+    )
     code, _, err = run(["plan", str(path), "--system", "h200-nvs8", "--gpus", "8"])
     assert code == 2
     for field in ("hiden", "hidden", "heads", "ffn"):
@@ -340,7 +412,18 @@ def test_all_mistakes_of_a_file_are_told_at_once(run, tmp_path):
 ALL_WRONG = {
     "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework jax --strategy 3d --tp 0 --recompute foo --tokens 15Q --price -1"
     " --restart nan --imbalance x --top 0 --assumptions foo": (
-        *("'lama-3-8b'", "'dgx-h10'", "gpus = 0", "gbs = 0", "'jax'", "'3d'", "tp = 0", "recompute = 'foo'", "'15Q'", "price = -1"),
+        *(
+            "'lama-3-8b'",
+            "'dgx-h10'",
+            "gpus = 0",
+            "gbs = 0",
+            "'jax'",
+            "'3d'",
+            "tp = 0",
+            "recompute = 'foo'",
+            "'15Q'",
+            "price = -1",
+        ),
         *("restart_seconds = nan", "--imbalance: 'x'", "top = 0", "assumptions 'foo'"),
     ),
     "plan llama-3-8b --system eos --gpus 8192 --tokens-per-batch 1000 --price nan --imbalance 2": (
@@ -369,7 +452,9 @@ ALL_WRONG = {
 
 @pytest.mark.parametrize("command", ALL_WRONG)
 def test_all_mistakes_of_a_command_are_told_at_once(command, run, monkeypatch):
-    monkeypatch.setattr(import_module("traincast.planner.search"), "enumerate_space", None)  # nothing is searched
+    monkeypatch.setattr(
+        import_module("traincast.planner.search"), "enumerate_space", None
+    )  # nothing is searched
     code, out, err = run(command)
     assert (code, out) == (2, "")
     lines = err.splitlines()[1:]
@@ -378,7 +463,9 @@ def test_all_mistakes_of_a_command_are_told_at_once(command, run, monkeypatch):
 
 def test_as_a_process():
     def traincast(*arguments):
-        return subprocess.run([sys.executable, "-m", "traincast", *arguments], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "traincast", *arguments], capture_output=True, text=True, check=False
+        )
 
     assert traincast("--version").stdout.strip() == "0.1.0"
     wrong = traincast("plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "x")
@@ -388,11 +475,23 @@ def test_as_a_process():
 
 @pytest.mark.parametrize(("encoding", "instead"), [("utf-8", "·"), ("ascii", "?")])
 def test_output_suits_the_encoding_and_the_reader(encoding, instead):
-    command = [sys.executable, "-m", "traincast", "plan", "gpt3-1t", "--system", "h200-nvs8", "--gpus", "2048"]
+    command = [
+        sys.executable,
+        "-m",
+        "traincast",
+        "plan",
+        "gpt3-1t",
+        "--system",
+        "h200-nvs8",
+        "--gpus",
+        "2048",
+    ]
     env = os.environ | {"PYTHONIOENCODING": encoding}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
         lines = (line.decode(encoding) for line in process.stdout)
-        assert f"members of tp{instead}tp2{instead}pp" in next(line for line in lines if line.startswith("fast: "))
+        assert f"members of tp{instead}tp2{instead}pp" in next(
+            line for line in lines if line.startswith("fast: ")
+        )
         process.stdout.close()  # the reader has seen enough
         assert process.stderr.read() == b""
         assert process.wait() in {0, -signal.SIGPIPE}
@@ -409,5 +508,12 @@ def test_a_full_disk_is_said():
 
 
 def test_importing_the_package_imports_nothing_heavy():
-    code = "import sys, traincast; print({'numpy', 'pydantic', 'rich', 'cyclopts', 'ruamel'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "set()"
+    code = (
+        "import sys, traincast; print({'numpy', 'pydantic', 'rich', 'cyclopts', 'ruamel'} & set(sys.modules))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "set()"
+    )

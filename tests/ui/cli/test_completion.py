@@ -33,7 +33,9 @@ def complete(run, tmp_path):
     def complete(*words):
         path = f"{program.parent}:/usr/bin:/bin"
         command = [bash, "--norc", "-c", ASK, "bash", str(script), "traincast", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"PATH": path})
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"PATH": path}
+        )
         assert done.stderr == ""
         *offered, registered = done.stdout.splitlines()
         assert registered == "complete -o bashdefault -o default -F _traincast traincast"
@@ -58,7 +60,9 @@ def test_bash_completes_choices(complete):
 
 def test_bash_completes_names_of_the_catalogue(complete, tmp_path):
     assert complete("plan", "llama-3") == [name for name in model_names() if name.startswith("llama-3")]
-    assert complete("plan", "llama-3-8b", "--system", "dgx-h") == [name for name in system_names() if name.startswith("dgx-h")]
+    assert complete("plan", "llama-3-8b", "--system", "dgx-h") == [
+        name for name in system_names() if name.startswith("dgx-h")
+    ]
     assert complete("plan", "llama-3-8b", "--precision", "mx") == ["mxfp8"]
     assert complete("memory", "llama-3-8b", "--recompute", "norms+exp") == ["norms+experts"]
     assert complete("plan", "llama-3-8b", "--strategy", "1d,sum") == [r"1d\,summa"]  # bash quotes commas

@@ -45,7 +45,11 @@ def written(name, option, value):
     """An example of a command that writes to a place."""
     example = calls(name)[0]
     words = f"--{option} '{value}'"
-    return re.sub(rf"--{option} \S+", lambda _: words, example) if f"--{option} " in example else f"{example} {words}"
+    return (
+        re.sub(rf"--{option} \S+", lambda _: words, example)
+        if f"--{option} " in example
+        else f"{example} {words}"
+    )
 
 
 def ending(name, option):

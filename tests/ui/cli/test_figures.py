@@ -62,21 +62,31 @@ def test_a_contour_of_a_study(run, tmp_path, table):
     assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
 
 
-@pytest.mark.parametrize(("kind", "select"), [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"])])
+@pytest.mark.parametrize(
+    ("kind", "select"), [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"])]
+)
 def test_figures_of_a_scaling_study(run, tmp_path, kind, select):
-    (tmp_path / "study.yaml").write_text("models: gpt3-1t\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [512, 1024]\nstrategies: 1d\n")
+    (tmp_path / "study.yaml").write_text(
+        "models: gpt3-1t\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [512, 1024]\nstrategies: 1d\n"
+    )
     assert run("study", tmp_path / "study.yaml", "--output", tmp_path / "table.parquet")[0] == 0
-    code, _, err = run("plot", tmp_path / "table.parquet", "--kind", kind, "--output", tmp_path / "figure.pdf", *select)
+    code, _, err = run(
+        "plot", tmp_path / "table.parquet", "--kind", kind, "--output", tmp_path / "figure.pdf", *select
+    )
     assert (code, err) == (0, "")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_figures_of_a_plan(run, tmp_path):
-    code, out, _ = run("plan", "gpt3-175b", "--system", "h200-nvs8", "--gpus", "64", "--strategy", "1d,context", "--json")
+    code, out, _ = run(
+        "plan", "gpt3-175b", "--system", "h200-nvs8", "--gpus", "64", "--strategy", "1d,context", "--json"
+    )
     assert code == 0
     (tmp_path / "plan.json").write_text(out)
     for kind in OF_A_PLAN:
-        code, out, err = run("plot", tmp_path / "plan.json", "--kind", kind, "--output", tmp_path / f"{kind}.png")
+        code, out, err = run(
+            "plot", tmp_path / "plan.json", "--kind", kind, "--output", tmp_path / f"{kind}.png"
+        )
         assert (code, err) == (0, "")
         assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
 
@@ -85,11 +95,41 @@ def test_wrong_requests_for_figures(run, tmp_path, table):
     (tmp_path / "taken.svg").write_text("mine")
     wrong = {
         "--force overwrites": ["plot", table, "--kind", "contour", "--output", tmp_path / "taken.svg"],
-        "no such file": ["plot", tmp_path / "nothing.parquet", "--kind", "contour", "--output", tmp_path / "a.svg"],
-        "is no search": ["plot", table.parent / "study.yaml", "--kind", "pareto", "--output", tmp_path / "a.svg"],
-        "must be one of gpt3-175b": ["plot", table, "--kind", "contour", "--model", "gpt3-1t", "--output", tmp_path / "a.svg"],
+        "no such file": [
+            "plot",
+            tmp_path / "nothing.parquet",
+            "--kind",
+            "contour",
+            "--output",
+            tmp_path / "a.svg",
+        ],
+        "is no search": [
+            "plot",
+            table.parent / "study.yaml",
+            "--kind",
+            "pareto",
+            "--output",
+            tmp_path / "a.svg",
+        ],
+        "must be one of gpt3-175b": [
+            "plot",
+            table,
+            "--kind",
+            "contour",
+            "--model",
+            "gpt3-1t",
+            "--output",
+            tmp_path / "a.svg",
+        ],
         "3/0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--shard", "3/0"],
-        "workers = 0": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--workers", "0"],
+        "workers = 0": [
+            "study",
+            table.parent / "study.yaml",
+            "--output",
+            tmp_path / "b.parquet",
+            "--workers",
+            "0",
+        ],
         "already exists": ["study", table.parent / "study.yaml", "--output", table],
         "chunks are missing": ["merge", table.parent / "study.yaml", "--output", tmp_path / "c.parquet"],
     }

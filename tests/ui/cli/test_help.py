@@ -30,7 +30,9 @@ def test_help_of_all_names_every_command_in_its_section(run):
     assert run("").out == out
     sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", out, re.MULTILINE))
     for title, names in SECTIONS.items():
-        assert re.findall(r"^  (\w+)", sections.get(title, ""), re.MULTILINE) == [name for name in names if name in NAMES]
+        assert re.findall(r"^  (\w+)", sections.get(title, ""), re.MULTILINE) == [
+            name for name in names if name in NAMES
+        ]
     assert max(map(len, out.splitlines())) <= 80
 
 

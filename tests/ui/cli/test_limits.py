@@ -33,7 +33,18 @@ def test_acceptance(run, tmp_path):
 
 
 def test_json_holds_what_was_asked(run):
-    options = ["--layer", "4096 x 16384", "--batch", "1M", "--gpus", "8,64", "--network", "100 GB/s", "--micro-batches", "4"]
+    options = [
+        "--layer",
+        "4096 x 16384",
+        "--batch",
+        "1M",
+        "--gpus",
+        "8,64",
+        "--network",
+        "100 GB/s",
+        "--micro-batches",
+        "4",
+    ]
     code, out, _ = run("--accelerator", "a100-sxm-80", *options, "--days", "30", "--json")
     told = json.loads(out)
     assert code == 0
@@ -50,16 +61,42 @@ def test_a_layer_that_cannot_be_cut_so_far(run):
     code, out, _ = run("--accelerator", "h100-sxm-80", "--layer", "2x2", "--batch", "2", "--gpus", "16")
     assert code == 0
     assert "cannot be cut so" in out
-    _, out, _ = run("--accelerator", "h100-sxm-80", "--layer", "2x2", "--batch", "2", "--gpus", "16", "--json")
+    _, out, _ = run(
+        "--accelerator", "h100-sxm-80", "--layer", "2x2", "--batch", "2", "--gpus", "16", "--json"
+    )
     assert json.loads(out)["clusters"][0]["seconds"] is None
 
 
 def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
     (tmp_path / "file").write_text("")
-    wrong = ["--gpus", "3,0,x", "--layer", "3", "--batch", "0", "--network", "3cows", "--days", "-1", "--batch-growth", "2"]
-    code, out, err = run("--accelerator", "h100-sx-80", *wrong, "--micro-batches", "0", "--figures", tmp_path / "file")
+    wrong = [
+        "--gpus",
+        "3,0,x",
+        "--layer",
+        "3",
+        "--batch",
+        "0",
+        "--network",
+        "3cows",
+        "--days",
+        "-1",
+        "--batch-growth",
+        "2",
+    ]
+    code, out, err = run(
+        "--accelerator", "h100-sx-80", *wrong, "--micro-batches", "0", "--figures", tmp_path / "file"
+    )
     assert (code, out) == (2, "")
-    told = ("--layer: '3'", "--batch: '0'", "'cows'", "'x'", "gpus = 0", "days = -1.0", "batch_growth = 2.0", "micro_batches = 0")
+    told = (
+        "--layer: '3'",
+        "--batch: '0'",
+        "'cows'",
+        "'x'",
+        "gpus = 0",
+        "days = -1.0",
+        "batch_growth = 2.0",
+        "micro_batches = 0",
+    )
     for one in (*told, "did you mean h100-sxm-80", "is not a folder"):
         assert err.count(one) == 1
     assert "10 problems" in err

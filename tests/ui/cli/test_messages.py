@@ -15,7 +15,9 @@ WRONG = {
     "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number"],
     "plan m --system s --gpus 2.5": ["--gpus = '2.5': must be a whole number"],
     "plan m --system s --gpus 8 --price free": ["--price = 'free': must be a number"],
-    "plan m --system s --gpus 8 --objective speed": ["--objective = 'speed': must be one of time, throughput, cost, memory"],
+    "plan m --system s --gpus 8 --objective speed": [
+        "--objective = 'speed': must be one of time, throughput, cost, memory"
+    ],
     "plan m --system s --gpus 8 --zero 7": ["--zero = '7': must be one of 0, 1, 2, 3"],
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
@@ -31,6 +33,10 @@ def test_what_is_wrong_is_said_in_words(command, run):
     subject = command.split()[0] if command.split()[0] in ("plan", "completion") else "command line"
     told = WRONG[command]
     code, _, err = run(command)
-    lines = [f"{subject}: {told[0]}"] if len(told) == 1 else [f"{subject}: {len(told)} problems", *(f"  {one}" for one in told)]
+    lines = (
+        [f"{subject}: {told[0]}"]
+        if len(told) == 1
+        else [f"{subject}: {len(told)} problems", *(f"  {one}" for one in told)]
+    )
     page = "traincast --help" if subject == "command line" else f"traincast {subject} --help"
     assert (code, err.splitlines()) == (2, [f"traincast: {lines[0]}", *lines[1:], f"  see {page}"])

@@ -43,7 +43,9 @@ def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, fold
         validator(name).validate(json.loads(out))
         seen |= keys(json.loads(out))
     parts = [OUTPUTS[name], *schema(name).get("$defs", {}).values()]
-    assert {path.split(".")[-1].removesuffix("[]") for part in parts for path, _ in rows(part)} - seen == set()
+    assert {
+        path.split(".")[-1].removesuffix("[]") for part in parts for path, _ in rows(part)
+    } - seen == set()
 
 
 BAD = {
@@ -61,7 +63,12 @@ def test_all_that_is_wrong_is_told_to_machines_as_well(name, run):
     code, out, err = run(f"{command} --json")
     told = json.loads(out)
     validator("error").validate(told)
-    assert (code, told["error"]["exit_code"], told["error"]["subject"], len(told["error"]["problems"])) == (2, 2, subject, problems)
+    assert (code, told["error"]["exit_code"], told["error"]["subject"], len(told["error"]["problems"])) == (
+        2,
+        2,
+        subject,
+        problems,
+    )
     assert err == f"traincast: {told['error']['message']}\n"
 
 

@@ -37,8 +37,15 @@ def test_a_plan_as_a_report(run, tmp_path):
     assert f"within {seconds(best['step_seconds_low'])} and {seconds(best['step_seconds_high'])}" in text
     assert f"traincast {__version__}" in text
     assert f"traincast {PLAN} --html {path} --json" in page.said["pre"]
-    assert [figure["id"] for figure in page.of("figure")] == ["pareto-figure", "time-figure", "memory-figure", "tornado-figure"]
-    assert "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]  # source of the catalogue's node_power
+    assert [figure["id"] for figure in page.of("figure")] == [
+        "pareto-figure",
+        "time-figure",
+        "memory-figure",
+        "tornado-figure",
+    ]
+    assert (
+        "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]
+    )  # source of the catalogue's node_power
     assert "dispatch_seconds" in page.said["th"]  # the last assumptions are there as well
 
 
@@ -103,7 +110,9 @@ vary:
 
 def test_a_study_as_a_report(run, folder):
     """The table's own rows, in words; figures are those that the table allows."""
-    code, out, err = run("study study.yaml --output table.csv --html study.html --json")  # STUDY of every_command.py
+    code, out, err = run(
+        "study study.yaml --output table.csv --html study.html --json"
+    )  # STUDY of every_command.py
     assert (code, err) == (0, "")
     assert json.loads(out)["html"] == "study.html"
     page = read((folder / "study.html").read_text(encoding="utf-8"))
@@ -112,7 +121,11 @@ def test_a_study_as_a_report(run, folder):
     assert page.tiles()["The fastest step"] == seconds(best["step_seconds"])
     assert page.tiles()["Points"] == "4"
     assert {seconds(row["step_seconds"]) for row in rows} <= set(page.said["td"])
-    assert [one["id"] for one in page.of("figure")] == ["scaling-figure", "throughput-figure", "optima-0-figure"]
+    assert [one["id"] for one in page.of("figure")] == [
+        "scaling-figure",
+        "throughput-figure",
+        "optima-0-figure",
+    ]
     (folder / "sweep.yaml").write_text(SWEEP, encoding="utf-8")
     assert run("study sweep.yaml --output sweep.json --html sweep.html").code == 0
     page = read((folder / "sweep.html").read_text(encoding="utf-8"))

@@ -22,7 +22,11 @@ def test_compressed_and_in_part(run, folder):
     assert run(f"{PLAN} --output trace.json.gz --stages 0,2-3 --micro-batches 1-2").code == 0
     told = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
     assert {event["pid"] for event in told["traceEvents"]} == {1, 3, 4}
-    assert {event["args"]["micro_batch"] for event in told["traceEvents"] if "micro_batch" in event.get("args", {})} == {1, 2}
+    assert {
+        event["args"]["micro_batch"]
+        for event in told["traceEvents"]
+        if "micro_batch" in event.get("args", {})
+    } == {1, 2}
 
 
 def test_files_are_not_overwritten_unless_asked_for(run, folder):

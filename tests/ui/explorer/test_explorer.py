@@ -27,7 +27,12 @@ from traincast.ui.json_schema import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
 ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}
-LARGE = {"model": "deepseek-v3", "gpus": 8192, "framework": "any", "global_batch": 16384}  # 46 million candidates
+LARGE = {
+    "model": "deepseek-v3",
+    "gpus": 8192,
+    "framework": "any",
+    "global_batch": 16384,
+}  # 46 million candidates
 PAGE = {
     "index.html": Body(b"<!doctype html>" + FIRST, "text/html; charset=utf-8"),
     "a/b.js": Body(b"//" + b" " * 2000, "text/javascript"),
@@ -36,7 +41,9 @@ PAGE = {
 
 @pytest.fixture(scope="module")
 def client():
-    with TestClient(application(lambda: Pool(workers=1), files=lambda: PAGE), base_url="http://localhost") as one:
+    with TestClient(
+        application(lambda: Pool(workers=1), files=lambda: PAGE), base_url="http://localhost"
+    ) as one:
         yield one
 
 
@@ -57,9 +64,17 @@ def refused(client, kind, status=422, **content):
 def test_search_answers_as_the_library(client):
     told = asked(client, "search", **SMALL)
     found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
-    assert (told["candidates"], told["feasible"], told["rejected"]) == (found.candidates, found.feasible, found.rejected)
+    assert (told["candidates"], told["feasible"], told["rejected"]) == (
+        found.candidates,
+        found.feasible,
+        found.rejected,
+    )
     for one, (plan, est) in zip(told["plans"], found.plans, strict=True):
-        assert (one["label"], one["step_seconds"], one["memory_bytes"]) == (str(plan), est.step_seconds, est.memory_bytes)
+        assert (one["label"], one["step_seconds"], one["memory_bytes"]) == (
+            str(plan),
+            est.step_seconds,
+            est.memory_bytes,
+        )
         assert tc.Plan(**one["knobs"]) == plan
     assert told["devices"] == found.best[1].devices()
     assert told["state"]["framework"] == "megatron"
@@ -69,7 +84,9 @@ def test_search_answers_as_the_library(client):
 def test_points_are_plans_of_their_time_and_memory(client):
     told = asked(client, "search", **SMALL)
     front = tc.search("llama-3-8b", "dgx-h100", **ASKED).pareto()
-    assert told["pareto"]["step_seconds"] == pytest.approx([est.step_seconds for _, est in front], rel=1e-4)  # five digits
+    assert told["pareto"]["step_seconds"] == pytest.approx(
+        [est.step_seconds for _, est in front], rel=1e-4
+    )  # five digits
     assert told["pareto"]["memory_bytes"] == pytest.approx([est.memory_bytes for _, est in front], rel=1e-4)
     space = told["space"]
     assert space["step_seconds"] == sorted(space["step_seconds"])
@@ -80,17 +97,40 @@ def test_points_are_plans_of_their_time_and_memory(client):
 
 
 def test_summa_points_hold_their_panels(client):
-    told = asked(client, "search", model="gpt3-1t", system="h200-nvs8", gpus=256, global_batch=4096, strategy=["summa"], top=1)
+    told = asked(
+        client,
+        "search",
+        model="gpt3-1t",
+        system="h200-nvs8",
+        gpus=256,
+        global_batch=4096,
+        strategy=["summa"],
+        top=1,
+    )
     space = told["space"]
-    one = asked(client, "plan", model="gpt3-1t", system="h200-nvs8", global_batch=4096, assumptions="paper", plan=space["plan"][0])
+    one = asked(
+        client,
+        "plan",
+        model="gpt3-1t",
+        system="h200-nvs8",
+        global_batch=4096,
+        assumptions="paper",
+        plan=space["plan"][0],
+    )
     assert one["step_seconds"] == pytest.approx(space["step_seconds"][0], rel=1e-4)
 
 
 def test_figures_change_the_machine(client):
     told = asked(
-        client, "search", **SMALL, figures={"network.1.bandwidth": "800 Gb/s", "accelerator.hbm_bytes": 2**36, "network.0.size": 16}
+        client,
+        "search",
+        **SMALL,
+        figures={"network.1.bandwidth": "800 Gb/s", "accelerator.hbm_bytes": 2**36, "network.0.size": 16},
     )
-    system = varied(tc.load_system("dgx-h100"), {"network.1.bandwidth": 1e11, "accelerator.hbm_bytes": 2**36, "network.0.size": 16})
+    system = varied(
+        tc.load_system("dgx-h100"),
+        {"network.1.bandwidth": 1e11, "accelerator.hbm_bytes": 2**36, "network.0.size": 16},
+    )
     found = tc.search("llama-3-8b", system, **ASKED)
     assert told["plans"][0]["step_seconds"] == found.best[1].step_seconds
     assert told["system"]["capacity_bytes"] == 2**36
@@ -100,7 +140,9 @@ def test_figures_change_the_machine(client):
 
 def test_changed_accelerator_is_one_nobody_ran_on(client):
     own = asked(client, "search", **SMALL)["plans"][0]
-    other = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})["plans"][0]
+    other = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})[
+        "plans"
+    ][0]
     width = [one["step_seconds_high"] / one["step_seconds"] for one in (own, other)]
     assert width[1] > width[0]
     assert "accelerator" in " ".join(other["outside_measured"])
@@ -128,13 +170,30 @@ def test_scaling_is_a_search_on_each_size(client):
     assert [row["gpus"] for row in told["rows"]] == [8, 16, 32]
     for row in told["rows"]:
         est = tc.search("llama-3-8b", "dgx-h100", **(ASKED | {"gpus": row["gpus"]})).best[1]
-        assert (row["step_seconds"], row["tokens_per_second_per_gpu"]) == (est.step_seconds, est.tokens_per_second_per_gpu)
+        assert (row["step_seconds"], row["tokens_per_second_per_gpu"]) == (
+            est.step_seconds,
+            est.tokens_per_second_per_gpu,
+        )
     assert told["rows"][0]["efficiency"] == 1
-    assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        128,
+        256,
+    ]
 
 
 def test_copied_python_says_the_same(client, capsys):
-    state = SMALL | {"figures": {"accelerator.hbm_bandwidth": 3e12}, "locks": {"recompute": "full"}, "framework": "megatron"}
+    state = SMALL | {
+        "figures": {"accelerator.hbm_bandwidth": 3e12},
+        "locks": {"recompute": "full"},
+        "framework": "megatron",
+    }
     best = asked(client, "search", **state)["plans"][0]
     scope = {}
     exec(asked(client, "copy", **state)["python"], scope)
@@ -164,7 +223,12 @@ def test_pasted_model_is_that_of_its_file(client, tmp_path):
         "num_attention_heads": 32,
         "intermediate_size": 8192,
     }
-    config |= {"num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": True}
+    config |= {
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     told = asked(client, "model", model=config)
     assert told["parameters"] == tc.load_model(tmp_path / "config.json").parameters
@@ -175,7 +239,9 @@ def test_pasted_model_is_that_of_its_file(client, tmp_path):
 
 def test_timeline_is_the_trace(client):
     told = asked(client, "timeline", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})
-    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025")
+    est = tc.estimate(
+        "llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025"
+    )
     assert told == json.loads(json.dumps(tc.trace(est).to_dict()))
     wrong = refused(client, "timeline", **SMALL | {"global_batch": 1 << 20}, plan={"tp": 2, "pp": 2, "dp": 4})
     assert "1,048,576 passes" in wrong["message"]
@@ -183,9 +249,13 @@ def test_timeline_is_the_trace(client):
 
 def test_launch_is_the_export(client):
     (told,) = (
-        one for one in asked(client, "copy", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})["launch"] if one["name"] == "megatron"
+        one
+        for one in asked(client, "copy", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})["launch"]
+        if one["name"] == "megatron"
     )
-    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025")
+    est = tc.estimate(
+        "llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025"
+    )
     one = tc.export(est)
     assert told["text"] == one.text
     assert told["unsaid"] == list(one.not_expressed.values())
@@ -209,9 +279,7 @@ def test_page_holds_its_first_answer(client):
 
 
 def test_address_is_a_state(client):
-    text = (
-        "/?model=llama-3-8b&gpus=16&tp=2&sp=false&recompute=full&network.1.bandwidth=800+Gb%2Fs&strategy=1d,ring&pin=x&pin=y&view=z"
-    )
+    text = "/?model=llama-3-8b&gpus=16&tp=2&sp=false&recompute=full&network.1.bandwidth=800+Gb%2Fs&strategy=1d,ring&pin=x&pin=y&view=z"
     state = first(client, text)["state"]
     assert state["locks"] == {"tp": 2, "sp": False, "recompute": "full"}
     assert state["figures"] == {"network.1.bandwidth": "800 Gb/s"}
@@ -231,7 +299,9 @@ def test_page_cannot_be_broken_out_of(client):
 
 
 def test_table_as_csv(client):
-    got = client.get("/api/plans.csv", params={"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3})
+    got = client.get(
+        "/api/plans.csv", params={"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
+    )
     rows = list(csv.DictReader(got.text.splitlines()))
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     assert "attachment" in got.headers["content-disposition"]
@@ -252,10 +322,15 @@ def test_everything_that_can_be_chosen_is_told(client):
         figures = {one["path"]: one["value"] for one in system["figures"]}
         same = {"model": "gpt-125m", "gpus": 8, "global_batch": 8, "top": 1, "system": name}
         plain = {path: value for path, value in figures.items() if path.startswith("network.")}
-        assert asked(client, "search", **same, figures=plain)["plans"] == asked(client, "search", **same)["plans"]
+        assert (
+            asked(client, "search", **same, figures=plain)["plans"]
+            == asked(client, "search", **same)["plans"]
+        )
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../llama.yaml", "C:\\x.json", "pyproject.toml", "README", ""])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../llama.yaml", "C:\\x.json", "pyproject.toml", "README", ""]
+)
 def test_no_file_is_opened(client, name):
     for wrong in (refused(client, "search", model=name), refused(client, "search", system=name)):
         assert wrong["message"].startswith("unknown")
@@ -263,10 +338,23 @@ def test_no_file_is_opened(client, name):
 
 def test_all_mistakes_are_told_as_on_the_command_line(client):
     wrong = refused(
-        client, "search", model="llama", gpus=0, locks={"tp": "x", "zero": 9}, figures={"network.1.efficiency": 2}, top=51
+        client,
+        "search",
+        model="llama",
+        gpus=0,
+        locks={"tp": "x", "zero": 9},
+        figures={"network.1.efficiency": 2},
+        top=51,
     )
     text = "\n".join(wrong["problems"])
-    for part in ("unknown model 'llama'", "gpus = 0", "tp = 'x'", "zero = 9", "network.1.efficiency = '2': above 1", "top = 51"):
+    for part in (
+        "unknown model 'llama'",
+        "gpus = 0",
+        "tp = 'x'",
+        "zero = 9",
+        "network.1.efficiency = '2': above 1",
+        "top = 51",
+    ):
         assert part in text
 
 
@@ -291,12 +379,15 @@ def test_what_is_no_request(client, body, kind, status):
 
 
 def test_body_in_pieces_is_bounded_as_well(client):
-    got = client.post("/api/search", content=(b" " * 65536 for _ in range(5)), headers={"content-type": "application/json"})
+    got = client.post(
+        "/api/search", content=(b" " * 65536 for _ in range(5)), headers={"content-type": "application/json"}
+    )
     assert got.status_code == 413
 
 
 @pytest.mark.parametrize(
-    ("host", "status"), [("evil.example", 403), ("localhost:80", 200), ("127.0.0.1", 200), ("[::1]:9", 200), ("", 403)]
+    ("host", "status"),
+    [("evil.example", 403), ("localhost:80", 200), ("127.0.0.1", 200), ("[::1]:9", 200), ("", 403)],
 )
 def test_only_names_of_this_machine_are_answered(client, host, status):
     assert client.get("/api/catalog", headers={"host": host}).status_code == status
@@ -312,7 +403,12 @@ def test_every_answer_has_a_strict_policy(client):
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/static/../app.py", 404), ("GET", "/static/..%2fapp.py", 404), ("GET", "/api/search", 405), ("POST", "/", 405)],
+    [
+        ("GET", "/static/../app.py", 404),
+        ("GET", "/static/..%2fapp.py", 404),
+        ("GET", "/api/search", 405),
+        ("POST", "/", 405),
+    ],
 )
 def test_what_is_not_there(client, method, path, status):
     got = client.request(method, path)
@@ -328,7 +424,9 @@ def test_files_are_compressed_and_known_again(client):
 
 
 def test_what_takes_too_long_is_cut_off():
-    with TestClient(application(lambda: Pool(workers=1, seconds=0.5), files=lambda: PAGE), base_url="http://localhost") as one:
+    with TestClient(
+        application(lambda: Pool(workers=1, seconds=0.5), files=lambda: PAGE), base_url="http://localhost"
+    ) as one:
         wrong = refused(one, "search", **LARGE)
         assert "longer than 0.5 s" in wrong["message"]
         assert asked(one, "model", model="gpt-125m")["layers"] == 12  # another worker took the place
@@ -338,7 +436,10 @@ def test_a_full_server_says_so():
     async def ask_four():
         app = application(lambda: Pool(workers=1, waiting=1, seconds=1.0), files=lambda: PAGE)
         transport = httpx.ASGITransport(app)
-        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://localhost") as many:
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as many,
+        ):
             large = [LARGE | {"top": top} for top in (1, 2, 3)]
             return await asyncio.gather(*(many.post("/api/search", json=one) for one in [*large, large[0]]))
 
@@ -405,7 +506,15 @@ def test_a_worker_that_does_not_start_is_replaced(monkeypatch):
 
 
 def test_a_model_of_a_thousand_million_layers_is_refused(client):
-    model = {"name": "tall", "layers": 10**9, "hidden": 64, "heads": 8, "ffn": 256, "seq": 512, "source": "none"}
+    model = {
+        "name": "tall",
+        "layers": 10**9,
+        "hidden": 64,
+        "heads": 8,
+        "ffn": 256,
+        "seq": 512,
+        "source": "none",
+    }
     assert "layers = 1,000,000,000: must be at most" in refused(client, "model", model=model)["message"]
 
 
@@ -417,7 +526,9 @@ def test_what_nobody_waits_for_is_not_begun():
         pool = Pool(workers=1)
         try:
             return await asyncio.gather(
-                pool.answer("catalog", "{}"), pool.answer("model", "{}", left), pool.answer("system", "{}", left)
+                pool.answer("catalog", "{}"),
+                pool.answer("model", "{}", left),
+                pool.answer("system", "{}", left),
             )
         finally:
             pool.close()
@@ -462,7 +573,8 @@ def test_clients_that_hang_up_do_not_end_the_server(served):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [("--port 70000", "port = 70000"), ("--host no.such.host.invalid", "cannot listen")]
+    ("arguments", "said"),
+    [("--port 70000", "port = 70000"), ("--host no.such.host.invalid", "cannot listen")],
 )
 def test_serve_where_nobody_can_listen(arguments, said, capsys):
     with pytest.raises(SystemExit) as stop:

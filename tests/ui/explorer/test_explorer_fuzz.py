@@ -17,28 +17,56 @@ REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "60"))
 SECONDS = 2.0  # a search of millions is cut off
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.sampled_from([0, -1, 1, 2**31, 2**63, 10**400]), st.floats(), st.text(max_size=12)
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.sampled_from([0, -1, 1, 2**31, 2**63, 10**400]),
+    st.floats(),
+    st.text(max_size=12),
 )
 anything = st.recursive(
     scalars,
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=12), inner, max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=12), inner, max_size=4)
+    ),
     max_leaves=8,
 )
 sizes = st.sampled_from([1, 2, 3, 4, 8, 12, 16, 64, 72, 100, 512])
 numbers = st.one_of(
-    st.floats(min_value=1e-12, max_value=1e18), st.sampled_from(["400 Gb/s", "2 us", "80 GiB", "1 PFLOP/s", "7 furlongs"])
+    st.floats(min_value=1e-12, max_value=1e18),
+    st.sampled_from(["400 Gb/s", "2 us", "80 GiB", "1 PFLOP/s", "7 furlongs"]),
 )
 paths = st.sampled_from(
-    [f"accelerator.{name}" for name in ("matrix_flops", "vector_flops", "hbm_bandwidth", "hbm_bytes", "hbm_sustained", "power")]
-    + [f"network.{i}.{name}" for i in (0, 1, 2, 7) for name in ("bandwidth", "efficiency", "latency", "ports", "size", "launch")]
+    [
+        f"accelerator.{name}"
+        for name in ("matrix_flops", "vector_flops", "hbm_bandwidth", "hbm_bytes", "hbm_sustained", "power")
+    ]
+    + [
+        f"network.{i}.{name}"
+        for i in (0, 1, 2, 7)
+        for name in ("bandwidth", "efficiency", "latency", "ports", "size", "launch")
+    ]
 )
 configs = st.fixed_dictionaries(
     {"model_type": st.sampled_from(["llama", "mistral", "qwen2", "gpt2", "deepseek_v3", "mixtral", "bert"])},
     optional={
         name: st.one_of(sizes, st.sampled_from([256, 1024, 4096, 32000]), scalars)
         for name in (
-            *("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"),
-            *("max_position_embeddings", "tie_word_embeddings", "num_local_experts", "num_experts_per_tok", "sliding_window"),
+            *(
+                "hidden_size",
+                "num_hidden_layers",
+                "num_attention_heads",
+                "num_key_value_heads",
+                "intermediate_size",
+                "vocab_size",
+            ),
+            *(
+                "max_position_embeddings",
+                "tie_word_embeddings",
+                "num_local_experts",
+                "num_experts_per_tok",
+                "sliding_window",
+            ),
         )
     },
 )
@@ -48,14 +76,20 @@ knobs = st.dictionaries(
     max_size=5,
 )
 LIKELY = {
-    "model": st.one_of(st.sampled_from(["gpt-125m", "llama-3-8b", "mixtral-8x7b", "vit-l-16", "deepseek-v2-lite"]), configs),
-    "system": st.sampled_from(["dgx-h100", "h200-nvs8", "gb200-nvl72", "tpu-v4-pod", "perlmutter", "h100-nvs3"]),
+    "model": st.one_of(
+        st.sampled_from(["gpt-125m", "llama-3-8b", "mixtral-8x7b", "vit-l-16", "deepseek-v2-lite"]), configs
+    ),
+    "system": st.sampled_from(
+        ["dgx-h100", "h200-nvs8", "gb200-nvl72", "tpu-v4-pod", "perlmutter", "h100-nvs3"]
+    ),
     "figures": st.dictionaries(paths, numbers, max_size=3),
     "gpus": sizes,
     "global_batch": st.one_of(sizes, st.integers(1, 4096)),
     "seq": st.sampled_from([1, 7, 512, 8192, 1 << 20]),
     "framework": st.sampled_from(["megatron", "torchtitan", "deepspeed", "paper", "any"]),
-    "strategy": st.lists(st.sampled_from(["1d", "summa", "context", "ring", "ulysses", "hybrid", "2d"]), max_size=3),
+    "strategy": st.lists(
+        st.sampled_from(["1d", "summa", "context", "ring", "ulysses", "hybrid", "2d"]), max_size=3
+    ),
     "objective": st.sampled_from(["time", "cost", "memory"]),
     "assumptions": st.sampled_from(["calibrated", "paper", "paper-published", "torchtitan-2025"]),
     "locks": knobs,
@@ -68,20 +102,27 @@ LIKELY = {
 }
 likely = st.fixed_dictionaries({}, optional=LIKELY)
 odd = st.builds(
-    lambda state, name, value: state | {name: value}, likely, st.sampled_from([*FIELDS, "plan", "sizes", "x"]), anything
+    lambda state, name, value: state | {name: value},
+    likely,
+    st.sampled_from([*FIELDS, "plan", "sizes", "x"]),
+    anything,
 )
 
 
 def for_kind(kind, content):
     """What one kind of request takes, of a content of everything."""
-    wanted = {"plan": ("plan",), "timeline": ("plan",), "copy": ("plan",), "scaling": ("sizes",)}.get(kind, ())
+    wanted = {"plan": ("plan",), "timeline": ("plan",), "copy": ("plan",), "scaling": ("sizes",)}.get(
+        kind, ()
+    )
     return {name: value for name, value in content.items() if name not in ("plan", "sizes") or name in wanted}
 
 
 @pytest.fixture(scope="module")
 def client():
     with TestClient(
-        application(lambda: Pool(workers=2, seconds=SECONDS)), base_url="http://localhost", raise_server_exceptions=False
+        application(lambda: Pool(workers=2, seconds=SECONDS)),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
     ) as one:
         yield one
 
@@ -107,7 +148,10 @@ def test_states(client, kind, content):
 
 
 @quick
-@given(kind=st.sampled_from(ASKED), body=st.one_of(st.binary(max_size=200), anything.map(lambda one: json.dumps(one).encode())))
+@given(
+    kind=st.sampled_from(ASKED),
+    body=st.one_of(st.binary(max_size=200), anything.map(lambda one: json.dumps(one).encode())),
+)
 def test_bodies(client, kind, body):
     answered(client.post(f"/api/{kind}", content=body, headers={"content-type": "application/json"}))
 
@@ -116,7 +160,9 @@ def test_bodies(client, kind, body):
 @given(
     query=st.dictionaries(
         st.one_of(st.sampled_from([*FIELDS, *LOCKS, "pin"]), paths, st.text(max_size=8)),
-        st.one_of(st.text(max_size=20), sizes, st.sampled_from(["gpt-125m", "dgx-h100", "{}", "nan", "1e999"])),
+        st.one_of(
+            st.text(max_size=20), sizes, st.sampled_from(["gpt-125m", "dgx-h100", "{}", "nan", "1e999"])
+        ),
         max_size=4,
     )
 )

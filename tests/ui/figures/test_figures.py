@@ -19,7 +19,9 @@ from traincast.ui import figures
 from traincast.ui.figures import paper, style
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
-MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
+MODEL = tc.Model(
+    name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6
+)
 GPUS = (1, 2, 4, 8, 16)
 
 
@@ -27,7 +29,9 @@ def machine(hbm_bytes=6e9, name="chip-nvs4"):
     """A machine by hand on which few GPUs are not enough."""
     return tc.System(
         name=name,
-        accelerator=tc.Accelerator(name="chip", matrix_flops=1e14, vector_flops=1e13, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes),
+        accelerator=tc.Accelerator(
+            name="chip", matrix_flops=1e14, vector_flops=1e13, hbm_bandwidth=1e12, hbm_bytes=hbm_bytes
+        ),
         tiers=(
             tc.Tier(name="links", bandwidth=1e11, efficiency=0.7, latency=2.5e-6, size=4),
             tc.Tier(name="network", bandwidth=1e10, efficiency=0.7, latency=5e-6),
@@ -45,7 +49,9 @@ def scaling():
 def swept():
     """A study over capacity with vector rate, and bandwidth; the least memory holds nothing on few GPUs."""
     paired = {HBM: [1e9, 4e9, 8e9, 32e9], "accelerator.vector_flops": [1e12, 5e12, 1e13, 2e13]}
-    return run(define([MODEL], [machine()], (4, 16), ["1d"], vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}])).frame
+    return run(
+        define([MODEL], [machine()], (4, 16), ["1d"], vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}])
+    ).frame
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +118,10 @@ def test_labels_of_every_column_have_units():
 
 def test_other_labels_carry_units(every):
     roofline, optima, tornado = (every[name].axes for name in ("roofline", "optima", "tornado"))
-    assert (roofline[0].get_xlabel(), roofline[0].get_ylabel()) == ("Arithmetic intensity [FLOP/byte]", "Achieved [TFLOP/s]")
+    assert (roofline[0].get_xlabel(), roofline[0].get_ylabel()) == (
+        "Arithmetic intensity [FLOP/byte]",
+        "Achieved [TFLOP/s]",
+    )
     assert [ax.get_ylabel() for ax in optima] == ["", "Memory [GiB]", "Share of step time [%]"]
     assert tornado[0].get_xlabel().startswith("Time of one optimizer step,\nchange [%]")
     assert "memory [GiB]" in next(text for text in words(every["design"]) if "GiB" in text)
@@ -129,7 +138,9 @@ def test_strong_scaling_draws_the_table(scaling, every):
         for (system, strategy), rows in scaling.drop_nulls(column).group_by("system", "strategy"):
             points = line(ax, f"{system} {strategy}")
             rows = rows.sort("gpus")
-            np.testing.assert_allclose(points, np.column_stack((rows["gpus"], rows[column] / size)), rtol=1e-12)
+            np.testing.assert_allclose(
+                points, np.column_stack((rows["gpus"], rows[column] / size)), rtol=1e-12
+            )
             drawn += len(points)
         assert drawn < len(scaling), "some point does not fit"
 
@@ -143,16 +154,24 @@ def test_strong_scaling_tells_lines_apart(every):
 # Machado, Oliveira, Fernandes 2009, doi 10.1109/TVCG.2009.113, severity 1: how the colour-blind see linear RGB
 BLINDNESS = {
     "none": np.eye(3),
-    "protanopia": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
-    "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+    ),
 }
 
 
 @pytest.mark.parametrize("sight", BLINDNESS)
 def test_colours_are_distinct(sight):
-    seen = [(BLINDNESS[sight] @ np.power(to_rgb(colour), 2.2)).clip(0, 1) ** (1 / 2.2) for colour in style.COLOURS]
+    seen = [
+        (BLINDNESS[sight] @ np.power(to_rgb(colour), 2.2)).clip(0, 1) ** (1 / 2.2) for colour in style.COLOURS
+    ]
     assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > 0.14
-    assert min(np.linalg.norm(one - other) for one, other in combinations(seen[:3], 2)) > 0.25, "most figures need no more"
+    assert min(np.linalg.norm(one - other) for one, other in combinations(seen[:3], 2)) > 0.25, (
+        "most figures need no more"
+    )
 
 
 def test_markers_and_hatches_are_distinct():
@@ -178,7 +197,9 @@ def test_optima_draw_the_table(scaling, every):
     shares = (100 * rows["compute"] / rows["step_seconds"]).fill_null(0)
     np.testing.assert_allclose([bar.get_height() for bar in compute], shares)
     spent = [name for name, info in COLUMNS.items() if info.kind == "time" and rows[name].sum() > 0]
-    assert [bars.get_label() for bars in split.containers] == spent == ["compute", "exposed_memory", "dp_comm"]  # no other there is
+    assert (
+        [bars.get_label() for bars in split.containers] == spent == ["compute", "exposed_memory", "dp_comm"]
+    )  # no other there is
     fitting = rows["step_seconds"].is_not_null().to_numpy()
     tops = [bar.get_y() + bar.get_height() for bar in split.containers[-1]]
     np.testing.assert_allclose(tops, np.where(fitting, 100, 0))
@@ -192,7 +213,12 @@ def test_optima_without_a_capacity(scaling):
 
 
 @pytest.mark.parametrize(
-    "base", [tc.Plan(tp=2), tc.Plan(tp=2, cp=2, cp_kind="all-gather"), tc.Plan(tp=2, tp2=2, panels=2, tp_kind="summa")]
+    "base",
+    [
+        tc.Plan(tp=2),
+        tc.Plan(tp=2, cp=2, cp_kind="all-gather"),
+        tc.Plan(tp=2, tp2=2, panels=2, tp_kind="summa"),
+    ],
 )
 def test_design_space_draws_every_placement(base):
     small = machine(1.2e9)
@@ -218,11 +244,15 @@ def test_contour_draws_the_table(swept, every):
     figure = every["contour"]
     for ax, gpus in zip(figure.axes, (4, 16), strict=False):
         assert ax.get_title() == f"small, {gpus} GPUs"
-    xs, ys, z = figures.contours._fastest_grid(swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days")
+    xs, ys, z = figures.contours._fastest_grid(
+        swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days"
+    )
     assert np.isnan(z[:, 0]).all(), "1 GB is too little"
     for row in swept.filter(pl.col("gpus") == 4).iter_rows(named=True):
         value = z[ys.tolist().index(row[BANDWIDTH] / 1e9), xs.tolist().index(row[HBM] / GIB)]
-        assert value == pytest.approx(np.nan if row["training_days"] is None else row["training_days"], nan_ok=True)
+        assert value == pytest.approx(
+            np.nan if row["training_days"] is None else row["training_days"], nan_ok=True
+        )
     assert "does not fit" in words(figure)
     assert "chip" in words(figure)
     tops = [child.get_xlabel() for child in figure.findobj(mpl.axes._secondary_axes.SecondaryAxis)]
@@ -230,7 +260,9 @@ def test_contour_draws_the_table(swept, every):
 
 
 def test_contour_where_nothing_fits(swept):
-    figure = figures.contour(swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4)
+    figure = figures.contour(
+        swept.with_columns(pl.lit(None, pl.Float64).alias("training_days")), HBM, BANDWIDTH, 4
+    )
     assert "does not fit" in words(figure)
 
 
@@ -258,7 +290,9 @@ def test_roofline_draws_operations(found, every):
 def test_roofline_labels_do_not_overlap(every):
     figure = every["roofline"]
     figure.draw_without_rendering()
-    notes = [text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.arrow_patch is not None]
+    notes = [
+        text for text in figure.axes[0].texts if isinstance(text, Annotation) and text.arrow_patch is not None
+    ]
     assert len(notes) == 8
     boxes = [mpl.text.Text.get_window_extent(note) for note in notes]
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
@@ -268,7 +302,11 @@ def test_memory_waterfall_adds_up(found, every):
     est = found.best[1]
     ax = every["memory"].axes[0]
     bars = ax.patches
-    assert bars[-2].get_y() + bars[-2].get_height() == pytest.approx(bars[-1].get_height()) == pytest.approx(est.memory_bytes / GIB)
+    assert (
+        bars[-2].get_y() + bars[-2].get_height()
+        == pytest.approx(bars[-1].get_height())
+        == pytest.approx(est.memory_bytes / GIB)
+    )
     held = {name: value for name, value in est.memory.items() if value}  # what there is none of has no bar
     assert list(held) == ["weights", "gradients", "optimizer", "activations"]
     assert [bar.get_height() for bar in bars[:-1]] == pytest.approx([value / GIB for value in held.values()])
@@ -281,7 +319,9 @@ def test_pareto_marks_front_and_winner(found, every):
     ax = every["pareto"].axes[0]
     front = [(est.memory_bytes / GIB, est.step_seconds) for _, est in found.pareto()]
     np.testing.assert_allclose(line(ax, f"Pareto front, {len(front)} plans"), front)
-    np.testing.assert_allclose(line(ax, str(found.best[0])), [(found.best[1].memory_bytes / GIB, found.best[1].step_seconds)])
+    np.testing.assert_allclose(
+        line(ax, str(found.best[0])), [(found.best[1].memory_bytes / GIB, found.best[1].step_seconds)]
+    )
     assert line(ax, "capacity")[0, 0] == 6e9 / GIB
 
 
@@ -388,7 +428,9 @@ def test_tables_that_cannot_be_drawn(scaling, swept, found):
     with pytest.raises(tc.InputError, match="no rows"):
         figures.optima(scaling.clear())
     with pytest.raises(tc.InputError, match="no plan fits"):
-        figures.optima(scaling.filter(pl.col("gpus") == 1, pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d"))
+        figures.optima(
+            scaling.filter(pl.col("gpus") == 1, pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d")
+        )
     with pytest.raises(tc.InputError, match="unknown column"):
         figures.contour(swept, HBM, "accelerator.hbm_bandwith", 4)
     with pytest.raises(tc.InputError, match="nothing on 5 GPUs"):
@@ -404,7 +446,12 @@ def test_tables_that_cannot_be_drawn(scaling, swept, found):
 def test_paper_studies_are_the_papers():
     studies = paper.paper_studies()
     scaling, memory, rates = studies.values()
-    assert (len(scaling.models), len(scaling.systems), len(scaling.gpus), len(scaling.strategies)) == (2, 9, 13, 3)
+    assert (len(scaling.models), len(scaling.systems), len(scaling.gpus), len(scaling.strategies)) == (
+        2,
+        9,
+        13,
+        3,
+    )
     assert (memory.points, rates.points) == (32 * 28, 10 * 22)
     assert (memory.vary[0][HBM][0], memory.vary[0][HBM][-1]) == (80e9, 1000e9)
     assert (memory.vary[1][BANDWIDTH][0], memory.vary[1][BANDWIDTH][-1]) == (500e9, 16000e9)

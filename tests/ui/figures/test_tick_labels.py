@@ -13,7 +13,16 @@ from traincast.ui import figures
 from traincast.ui.figures.style import STYLE, _style, power, round_ticks
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
-MODEL = tc.Model(name="small", layers=16, hidden=2048, heads=16, ffn=8192, seq=1024, global_batch=64, training_sequences=1e6)
+MODEL = tc.Model(
+    name="small",
+    layers=16,
+    hidden=2048,
+    heads=16,
+    ffn=8192,
+    seq=1024,
+    global_batch=64,
+    training_sequences=1e6,
+)
 
 
 def estimate(**knobs):
@@ -36,7 +45,9 @@ def errors(low, high):
     """Predicted against measured times between two ends [s]."""
     measured = np.geomspace(low, high, 9)
     budgets = [(f"source-{i}", 3, {"compute": 0.02 * i, "bubble": -0.01}, 0.01) for i in range(1, 12)]
-    return figures.accuracy(measured, measured * 1.05, ["a", "b", "c"] * 3, np.arange(9) % 2 == 0, budgets, "errors")
+    return figures.accuracy(
+        measured, measured * 1.05, ["a", "b", "c"] * 3, np.arange(9) % 2 == 0, budgets, "errors"
+    )
 
 
 FIGURES = {
@@ -46,13 +57,19 @@ FIGURES = {
     ),
     "strong_scaling one": lambda: figures.strong_scaling(scaling((64,))),
     "strong_scaling narrow": lambda: figures.strong_scaling(scaling((64, 96), gbs=192)),
-    "optima": lambda: figures.optima(scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10),
-    "optima many": lambda: figures.optima(scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t",), strategies=("1d",))),
+    "optima": lambda: figures.optima(
+        scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10
+    ),
+    "optima many": lambda: figures.optima(
+        scaling(tuple(2**k for k in range(8, 17)), ("gpt3-1t",), strategies=("1d",))
+    ),
     "design_space": lambda: figures.design_space(MODEL, tc.load_system("h200-nvs8"), 64, 64, tc.Plan(tp=2)),
     "design_space large": lambda: figures.design_space(
         tc.load_model("gpt3-1t"), tc.load_system("b200-nvs8"), 16384, 4096, tc.Plan(tp=8)
     ),
-    "contour": lambda: figures.contour(swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]),
+    "contour": lambda: figures.contour(
+        swept(), HBM, BANDWIDTH, (16, 64), marks=[tc.load_system("h200-nvs8")]
+    ),
     "contour one": lambda: figures.contour(swept(), BANDWIDTH, HBM, 64),
     "roofline": lambda: figures.roofline(estimate()),
     "memory_waterfall": lambda: figures.memory_waterfall(estimate(recompute="full")),
@@ -69,9 +86,15 @@ FIGURES = {
     "accuracy wide": lambda: errors(0.003, 900.0),
     "accuracy narrow": lambda: errors(2.0, 2.1),
     "utilisation_by_cluster": lambda: figures.utilisation_by_cluster(tc.limits("h100-sxm-80")),
-    "utilisation_by_cluster few": lambda: figures.utilisation_by_cluster(tc.limits("a100-sxm-80", gpus=[64, 100])),
-    "utilisation_by_compute": lambda: figures.utilisation_by_compute(tc.limits("h100-sxm-80", network="100 GB/s")),
-    "utilisation_by_compute slow": lambda: figures.utilisation_by_compute(tc.limits("v100-sxm-32", days=700.0)),
+    "utilisation_by_cluster few": lambda: figures.utilisation_by_cluster(
+        tc.limits("a100-sxm-80", gpus=[64, 100])
+    ),
+    "utilisation_by_compute": lambda: figures.utilisation_by_compute(
+        tc.limits("h100-sxm-80", network="100 GB/s")
+    ),
+    "utilisation_by_compute slow": lambda: figures.utilisation_by_compute(
+        tc.limits("v100-sxm-32", days=700.0)
+    ),
 }
 
 
@@ -83,8 +106,17 @@ def shown(axis):
     """Tick labels that are seen, and their boxes on the canvas."""
     low, high = sorted(axis.get_view_interval())
     slack = 1e-9 * (high - low)
-    ticks = [tick for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()] if low - slack <= tick.get_loc() <= high + slack]
-    labels = [label for tick in ticks for label in (tick.label1, tick.label2) if label.get_visible() and label.get_text().strip()]
+    ticks = [
+        tick
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+        if low - slack <= tick.get_loc() <= high + slack
+    ]
+    labels = [
+        label
+        for tick in ticks
+        for label in (tick.label1, tick.label2)
+        if label.get_visible() and label.get_text().strip()
+    ]
     return [(label.get_text(), label.get_window_extent()) for label in labels]
 
 
@@ -130,7 +162,8 @@ def test_an_axis_of_matplotlib_alone_is_found_out():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(16384, "16,384"), (0.5, "0.5"), (1e24, "10²⁴"), (3e-7, "3×10⁻⁷"), (4194304, "4.1943×10⁶")]
+    ("value", "text"),
+    [(16384, "16,384"), (0.5, "0.5"), (1e24, "10²⁴"), (3e-7, "3×10⁻⁷"), (4194304, "4.1943×10⁶")],
 )
 def test_numbers_beside_an_axis(value, text):
     assert power(value, 5) == text

@@ -47,7 +47,9 @@ def test_every_row_is_filled_from_the_start_of_its_step_to_its_end(found):
 def test_passes_have_the_numbers_of_their_micro_batches():
     found = traced(16, pp=4)
     (ax,) = figures.timeline(found).axes
-    written = sorted((round(text.get_position()[1]), text.get_position()[0], int(text.get_text())) for text in ax.texts)
+    written = sorted(
+        (round(text.get_position()[1]), text.get_position()[0], int(text.get_text())) for text in ax.texts
+    )
     assert [(device, number) for device, _, number in written] == [
         (one.device, one.microbatch) for own in found.by_device for one in own
     ]

@@ -44,7 +44,9 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
     for op, rows in _rows_by_name([row.op for row in timings]).items():
         g = np.array([float(timings[i].gpus_per_node) for i in rows])
         n = np.array([float(timings[i].ranks) for i in rows])
-        near = tuple(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1])
+        near = tuple(
+            np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1]
+        )
         V = np.array([timings[i].size_bytes for i in rows])
         seconds[rows] = collective((KINDS | SEND_KINDS)[op], V, Group(n, near), system, repeated)
     return seconds
@@ -52,10 +54,14 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
 
 def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Gemm]) -> Floats:
     """Predict the times of timed matrix products, each repeated, shape (rows,) [s]."""
-    repeated = replace(assumed, burst_seconds=REPEATED_KERNEL.burst_seconds, inputs_exposed=REPEATED_KERNEL.inputs_exposed)
+    repeated = replace(
+        assumed, burst_seconds=REPEATED_KERNEL.burst_seconds, inputs_exposed=REPEATED_KERNEL.inputs_exposed
+    )
     seconds = np.empty(len(timings))
     for dtype, rows in _rows_by_name([row.dtype for row in timings]).items():
-        m, n, k, batch = (np.array([float(getattr(timings[i], name)) for i in rows]) for name in ("m", "n", "k", "batch"))
+        m, n, k, batch = (
+            np.array([float(getattr(timings[i], name)) for i in rows]) for name in ("m", "n", "k", "batch")
+        )
         recipe = PRECISIONS[RECIPES.get(dtype, "bf16")]
         written = batch * 2 * recipe.width * m * n
         product = Product(m, k, n, batch, low=recipe.casts > 0)
@@ -77,15 +83,31 @@ def collectives(system: System, timings: Sequence[Collective], parameters: Seque
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
     measured = np.array([row.time_us * 1e-6 for row in timings])
-    return Samples(parameters, measured, predicted, touching, NOISE["collective"], [("collective", row.op) for row in timings])
+    return Samples(
+        parameters,
+        measured,
+        predicted,
+        touching,
+        NOISE["collective"],
+        [("collective", row.op) for row in timings],
+    )
 
 
 def products(system: System, timings: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
     """Return timed matrix products as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return product_seconds(setting.system(system).accelerator, setting.assumed(DEFAULT_STACK, system), timings)
+        return product_seconds(
+            setting.system(system).accelerator, setting.assumed(DEFAULT_STACK, system), timings
+        )
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
     measured = np.array([row.time_us * 1e-6 for row in timings])
-    return Samples(parameters, measured, predicted, touching, NOISE["product"], [("product", row.dtype) for row in timings])
+    return Samples(
+        parameters,
+        measured,
+        predicted,
+        touching,
+        NOISE["product"],
+        [("product", row.dtype) for row in timings],
+    )

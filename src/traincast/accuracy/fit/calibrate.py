@@ -17,13 +17,21 @@ from traincast.accuracy.fit.measured_files import Files, Measured, read
 from traincast.accuracy.fit.parameters import MAX_FITTED_CONSTANTS, Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Evidence
 from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, stack_names, with_fitted_values
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    resolve,
+    stack_file,
+    stack_names,
+    with_fitted_values,
+)
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
 from traincast.core.system import System
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
-SITE_SPREAD: Final[dict[str, tuple[float, float]]] = {  # by path: standard deviation of the logarithm between sites, largest value
+SITE_SPREAD: Final[
+    dict[str, tuple[float, float]]
+] = {  # by path: standard deviation of the logarithm between sites, largest value
     "accelerator.matrix_sustained": (0.10, 1.0),
     "accelerator.fp32_sustained": (0.10, 1.0),
     "accelerator.fp8_sustained": (0.10, 1.0),
@@ -67,13 +75,18 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
         home, name = kind.split(".")
         owner = accelerator_name(system) if home == "accelerator" else system.name
         paths = [
-            path for path in system.figures() if path.startswith(home) and path.endswith(f".{name}") and path in catalogue_figures
+            path
+            for path in system.figures()
+            if path.startswith(home) and path.endswith(f".{name}") and path in catalogue_figures
         ]
         for path in paths if home != "stack" else ():
             figure = catalogue_figures[path]
-            if figure.value and sum(parameter.home == home for parameter in parameters) < MAX_FITTED_CONSTANTS[home]:  # type: ignore[index]
+            fitted = sum(parameter.home == home for parameter in parameters)
+            if figure.value and fitted < MAX_FITTED_CONSTANTS[home]:  # type: ignore[index]
                 parameters.append(
-                    _with_prior(path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit)
+                    _with_prior(
+                        path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit
+                    )
                 )
     for stack in dict.fromkeys(DEFAULT_STACK if name not in stack_names() else name for name in stacks):
         parameters += _stack_parameters(system, stack)
@@ -89,7 +102,14 @@ def _stack_parameters(system: System, stack: str) -> list[Parameter]:
         figure = getattr(figures, name, None)
         if value := getattr(assumed, name):
             parameters.append(
-                _with_prior(kind, kind, stack, value, _log_deviation(figure.low, figure.high) if figure is not None else 0.0, "")
+                _with_prior(
+                    kind,
+                    kind,
+                    stack,
+                    value,
+                    _log_deviation(figure.low, figure.high) if figure is not None else 0.0,
+                    "",
+                )
             )
     return parameters
 
@@ -99,7 +119,9 @@ def _with_prior(path: str, kind: str, of: str, value: float, width: float, unit:
     sigma, high = SITE_SPREAD[kind]
     sigma = hypot(sigma, width)
     bound = high if np.isfinite(high) else 0.0
-    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(bound, value) if bound else 0.0, unit=unit)
+    return Parameter(
+        path=path, of=(of,), prior=value, sigma=sigma, high=max(bound, value) if bound else 0.0, unit=unit
+    )
 
 
 def _log_deviation(low: float | None, high: float | None) -> float:
@@ -140,8 +162,14 @@ class Calibration:
     @property
     def others(self) -> dict[str, dict[str, float | None]]:
         """Mean absolute relative error of collectives and matrix products, where there are any, before and after."""
-        kinds = {kind: residuals for kind, residuals in self._residuals.items() if kind != "runs" and len(residuals[0])}
-        return {kind: {"before": _mean(before), "after": _mean(after)} for kind, (before, after) in kinds.items()}
+        kinds = {
+            kind: residuals
+            for kind, residuals in self._residuals.items()
+            if kind != "runs" and len(residuals[0])
+        }
+        return {
+            kind: {"before": _mean(before), "after": _mean(after)} for kind, (before, after) in kinds.items()
+        }
 
     @property
     def _residuals(self) -> dict[str, tuple[Floats, Floats]]:
@@ -159,8 +187,18 @@ class Calibration:
     def found(self) -> list[FittedValue]:
         """Return the fitted values of the constants that the data determine."""
         source = f"fitted to {self.measured.counts()} of one's own, {date.today().isoformat()}"
-        rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
-        return [FittedValue(parameter, value, *interval, source) for parameter, value, interval, determined in rows if determined]
+        rows = zip(
+            self.fitted.parameters,
+            self.fitted.values,
+            self.fitted.intervals,
+            self.fitted.solution.determined,
+            strict=True,
+        )
+        return [
+            FittedValue(parameter, value, *interval, source)
+            for parameter, value, interval, determined in rows
+            if determined
+        ]
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write the calibrated system as a file that `load_system` and ``--system`` take.
@@ -177,7 +215,13 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return constants, errors, and what was left out as JSON values."""
-        rows = zip(self.fitted.parameters, self.fitted.values, self.fitted.intervals, self.fitted.solution.determined, strict=True)
+        rows = zip(
+            self.fitted.parameters,
+            self.fitted.values,
+            self.fitted.intervals,
+            self.fitted.solution.determined,
+            strict=True,
+        )
         return {
             "system": str(self.system),
             **self.measured.numbers,

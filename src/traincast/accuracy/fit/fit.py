@@ -40,13 +40,18 @@ class Fitted:
     @property
     def values(self) -> tuple[float, ...]:
         """Fitted values; the prior where the data do not determine it."""
-        return tuple(parameter.value(x) for parameter, x in zip(self.parameters, self.solution.theta, strict=True))
+        return tuple(
+            parameter.value(x) for parameter, x in zip(self.parameters, self.solution.theta, strict=True)
+        )
 
     @property
     def intervals(self) -> tuple[tuple[float, float], ...]:
         """90 % intervals of the values."""
         low, high = (self.solution.theta + sign * NINETY * self.solution.deviation for sign in (-1, 1))
-        return tuple((parameter.value(a), parameter.value(b)) for parameter, a, b in zip(self.parameters, low, high, strict=True))
+        return tuple(
+            (parameter.value(a), parameter.value(b))
+            for parameter, a, b in zip(self.parameters, low, high, strict=True)
+        )
 
     def counts(self) -> tuple[int, ...]:
         """Count the runs that each parameter touches."""
@@ -55,13 +60,22 @@ class Fitted:
     def table(self) -> str:
         """Return a table with one line for each parameter."""
         lines = [f"{'parameter':58s} {'prior':>10s} {'value':>10s} {'90 %':>21s}  runs"]
-        rows = zip(self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True)
+        rows = zip(
+            self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True
+        )
         for parameter, value, (low, high), n, determined in rows:
             note = "" if determined else "  not determined" if n else "  touches no run"
-            lines.append(f"{parameter.name:58s} {parameter.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{note}")
+            lines.append(
+                f"{parameter.name:58s} {parameter.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{note}"
+            )
         return "\n".join(lines)
 
-    def left_out(self, groups: Sequence[Hashable] | None = None, seed: int = 0, told: Callable[[str], Any] | None = None) -> Floats:
+    def left_out(
+        self,
+        groups: Sequence[Hashable] | None = None,
+        seed: int = 0,
+        told: Callable[[str], Any] | None = None,
+    ) -> Floats:
         """Return the residual of every run under parameters fitted without its group, shape (runs,); nan if not estimated.
 
         Parameters
@@ -76,7 +90,9 @@ class Fitted:
         names = self.evidence.data.groups if groups is None else groups
         residuals = np.full(len(self.evidence.runs), np.nan)
         others = [None] * (len(self.solution.residuals) - len(names))  # benchmarks are never left out
-        thetas = left_out(self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, told)
+        thetas = left_out(
+            self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, told
+        )
         for name, theta in thetas.items():
             rows = [i for i, group in enumerate(names) if group == name]
             values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
@@ -86,7 +102,9 @@ class Fitted:
 
 def bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
     """Return lower and upper bounds of theta."""
-    low, high = ([parameter.theta(getattr(parameter, end)) for parameter in parameters] for end in ("low", "high"))
+    low, high = (
+        [parameter.theta(getattr(parameter, end)) for parameter in parameters] for end in ("low", "high")
+    )
     return np.array(low), np.array(high)
 
 
@@ -139,5 +157,8 @@ def fit(
     before, _ = measurements.residuals(np.zeros(n))
     solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
     if settle and not solution.determined.all():
-        solution = replace(solve(model, data, solution.theta, limits, steps, solution.determined), determined=solution.determined)
+        solution = replace(
+            solve(model, data, solution.theta, limits, steps, solution.determined),
+            determined=solution.determined,
+        )
     return Fitted(tuple(parameters), evidence, measurements, solution, before)

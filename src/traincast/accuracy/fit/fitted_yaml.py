@@ -43,7 +43,9 @@ class FittedValue:
     def entry(self) -> dict[str, Any]:
         """Return the entry of a catalogue file, with interval and source."""
         unit = _unit(self.parameter)
-        low, value, high = (float(f"{number:.{SIGNIFICANT_DIGITS}g}") for number in (self.low, self.value, self.high))
+        low, value, high = (
+            float(f"{number:.{SIGNIFICANT_DIGITS}g}") for number in (self.low, self.value, self.high)
+        )
         numbers = {"value": value, "low": min(low, value), "high": max(high, value)}
         quantities = {name: quantity(number, unit) if unit else number for name, number in numbers.items()}
         return quantities | {"source": self.source, "basis": "fitted"}
@@ -57,7 +59,14 @@ def _unit(parameter: Parameter) -> str:
         return ""
     kind = part.model_fields[parameter.field].annotation
     return str(
-        next((type_ for type_ in (kind, *get_args(kind)) if isinstance(type_, type) and issubclass(type_, Entry)), Entry).unit
+        next(
+            (
+                type_
+                for type_ in (kind, *get_args(kind))
+                if isinstance(type_, type) and issubclass(type_, Entry)
+            ),
+            Entry,
+        ).unit
     )
 
 
@@ -167,7 +176,11 @@ def write_system(path: Path, document: Mapping[str, Any]) -> None:
 
     def with_flow_entries(item: Any) -> Any:
         if isinstance(item, Mapping):
-            return _flow(item) if "value" in item else {key: with_flow_entries(value) for key, value in item.items()}
+            return (
+                _flow(item)
+                if "value" in item
+                else {key: with_flow_entries(value) for key, value in item.items()}
+            )
         return [with_flow_entries(value) for value in item] if isinstance(item, list) else item
 
     with atomic_output(path) as partial:

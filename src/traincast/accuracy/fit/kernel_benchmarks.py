@@ -125,7 +125,12 @@ def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[s
 def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
     """Return a row as a benchmark, or the reason why it is left out."""
     reason = next(
-        (reason for kind, notes, reason in EXCLUDED if re.search(kind, row["kind"]) and re.search(notes, row["notes"])), None
+        (
+            reason
+            for kind, notes, reason in EXCLUDED
+            if re.search(kind, row["kind"]) and re.search(notes, row["notes"])
+        ),
+        None,
     )
     name = next((name for pattern, name in MACHINES if re.search(pattern, row["gpu"])), None)
     if reason or name is None:
@@ -136,13 +141,24 @@ def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
         sizes, flops, family = _heads(row, detail, kind)
     elif row["kind"].startswith("hbm"):
         rate = float(row["bandwidth_tb_s"]) * 1e12
-        return Benchmark(row["id"], row["source"], name, "memory", row["kind"], "16-bit", {"nbytes": rate}, 1.0)
+        return Benchmark(
+            row["id"], row["source"], name, "memory", row["kind"], "16-bit", {"nbytes": rate}, 1.0
+        )
     else:
         kind = "grouped" if row["kind"].startswith("grouped") else "product"
         sizes, family = _shape(row, detail)
         flops = 2 * sizes["batch"] * sizes["m"] * sizes["k"] * sizes["n"]
     seconds = float(row["time_us"]) * 1e-6 if row["time_us"] else flops / (float(row["tflops"]) * 1e12)
-    return Benchmark(row["id"], row["source"], name, kind, family, "fp8" if "8" in row["dtype"] else "16-bit", sizes, seconds)
+    return Benchmark(
+        row["id"],
+        row["source"],
+        name,
+        kind,
+        family,
+        "fp8" if "8" in row["dtype"] else "16-bit",
+        sizes,
+        seconds,
+    )
 
 
 def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str, float], str]:
@@ -156,11 +172,19 @@ def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str,
     family = "-".join((stage or detail.get("layout", ""), result, "added" if added else ""))
     if "mp" in detail:
         family = "wide" if n > k else "narrow"
-    sizes = {"m": m, "k": k, "n": n, "batch": float(row["batch"] or 1), "written": ELEMENT_BYTES[result] * (2 if added else 1)}
+    sizes = {
+        "m": m,
+        "k": k,
+        "n": n,
+        "batch": float(row["batch"] or 1),
+        "written": ELEMENT_BYTES[result] * (2 if added else 1),
+    }
     return sizes, family
 
 
-def _heads(row: Mapping[str, str], detail: Mapping[str, str], kind: Kind) -> tuple[dict[str, float], float, str]:
+def _heads(
+    row: Mapping[str, str], detail: Mapping[str, str], kind: Kind
+) -> tuple[dict[str, float], float, str]:
     """Return the sizes of attention, the FLOPs the table counts (those of the full square), and the family."""
     s = float(detail.get("seq_len") or detail["seq"])
     h = float(detail.get("head_num") or detail["heads"])
@@ -202,17 +226,25 @@ def predict(
         gpu = (accelerators or {}).get(name) or load_accelerator(name)
         sizes = {size: np.array([benchmark.sizes[size] for benchmark in group]) for size in group[0].sizes}
         seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumptions), len(group))
-        predictions += [KernelPrediction(benchmark, float(time)) for benchmark, time in zip(group, seconds, strict=True)]
+        predictions += [
+            KernelPrediction(benchmark, float(time)) for benchmark, time in zip(group, seconds, strict=True)
+        ]
     return tuple(sorted(predictions, key=lambda prediction: order[prediction.benchmark.id]))
 
 
-def _seconds(kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerator, assumed: Assumptions) -> Column:
+def _seconds(
+    kind: Kind, dtype: str, sizes: Mapping[str, Floats], gpu: Accelerator, assumed: Assumptions
+) -> Column:
     """Return the times of kernels of one kind [s]."""
     if kind == "memory":
         return sizes["nbytes"] / memory_rate(gpu, assumed)
     if kind.startswith("attention"):
-        at = Heads(sizes["b"], sizes["h"], sizes["kv"], sizes["s"], sizes["s"], sizes["q"], sizes["v"], _share(sizes))
-        kernel: Literal["fa2", "cudnn"] = "cudnn" if sizes["causal"].any() else "fa2"  # as the sources of the table ran them
+        at = Heads(
+            sizes["b"], sizes["h"], sizes["kv"], sizes["s"], sizes["s"], sizes["q"], sizes["v"], _share(sizes)
+        )
+        kernel: Literal["fa2", "cudnn"] = (
+            "cudnn" if sizes["causal"].any() else "fa2"
+        )  # as the sources of the table ran them
         op = flash(assumed.element_bytes, at, ((), ()), dropped=False)
         work = op.backward if kind.endswith("backward") else op.forward
         return pass_seconds(work, gpu, replace(assumed, attention_kernel=kernel), PRECISIONS["bf16"])

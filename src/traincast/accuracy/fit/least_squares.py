@@ -15,7 +15,9 @@ from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 
 NINETY: Final = 1.6449  # standard deviations on either side that hold 90 % of a normal distribution
-DETERMINED: Final = 0.8  # a parameter counts as determined below this standard deviation after the fit over that before
+DETERMINED: Final = (
+    0.8  # a parameter counts as determined below this standard deviation after the fit over that before
+)
 Model: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]  # theta → residuals and their derivatives
 
 
@@ -73,7 +75,12 @@ class Solution:
 
 
 def solve(
-    model: Model, data: Data, start: Floats, bounds: tuple[Floats, Floats], steps: int = 20, free: Bools | None = None
+    model: Model,
+    data: Data,
+    start: Floats,
+    bounds: tuple[Floats, Floats],
+    steps: int = 20,
+    free: Bools | None = None,
 ) -> Solution:
     """Fit parameters to data and priors.
 
@@ -121,7 +128,14 @@ def solve(
 
     clipped = np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9)
     fit = least_squares("calibrate")(
-        residuals, clipped, jac=derivatives, bounds=bounds, loss=_loss(data.weights[rows]), max_nfev=steps, xtol=1e-4, ftol=1e-5
+        residuals,
+        clipped,
+        jac=derivatives,
+        bounds=bounds,
+        loss=_loss(data.weights[rows]),
+        max_nfev=steps,
+        xtol=1e-4,
+        ftol=1e-5,
     )
     y, slopes = evaluated(fit.x)
     robust, curvature = deviations(y, slopes * fitted, data)
@@ -139,7 +153,9 @@ def least_squares(what: str) -> Any:
     try:
         from scipy.optimize import least_squares as solver
     except ImportError:
-        raise InputError(what, ["needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"]) from None
+        raise InputError(
+            what, ["needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"]
+        ) from None
     return solver
 
 
@@ -235,7 +251,9 @@ def left_out(
     for name in distinct:
         excluded = np.array([group == name for group in names])
         start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
-        thetas[name] = solve(plane, data.without(excluded), start, bounds, steps=100, free=solution.free).theta
+        thetas[name] = solve(
+            plane, data.without(excluded), start, bounds, steps=100, free=solution.free
+        ).theta
         if told:
             told(f"{len(thetas)} of {len(distinct)} groups left out")
     return thetas

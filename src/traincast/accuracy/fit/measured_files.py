@@ -7,7 +7,17 @@ from typing import Any, Final, TypeAlias
 
 from traincast.accuracy.fit.benchmark_residuals import KINDS
 from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.logs import GIVEN, Collective, CollectiveRows, Gemm, GemmRows, Kind, TrainingRows, holds, not_used
+from traincast.accuracy.logs import (
+    GIVEN,
+    Collective,
+    CollectiveRows,
+    Gemm,
+    GemmRows,
+    Kind,
+    TrainingRows,
+    holds,
+    not_used,
+)
 from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.logs.accelerator_names import accelerator as device
 from traincast.accuracy.runs.run import MACHINES, Run, Unreadable
@@ -50,7 +60,9 @@ class Measured:
 
     def counts(self) -> str:
         """Return the number of measurements by kind, in words."""
-        return ", ".join(count_of(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count)
+        return ", ".join(
+            count_of(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count
+        )
 
 
 def read(
@@ -66,7 +78,11 @@ def read(
     mistakes = ErrorCollector("calibrate")
     machine = mistakes.catch(load_system, system)
     extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
-    files_by_kind: list[tuple[Kind, Files]] = [("runs", (*runs, *logs)), ("collectives", nccl), ("products", gemm)]
+    files_by_kind: list[tuple[Kind, Files]] = [
+        ("runs", (*runs, *logs)),
+        ("collectives", nccl),
+        ("products", gemm),
+    ]
     mistakes.catch(_check_given, given or {}, [kind for kind, files in files_by_kind if files])
     contents = []
     for kind, files in files_by_kind:
@@ -76,7 +92,11 @@ def read(
     machine = mistakes.require(machine)
     measured = _measured(machine, [rows for rows in contents if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
-        reason = f" ({'; '.join(measured.left_out[:5])})" if measured.left_out else ": give runs, logs, nccl or gemm"
+        reason = (
+            f" ({'; '.join(measured.left_out[:5])})"
+            if measured.left_out
+            else ": give runs, logs, nccl or gemm"
+        )
         raise InputError("calibrate", [f"nothing was measured on {machine.name}{reason}"])
     return measured
 
@@ -87,7 +107,9 @@ def _check_given(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
         raise InputError("what is given", wrong)
 
 
-def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
+def _read_kind(
+    file: str | Path, kind: Kind, options: Mapping[str, Any]
+) -> TrainingRows | CollectiveRows | GemmRows:
     """Read the measurements of a file; raise if they are of another kind."""
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
@@ -97,7 +119,9 @@ def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Trai
 def _table_name(system: System) -> str | None:
     """Return the name of a system's accelerator in tables of runs."""
     accelerator = accelerator_name(system)
-    return next((gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == accelerator), None)
+    return next(
+        (gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == accelerator), None
+    )
 
 
 def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | GemmRows]) -> Measured:
@@ -113,11 +137,15 @@ def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | Ge
                 table_runs = [_run(row, system) for row in rows.rows]
                 runs += [run for run in table_runs if isinstance(run, Run)]
                 left_out += [
-                    f"{rows.file}: {reason}" for reason in table_runs if isinstance(reason, str) and reason not in rows.left_out
+                    f"{rows.file}: {reason}"
+                    for reason in table_runs
+                    if isinstance(reason, str) and reason not in rows.left_out
                 ]
             case CollectiveRows():
                 collectives += [
-                    row for row in rows.rows if row.op in KINDS and row.ranks > 1 and not _on_other_accelerator(row, system)
+                    row
+                    for row in rows.rows
+                    if row.op in KINDS and row.ranks > 1 and not _on_other_accelerator(row, system)
                 ]
                 left_out += [f"{rows.file}: {reason}" for reason in _other_accelerators(rows.rows, system)]
             case GemmRows():

@@ -14,7 +14,11 @@ from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
-MAX_FITTED_CONSTANTS: Final[dict[Home, int]] = {"accelerator": 12, "network": 6, "stack": 6}  # of one accelerator, network or stack
+MAX_FITTED_CONSTANTS: Final[dict[Home, int]] = {
+    "accelerator": 12,
+    "network": 6,
+    "stack": 6,
+}  # of one accelerator, network or stack
 BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigma from its prior
 
 
@@ -55,7 +59,11 @@ class Parameter:
     meaning: str = ""
 
     def __post_init__(self) -> None:
-        problems = [] if self.prior > 0 and self.sigma > 0 else [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
+        problems = (
+            []
+            if self.prior > 0 and self.sigma > 0
+            else [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
+        )
         if not problems:
             object.__setattr__(self, "low", self.low or self.prior * exp(-BOUND_SIGMAS * self.sigma))
             object.__setattr__(self, "high", self.high or self.prior * exp(BOUND_SIGMAS * self.sigma))
@@ -64,7 +72,9 @@ class Parameter:
         if bool(self.of) == (self.home == "universal"):
             problems += ["of: names what it is a constant of, unless it is universal"]
         if self.field not in _fields(self.home):
-            problems += [f"{self.field}: no figure of {'Assumptions' if self.home in ('stack', 'universal') else 'a system'}"]
+            problems += [
+                f"{self.field}: no figure of {'Assumptions' if self.home in ('stack', 'universal') else 'a system'}"
+            ]
         if problems:
             raise InputError(f"parameter {self.path}", problems)
 
@@ -94,7 +104,12 @@ class Parameter:
 
 def _fields(home: str) -> set[str]:
     """Return the names of the figures of a home."""
-    kinds: dict[str, Any] = {"accelerator": Accelerator, "network": Tier, "stack": Assumptions, "universal": Assumptions}
+    kinds: dict[str, Any] = {
+        "accelerator": Accelerator,
+        "network": Tier,
+        "stack": Assumptions,
+        "universal": Assumptions,
+    }
     if home not in kinds:
         raise InputError(f"parameter of {home}", [f"{home}: must be one of {', '.join(kinds)}"])
     return {figure.name for figure in fields(kinds[home])} - {"name", "size"}
@@ -122,7 +137,9 @@ class Setting:
 
     def assumed(self, stack: str, system: System) -> Assumptions:
         """Return the assumptions of a stack on a system, with the values of its parameters and the universal ones."""
-        changes: dict[str, Any] = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
+        changes: dict[str, Any] = {
+            self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)
+        }
         return replace(with_fitted_values(system, resolve(stack)), **changes)
 
 
@@ -133,7 +150,8 @@ def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[in
     return tuple(
         i
         for i, parameter in enumerate(parameters)
-        if names.get(parameter.home) in parameter.of and (parameter.home != "network" or int(parameter.path.split(".")[1]) < tiers)
+        if names.get(parameter.home) in parameter.of
+        and (parameter.home != "network" or int(parameter.path.split(".")[1]) < tiers)
     )
 
 
@@ -156,7 +174,14 @@ def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int,
     indices = []
     for i, parameter in enumerate(parameters):
         if parameter.home in ("stack", "universal"):
-            owner = next((name for name, fields in chain if name in owners[parameter.field] or parameter.field in fields), None)
+            owner = next(
+                (
+                    name
+                    for name, fields in chain
+                    if name in owners[parameter.field] or parameter.field in fields
+                ),
+                None,
+            )
             if (owner in parameter.of) if parameter.home == "stack" else owner is None:
                 indices.append(i)
     return tuple(indices)
@@ -168,7 +193,10 @@ def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
     if stack.lower() not in catalogue("stacks"):
         stack = DEFAULT_STACK
     file = stack_file(stack)
-    return ((file.name, frozenset(file.changes())), *(_based_on_chain(file.based_on) if file.based_on else ()))
+    return (
+        (file.name, frozenset(file.changes())),
+        *(_based_on_chain(file.based_on) if file.based_on else ()),
+    )
 
 
 @cache

@@ -9,7 +9,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from traincast.accuracy.fit.least_squares import Data
-from traincast.accuracy.fit.parameters import Parameter, Setting, accelerator_name, touching_stack, touching_system
+from traincast.accuracy.fit.parameters import (
+    Parameter,
+    Setting,
+    accelerator_name,
+    touching_stack,
+    touching_system,
+)
 from traincast.accuracy.run_batches import RunBatch, batches
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import INDEPENDENT, source_of
@@ -93,7 +99,9 @@ class MeasuredRuns:
             else:
                 weights.append(group_sizes[group] ** GROUP_WEIGHT_EXPONENT)
         scales = [NOISE["moe" if run.model.experts else "dense"] for run in self.runs]
-        usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (self.measured > 0)
+        usable = np.isin(np.arange(len(groups)), [i for batch in self.batches for i in batch.rows]) & (
+            self.measured > 0
+        )
         return Data(np.where(usable, weights, 0.0), np.array(scales), groups)
 
     @cached_property
@@ -101,7 +109,9 @@ class MeasuredRuns:
         """Measured step times, shape (runs,), nan where none was measured [s]."""
         return np.array([run.step_seconds or np.nan for run in self.runs])
 
-    def predict(self, values: Sequence[float] | Floats | None = None, only: Iterable[int] | None = None) -> Floats:
+    def predict(
+        self, values: Sequence[float] | Floats | None = None, only: Iterable[int] | None = None
+    ) -> Floats:
         """Predict step times with values of the parameters, shape (runs,) [s]; nan without estimate or outside of `only`."""
         setting = Setting(self.parameters, values)
         seconds = np.full(len(self.runs), np.nan)
@@ -109,7 +119,9 @@ class MeasuredRuns:
         for batch in self.batches:
             if indices is None or not indices.isdisjoint(batch.rows.tolist()):
                 try:
-                    seconds[batch.rows] = batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
+                    seconds[batch.rows] = batch.seconds(
+                        setting.system(batch.system), setting.assumed(batch.stack, batch.system)
+                    )
                 except InputError:  # a precision that the accelerator lacks
                     continue
         return seconds
@@ -132,35 +144,54 @@ class MeasuredRuns:
                 slopes[batch.rows, i] = column * self.parameters[i].sigma
         return y, slopes
 
-    def _seconds_and_derivatives(self, batch: RunBatch, values: list[float]) -> tuple[Floats, dict[int, Floats]]:
+    def _seconds_and_derivatives(
+        self, batch: RunBatch, values: list[float]
+    ) -> tuple[Floats, dict[int, Floats]]:
         """Return step times of a batch, and logarithmic derivatives by the values that touch them."""
         setting = Setting(self.parameters, values)
         system, assumed = setting.system(batch.system), setting.assumed(batch.stack, batch.system)
-        touching = (*touching_system(self.parameters, batch.system), *touching_stack(self.parameters, batch.stack))
+        touching = (
+            *touching_system(self.parameters, batch.system),
+            *touching_stack(self.parameters, batch.stack),
+        )
         nudged = {}
         for row, i in enumerate(touching):
             column = np.full((len(touching) + 1, 1), float(values[i]))
             column[row + 1] *= 1 + NUDGE
             nudged[i] = column
-        figures = {self.parameters[i].path: column for i, column in nudged.items() if self.parameters[i].home in MACHINE_HOMES}
+        figures = {
+            self.parameters[i].path: column
+            for i, column in nudged.items()
+            if self.parameters[i].home in MACHINE_HOMES
+        }
         fields: dict[str, Any] = {
             self.parameters[i].field: column.view(Alike)
             for i, column in nudged.items()
             if self.parameters[i].home not in MACHINE_HOMES
         }
         try:
-            seconds = batch.seconds(system.with_figures(figures) if figures else system, replace(assumed, **fields), counted=False)
+            seconds = batch.seconds(
+                system.with_figures(figures) if figures else system, replace(assumed, **fields), counted=False
+            )
         except ValueError:  # nearly equal values on two sides of a branch
             seconds = self._one_by_one(batch, values, touching)
         seconds = np.broadcast_to(seconds, (len(touching) + 1, len(batch.rows)))
-        return seconds[0], {i: np.log(seconds[row + 1] / seconds[0]) / np.log1p(NUDGE) for row, i in enumerate(touching)}
+        return seconds[0], {
+            i: np.log(seconds[row + 1] / seconds[0]) / np.log1p(NUDGE) for row, i in enumerate(touching)
+        }
 
     def _one_by_one(self, batch: RunBatch, values: list[float], touching: Sequence[int]) -> Floats:
         """Return step times of a batch with the values, and with each touching value nudged."""
-        value_rows = [values, *([value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)] for i in touching)]
+        value_rows = [
+            values,
+            *([value * (1 + NUDGE * (i == j)) for j, value in enumerate(values)] for i in touching),
+        ]
         settings = [Setting(self.parameters, row) for row in value_rows]
         return np.stack(
-            [batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system)) for setting in settings]
+            [
+                batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
+                for setting in settings
+            ]
         )
 
 
@@ -220,7 +251,9 @@ class Together:
     def data(self) -> Data:
         """Weights, noise and groups of all parts."""
         all_data = [part.data for part in self.parts]
-        weights, scales = (np.concatenate([getattr(data, name) for data in all_data]) for name in ("weights", "scales"))
+        weights, scales = (
+            np.concatenate([getattr(data, name) for data in all_data]) for name in ("weights", "scales")
+        )
         return Data(weights, scales, [(i, name) for i, data in enumerate(all_data) for name in data.groups])
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:

@@ -20,4 +20,15 @@ from traincast.accuracy.logs.rows import GemmRows as GemmRows
 from traincast.accuracy.logs.rows import MatmulRow as Gemm
 from traincast.accuracy.logs.rows import TrainingRows as TrainingRows
 
-__all__ = ["GIVEN", "Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "TrainingRows", "holds", "not_used", "read"]
+__all__ = [
+    "GIVEN",
+    "Collective",
+    "CollectiveRows",
+    "Gemm",
+    "GemmRows",
+    "Kind",
+    "TrainingRows",
+    "holds",
+    "not_used",
+    "read",
+]

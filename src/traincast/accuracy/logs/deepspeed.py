@@ -9,7 +9,13 @@ from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth, whole_number
-from traincast.accuracy.logs.training_log import LogStep, iteration_times, last_run, numbered_by_line, training_rows
+from traincast.accuracy.logs.training_log import (
+    LogStep,
+    iteration_times,
+    last_run,
+    numbered_by_line,
+    training_rows,
+)
 
 NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
 SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
@@ -23,7 +29,9 @@ WALL_CLOCK: Final = re.compile(
 MEMORY: Final = re.compile(rf"MaxMemAllocated={NUMBER}GB")
 
 
-def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
+def read(
+    file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int
+) -> TrainingRows:
     """Read the last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`.
 
     DeepSpeed logs neither the model nor what is recomputed: both must be given.
@@ -48,7 +56,9 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
 def _seconds(text: str) -> Callable[[str], LogStep | None]:
     """Return a reader of progress lines in seconds: of the pipeline engine, else the sum of the timers of a step."""
     if not PIPELINE.search(text):
-        return numbered_by_line(WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000)
+        return numbered_by_line(
+            WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000
+        )
 
     def step(line: str) -> LogStep | None:
         match = PIPELINE.search(line)
@@ -65,7 +75,11 @@ def _throughput(pattern: re.Pattern[str]) -> Callable[[str], LogStep | None]:
         match = pattern.search(line)
         rate = number(match[2]) if match else None
         memory = MEMORY.search(line)
-        return LogStep(int(match[1]), rate, memory=number(memory[1]) if memory else None) if match and rate else None
+        return (
+            LogStep(int(match[1]), rate, memory=number(memory[1]) if memory else None)
+            if match and rate
+            else None
+        )
 
     return step
 
@@ -89,8 +103,12 @@ def _columns(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> dic
         value = configuration.get(name)
         return value if isinstance(value, Mapping) else {}
 
-    micro = whole_number(listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu")))
-    steps = whole_number(listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps")))
+    micro = whole_number(
+        listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu"))
+    )
+    steps = whole_number(
+        listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps"))
+    )
     gbs = whole_number(listed.get("train_batch_size", configuration.get("train_batch_size")))
     ranks = whole_number(listed.get("world_size"))
     dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
@@ -114,8 +132,14 @@ def _precision(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> s
         ("bf16", ("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
         ("fp16", ("fp16_enabled", "float16_config"), ("fp16",)),
     ):
-        enabled = [part.get("enabled") for section in sections if isinstance(part := configuration.get(section), Mapping)]
-        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(map(truth, enabled)):
+        enabled = [
+            part.get("enabled")
+            for section in sections
+            if isinstance(part := configuration.get(section), Mapping)
+        ]
+        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(
+            map(truth, enabled)
+        ):
             return name
         if "auto" in enabled and not any(flag in listed for flag in flags):
             return None

@@ -69,7 +69,9 @@ def read(
         return _read_table(path, table, given)
     if reader := _training_reader(text):
         check(given)
-        rows: TrainingRows = reader.read(path.name, text, given, settings.config_file(config) if config else {}, warm_up)
+        rows: TrainingRows = reader.read(
+            path.name, text, given, settings.config_file(config) if config else {}, warm_up
+        )
         return rows
     if _is_nccl_json(text) or re.search(nccl_tests.SIGNS, text):
         read_output = nccl_tests.read_json if _is_nccl_json(text) else nccl_tests.read
@@ -93,7 +95,13 @@ def holds(path: str | Path) -> Kind:
     text = content(Path(path))
     if table := _table(text):
         header = [name.strip() for name in table[0]]
-        return "products" if matmul_table.columns(header) else "collectives" if _are_collectives(header) else "runs"
+        return (
+            "products"
+            if matmul_table.columns(header)
+            else "collectives"
+            if _are_collectives(header)
+            else "runs"
+        )
     if _training_reader(text):
         return "runs"
     if _is_nccl_json(text) or re.search(nccl_tests.SIGNS, text):
@@ -108,14 +116,20 @@ def _is_nccl_json(text: str) -> bool:
 
 def _training_reader(text: str) -> Any:
     """Return the reader of a training log; None if the text is none."""
-    return None if _is_nccl_json(text) else next((reader for reader in TRAINING if re.search(reader.SIGNS, text)), None)
+    return (
+        None
+        if _is_nccl_json(text)
+        else next((reader for reader in TRAINING if re.search(reader.SIGNS, text)), None)
+    )
 
 
 def _unknown_file(path: Path, text: str) -> InputError:
     """Return the error for an unknown file; one that resembles a table gets the columns it lacks."""
     header = [name.lower() for name in _header(text)]
     kinds = {"runs": measurements.NEEDED, "collectives": COLLECTIVE, "matrix products": ("m", "n", "k")}
-    share_present = {kind: sum(name in header for name in needed) / len(needed) for kind, needed in kinds.items()}
+    share_present = {
+        kind: sum(name in header for name in needed) / len(needed) for kind, needed in kinds.items()
+    }
     kind = max(share_present, key=lambda name: share_present[name])
     if len(header) < 3 or share_present[kind] < 0.3:
         return InputError(str(path), [f"cannot tell what this is; known are {KNOWN}"])
@@ -147,7 +161,13 @@ def _table(text: str) -> list[list[str]]:
     if not any(kinds):
         return []
     try:
-        return list(csv.reader("\n".join(rows).splitlines(keepends=True), delimiter=_delimiter(rows[0]), skipinitialspace=True))
+        return list(
+            csv.reader(
+                "\n".join(rows).splitlines(keepends=True),
+                delimiter=_delimiter(rows[0]),
+                skipinitialspace=True,
+            )
+        )
     except csv.Error:
         return []
 
@@ -168,7 +188,9 @@ def _delimiter(line: str) -> str:
     return max(",;\t", key=line.count)
 
 
-def _read_table(path: Path, table: list[list[str]], given: Mapping[str, Any]) -> TrainingRows | CollectiveRows | GemmRows:
+def _read_table(
+    path: Path, table: list[list[str]], given: Mapping[str, Any]
+) -> TrainingRows | CollectiveRows | GemmRows:
     """Read the measurements of a table."""
     header = [name.strip() for name in table[0]]
     if repetitions := measurements.repeated(header):
@@ -210,7 +232,10 @@ def _read_collectives(file: str, table: list[list[str]], given: Mapping[str, Any
         row = {name: cells[index].strip() if index < len(cells) else "" for name, index in indices.items()}
         row |= {name: str(value) for name, value in given.items() if not row[name]}
         nodes, per_node = whole_number(row["nodes"]), whole_number(row["gpus_per_node"])
-        size, ranks = number(row["size_bytes"]), whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
+        size, ranks = (
+            number(row["size_bytes"]),
+            whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0),
+        )
         time = _time_us(row, size, ranks) if size and size > 0 and ranks else None
         if not (nodes and per_node and size and time and row["op"]):
             left_out.append(
@@ -219,7 +244,15 @@ def _read_collectives(file: str, table: list[list[str]], given: Mapping[str, Any
             continue
         gpu = row.get("gpu", "")
         rows.append(
-            CollectiveRow(op=row["op"], nodes=nodes, gpus_per_node=per_node, ranks=ranks, size_bytes=size, time_us=time, gpu=gpu)
+            CollectiveRow(
+                op=row["op"],
+                nodes=nodes,
+                gpus_per_node=per_node,
+                ranks=ranks,
+                size_bytes=size,
+                time_us=time,
+                gpu=gpu,
+            )
         )
     if not rows:
         raise InputError(file, ["holds no collective that can be read", *left_out[:5]])

@@ -37,7 +37,12 @@ def columns(header: Sequence[str]) -> dict[str, int]:
         Names of the columns, as written.
     """
     plain = [re.sub(r"[^a-z0-9]", "", name.lower().replace("µ", "u").replace("μ", "u")) for name in header]
-    indices = {column: plain.index(name) for column, names in COLUMN_NAMES.items() for name in reversed(names) if name in plain}
+    indices = {
+        column: plain.index(name)
+        for column, names in COLUMN_NAMES.items()
+        for name in reversed(names)
+        if name in plain
+    }
     return indices if {"m", "n", "k"} <= set(indices) else {}
 
 
@@ -60,19 +65,24 @@ def read(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) ->
     """
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
         raise InputError(
-            "what is given", [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"]
+            "what is given",
+            [f"dtype = {given['dtype']!r}: must be one of {', '.join(dict.fromkeys(DTYPES.values()))}"],
         )
     indices = columns(table[0])
     missing = []
     if not set(indices) & (set(TO_US) | set(TO_FLOPS)):
         missing.append("time: missing; one of the columns time_us, time_ms, time_s, tflops is needed")
     if "dtype" not in indices and "dtype" not in given:
-        missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(dict.fromkeys(DTYPES.values()))})")
+        missing.append(
+            f"dtype: missing; add the column or give dtype= ({', '.join(dict.fromkeys(DTYPES.values()))})"
+        )
     if missing:
         raise InputError(file, missing)
     rows, left_out = [], []
     for line, cells in enumerate(table[1:], start=2):
-        row = _gemm({name: cells[index].strip() for name, index in indices.items() if index < len(cells)}, given)
+        row = _gemm(
+            {name: cells[index].strip() for name, index in indices.items() if index < len(cells)}, given
+        )
         if isinstance(row, MatmulRow):
             rows.append(row)
         elif any(cell.strip() for cell in cells):
@@ -103,7 +113,9 @@ def _gemm(cells: Mapping[str, str], given: Mapping[str, Any]) -> MatmulRow | str
         return "no time"
     if flop / (time * 1e-6) > MAX_FLOPS:
         return f"{time:.4g} µs is faster than any accelerator: another unit?"
-    return MatmulRow(**sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", "")))
+    return MatmulRow(
+        **sizes, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu") or str(given.get("gpu", ""))
+    )
 
 
 def _dtype(name: str) -> str | None:

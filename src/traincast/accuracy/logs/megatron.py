@@ -9,11 +9,20 @@ from traincast.accuracy.logs.megatron_args import cells
 from traincast.accuracy.logs.row_columns import complete
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, truth
-from traincast.accuracy.logs.training_log import LastRun, LogStep, iteration_times, last_run, numbered_by_line, training_rows
+from traincast.accuracy.logs.training_log import (
+    LastRun,
+    LogStep,
+    iteration_times,
+    last_run,
+    numbered_by_line,
+    training_rows,
+)
 from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
 
 NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
-ITERATION: Final = re.compile(rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|")
+ITERATION: Final = re.compile(
+    rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|"
+)
 NEMO: Final = re.compile(
     rf"(?:iteration (\d{{1,12}})/\d+ \||\| (\d{{1,12}})/\d+ \[).*?train_step_timing in s[:=]\s*{NUMBER}\s*(?=[|,\]\s]|$)"
 )
@@ -25,7 +34,9 @@ STARTS: Final = r"-{3,} arguments -{3,}|using world size: \d|Experiments will be
 GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
 
 
-def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
+def read(
+    file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int
+) -> TrainingRows:
     """Read the last run of a log.
 
     Parameters
@@ -51,10 +62,16 @@ def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, An
     arguments = settings.flat(config) | settings.listed(_arguments(header))
     if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
-    check_training_kind((), {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}, file)
+    check_training_kind(
+        (), {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}, file
+    )
     columns = {name: value for name, value in cells(arguments).items() if value is not None} | _stated(header)
     gbs = run.steps[-1].gbs if run.steps else None
-    columns |= {"stack": _stack(text, arguments), "gbs": gbs or columns.get("gbs"), "memory_gb_published": _memory(run)}
+    columns |= {
+        "stack": _stack(text, arguments),
+        "gbs": gbs or columns.get("gbs"),
+        "memory_gb_published": _memory(run),
+    }
     columns["memory_kind"] = "allocated" if columns["memory_gb_published"] else None
     row = complete(file, columns, given)
     return training_rows(file, row, run, iteration_times(run, warm_up))
@@ -73,7 +90,11 @@ def _iteration(line: str) -> LogStep | None:
     """Read a progress line of Megatron."""
     match = ITERATION.search(line)
     iteration, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
-    return LogStep(int(iteration), milliseconds / 1000, _batch(line)) if iteration is not None and milliseconds else None
+    return (
+        LogStep(int(iteration), milliseconds / 1000, _batch(line))
+        if iteration is not None and milliseconds
+        else None
+    )
 
 
 def _nemo(line: str) -> LogStep | None:
@@ -92,7 +113,10 @@ def _batch(line: str) -> int | None:
 def _arguments(header: list[str]) -> list[str]:
     """Return the lines of the block of arguments; all lines where there is none or it does not end."""
     begin = next((index for index, line in enumerate(header) if re.search(r"-{3,} arguments -{3,}", line)), 0)
-    end = next((index for index, line in enumerate(header) if re.search(r"-{3,} end of arguments -{3,}", line)), len(header))
+    end = next(
+        (index for index, line in enumerate(header) if re.search(r"-{3,} end of arguments -{3,}", line)),
+        len(header),
+    )
     return header[begin:end] if begin < end else header
 
 
@@ -115,7 +139,9 @@ def _stack(text: str, arguments: Mapping[str, Any]) -> str:
         return "NeMo"
     if BRIDGE.search(text) or "megatron.bridge" in text:
         return "Megatron-Bridge"
-    return "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"  # an argument since Megatron-Core
+    return (
+        "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"
+    )  # an argument since Megatron-Core
 
 
 def _memory(run: LastRun) -> float | None:

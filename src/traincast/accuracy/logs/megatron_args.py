@@ -38,7 +38,10 @@ def cells(settings: Mapping[str, Any]) -> dict[str, Any]:
     columns |= _attention(settings, columns)
     columns |= _experts(settings, columns)
     if "num_layers" in settings:  # a dump of all settings: others have their defaults
-        columns |= _recomputed(settings, columns) | {"zero": _zero(settings), "sp": str(truth(settings.get("sequence_parallel")))}
+        columns |= _recomputed(settings, columns) | {
+            "zero": _zero(settings),
+            "sp": str(truth(settings.get("sequence_parallel"))),
+        }
     return columns | {"mlp": _mlp(settings), "precision": _precision(settings)}
 
 
@@ -47,7 +50,11 @@ def _chunks(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     if chunks := whole_number(settings.get("virtual_pipeline_model_parallel_size")):
         return chunks
     layers_per_chunk = whole_number(settings.get("num_layers_per_virtual_pipeline_stage"))
-    return columns["layers"] // columns["pp"] // layers_per_chunk if layers_per_chunk and columns["layers"] and columns["pp"] else 1
+    return (
+        columns["layers"] // columns["pp"] // layers_per_chunk
+        if layers_per_chunk and columns["layers"] and columns["pp"]
+        else 1
+    )
 
 
 def _attention(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,16 +149,25 @@ def _recomputed(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
     granularity = settings.get("recompute_granularity", settings.get("activations_checkpoint_granularity"))
     if granularity is None and truth(settings.get("recompute_activations")):
         granularity = "selective"
-    older = settings.get("activations_checkpoint_method") if "activations_checkpoint_granularity" not in settings else None
+    older = (
+        settings.get("activations_checkpoint_method")
+        if "activations_checkpoint_granularity" not in settings
+        else None
+    )
     if granularity is None and (truth(settings.get("checkpoint_activations")) or not is_off(older)):
         granularity = "full"
     if granularity not in ("selective", "full"):
         return {"recompute": "none"}
     if granularity == "selective":
         modules = re.findall(r"\w+", str(settings.get("recompute_modules", "core_attn")))
-        return {"recompute": granularity, "recompute_detail": "" if modules == ["core_attn"] else f"selective:{'+'.join(modules)}"}
+        return {
+            "recompute": granularity,
+            "recompute_detail": "" if modules == ["core_attn"] else f"selective:{'+'.join(modules)}",
+        }
     method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
-    layers = whole_number(settings.get("recompute_num_layers", settings.get("activations_checkpoint_num_layers")))
+    layers = whole_number(
+        settings.get("recompute_num_layers", settings.get("activations_checkpoint_num_layers"))
+    )
     layers_of_chunk = (columns["layers"] or 0) / (columns["pp"] or 1) / (columns["vp"] or 1)
     if str(method) == "block" and (layers or 0) < layers_of_chunk:
         return {"recompute": "custom", "recompute_detail": f"full, on {layers or 0} layers of each chunk"}

@@ -19,8 +19,24 @@ OPERATIONS: Final = {  # letters of the program's name -> operation of the table
 }  # fmt: skip
 GIVEN: Final = ("op", "nodes", "gpus_per_node")  # values that the output may lack
 MAX_GPUS_PER_PROCESS: Final = 4096  # bound on counts in a file
-COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong")
-RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$")
+COLUMNS: Final = (
+    "size",
+    "count",
+    "type",
+    "redop",
+    "root",
+    "time",
+    "algbw",
+    "busbw",
+    "#wrong",
+    "time",
+    "algbw",
+    "busbw",
+    "#wrong",
+)
+RANK: Final = re.compile(
+    r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$"
+)
 LINE: Final = re.compile(r"(?<!\S)\d+\s+\d+\s+(?:u?int\d+|half|float|double|bfloat16|fp?8\w*|f8e\dm\d)\s.*")
 
 
@@ -82,19 +98,34 @@ def check(given: Mapping[str, Any]) -> None:
     InputError
         With every invalid value.
     """
-    wrong = [f"{name} = {given[name]!r}: {WHOLE}" for name in GIVEN[1:] if name in given and whole_number(given[name]) is None]
+    wrong = [
+        f"{name} = {given[name]!r}: {WHOLE}"
+        for name in GIVEN[1:]
+        if name in given and whole_number(given[name]) is None
+    ]
     if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPERATIONS.values():
         wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPERATIONS.values())}")
     if wrong:
         raise InputError("what is given", wrong)
 
 
-def _collective_rows(file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]) -> CollectiveRows:
+def _collective_rows(
+    file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]
+) -> CollectiveRows:
     """Return the rows; raise with all that is missing."""
-    allowed = {"op": f"one of {', '.join(OPERATIONS.values())}", "nodes": "how many ran", "gpus_per_node": "GPUs that ran on each"}
+    allowed = {
+        "op": f"one of {', '.join(OPERATIONS.values())}",
+        "nodes": "how many ran",
+        "gpus_per_node": "GPUs that ran on each",
+    }
     if missing:  # ranks follow from the others
         raise InputError(
-            file, [f"{name}: the output does not say; give {name}= ({allowed[name]})" for name in allowed if name in missing]
+            file,
+            [
+                f"{name}: the output does not say; give {name}= ({allowed[name]})"
+                for name in allowed
+                if name in missing
+            ],
         )
     if not rows:
         raise InputError(file, ["holds no finished measurement", *left_out[:5]])
@@ -126,9 +157,15 @@ def _placement(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, An
     """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
     hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
     stated = str(given["op"]) if "op" in given else None
-    op = (stated if stated in OPERATIONS.values() else operation(stated)) if stated else test.op or operation(file)
+    op = (
+        (stated if stated in OPERATIONS.values() else operation(stated))
+        if stated
+        else test.op or operation(file)
+    )
     nodes = whole_number(given.get("nodes")) or len(hosts) or None
-    per_node = whole_number(given.get("gpus_per_node")) or (math.ceil(hosts.total() / nodes) if hosts and nodes else None)
+    per_node = whole_number(given.get("gpus_per_node")) or (
+        math.ceil(hosts.total() / nodes) if hosts and nodes else None
+    )
     ranks = hosts.total() if hosts and "gpus_per_node" not in given else (nodes or 0) * (per_node or 0)
     return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
@@ -140,7 +177,11 @@ def _size_and_time(words: Sequence[str], columns: Sequence[str]) -> tuple[float,
     if len(words) < len(columns) - ("timestamp" in columns):
         return "cut off"
     times = [index for index, name in enumerate(columns) if name == "time"]
-    error_counts = [words[index] for index, name in enumerate(columns) if name in ("#wrong", "error") and index < len(words)]
+    error_counts = [
+        words[index]
+        for index, name in enumerate(columns)
+        if name in ("#wrong", "error") and index < len(words)
+    ]
     if any((number(count) or 0) > 0 for count in error_counts) and "#wrong" in columns:
         return "wrong results"
     time = next((value for index in times if (value := number(words[index]))), None)
@@ -185,18 +226,24 @@ def _test_of_json(document: Mapping[str, Any]) -> _Test:
     ]
     arguments = document.get("args")
     program = str(arguments[0]).rsplit("/", 1)[-1] if isinstance(arguments, list) and arguments else ""
-    return _Test(op=operation(program), hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else "")
+    return _Test(
+        op=operation(program), hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else ""
+    )
 
 
 def _size_and_time_of_result(result: Any) -> tuple[float, float] | str:
     """Return size [byte] and time [µs] of a result, or the reason why it is left out."""
     if not isinstance(result, dict):
         return "no mapping"
-    timings = [timing for name in ("out_of_place", "in_place") if isinstance(timing := result.get(name), dict)]
+    timings = [
+        timing for name in ("out_of_place", "in_place") if isinstance(timing := result.get(name), dict)
+    ]
     if any((number(str(timing.get("nwrong"))) or 0) > 0 for timing in timings):
         return "wrong results"
     if any("cpu_time" in timing for timing in timings):
         return "the time of the host, not of the operation"
-    time = next((value for timing in timings if (value := number(str(timing.get("time")))) and value > 0), None)
+    time = next(
+        (value for timing in timings if (value := number(str(timing.get("time")))) and value > 0), None
+    )
     size = number(str(result.get("size")))
     return (size, time) if size and time else "of no byte" if not size else "no time"

@@ -22,7 +22,9 @@ def check(given: Mapping[str, Any]) -> None:
     InputError
         If a name is not among the columns.
     """
-    wrong = [f"{name}: no column of a run; {close_to(name, TRAINING)}" for name in given if name not in TRAINING]
+    wrong = [
+        f"{name}: no column of a run; {close_to(name, TRAINING)}" for name in given if name not in TRAINING
+    ]
     if wrong:
         raise InputError("what is given", wrong)
 
@@ -48,7 +50,12 @@ def of_model(name: str) -> dict[str, Any]:
     detail = [f"head_dim={model.head_dim}" if model.head_dim else ""]
     if model.experts:
         experts = model.experts
-        columns |= {"experts": experts.experts, "topk": experts.topk, "moe_ffn": experts.ffn, "dense_layers": experts.first_dense}
+        columns |= {
+            "experts": experts.experts,
+            "topk": experts.topk,
+            "moe_ffn": experts.ffn,
+            "dense_layers": experts.first_dense,
+        }
         detail += [
             f"shared_ffn={experts.shared_ffn}" if experts.shared_ffn else "",
             "alternate layers" if experts.every == 2 else "",

@@ -13,7 +13,17 @@ from traincast.catalog import documents
 from traincast.core.errors import InputError
 
 # Sections of a configuration whose settings go before those of the same name elsewhere.
-SECTIONS_FIRST: Final = ("model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset")
+SECTIONS_FIRST: Final = (
+    "model",
+    "train",
+    "trainer",
+    "ddp",
+    "mixed_precision",
+    "optim",
+    "optimizer",
+    "data",
+    "dataset",
+)
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
 _OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML: a key whose value is on the lines below
@@ -44,14 +54,18 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
             continue
         match = _DOTTED.search(line) or _PAIR.match(line)
         if match and not is_open(match[2]):
-            settings.setdefault(opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'"))
+            settings.setdefault(
+                opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'")
+            )
         opened, items = opened if match and match[1].startswith("_") else "", []
     return settings
 
 
 def is_open(value: Any) -> bool:
     """Return whether a setting is left open."""
-    return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in ("none", "null", "", "auto", "~"))
+    return value is None or (
+        isinstance(value, str) and value.strip("\"' ").lower() in ("none", "null", "", "auto", "~")
+    )
 
 
 def block(lines: list[str], opens: str) -> dict[str, Any]:
@@ -126,7 +140,9 @@ def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
         Sections and settings.
     """
     settings: dict[str, Any] = {}
-    for name in sorted(nested, key=lambda name: SECTIONS_FIRST.index(name) if name in SECTIONS_FIRST else len(SECTIONS_FIRST)):
+    for name in sorted(
+        nested, key=lambda name: SECTIONS_FIRST.index(name) if name in SECTIONS_FIRST else len(SECTIONS_FIRST)
+    ):
         value = nested[name]
         for setting, entry in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():
             if not is_open(entry):

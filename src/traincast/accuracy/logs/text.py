@@ -8,9 +8,14 @@ from traincast.catalog.documents import raw
 from traincast.core.errors import InputError
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_RANK: Final = re.compile(r"\s*(?:(?:\[(?:default|rank|Rank )?(\d{1,7})\]|\[\d+,(\d{1,7})\]<std(?:out|err)>):|(\d{1,7}):(?=\s)) ?")
+_RANK: Final = re.compile(
+    r"\s*(?:(?:\[(?:default|rank|Rank )?(\d{1,7})\]|\[\d+,(\d{1,7})\]<std(?:out|err)>):|(\d{1,7}):(?=\s)) ?"
+)
 _BLANKS: Final = re.compile("[ \u00a0\u202f\u2009'’_](?=\\d{3}(?!\\d))")  # between groups of three digits
-_GROUPS: Final = {",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"), ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+")}
+_GROUPS: Final = {
+    ",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
+    ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+"),
+}
 
 
 def content(path: Path) -> str:

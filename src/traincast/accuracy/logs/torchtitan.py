@@ -24,11 +24,14 @@ BATCHES: Final = re.compile(
 DEVICE: Final = re.compile(r"capacity: (.+?) with ([\d.]+)GiB memory")
 MEMORY_SIZES: Final = (16, 24, 32, 40, 64, 80, 96, 141, 192)  # memory of accelerators of the same name [GB]
 DEGREE_NAMES: Final = {  # column -> names of its degree: in the settings, and of a mesh
-    column: (name, f"dp_{column}" if column in ("replicate", "shard") else column) for column, name in SETTINGS.items()
+    column: (name, f"dp_{column}" if column in ("replicate", "shard") else column)
+    for column, name in SETTINGS.items()
 }
 
 
-def read(file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int) -> TrainingRows:
+def read(
+    file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int
+) -> TrainingRows:
     """Read the last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`."""
     run = last_run(lines(text), _step, STARTS)
     header = run.said()
@@ -56,7 +59,11 @@ def _step(line: str) -> LogStep | None:
     match = None if re.search(r"\b(?:validat|eval)\w*:?\s+step:", line) else PROGRESS.search(line + " ")
     step, rate = (number(match[1]), number(match[2])) if match else (None, None)
     memory = MEMORY.search(line)
-    return LogStep(int(step), rate, memory=number(memory[1]) if memory else None) if step is not None and rate else None
+    return (
+        LogStep(int(step), rate, memory=number(memory[1]) if memory else None)
+        if step is not None and rate
+        else None
+    )
 
 
 def _section(configuration: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -73,7 +80,10 @@ def _plan(configuration: Mapping[str, Any], header: list[str], given: Mapping[st
         **_section(configuration, "training"),
         **_section(configuration, "parallelism"),
     }
-    degree = {column: mesh.get(mesh_name) or whole_number(sections.get(name)) for column, (name, mesh_name) in DEGREE_NAMES.items()}
+    degree = {
+        column: mesh.get(mesh_name) or whole_number(sections.get(name))
+        for column, (name, mesh_name) in DEGREE_NAMES.items()
+    }
     if configuration or mesh:
         degree |= {column: degree[column] or 1 for column in ("tp", "cp", "pp", "ep", "replicate")}
     split = math.prod(degree[column] or 1 for column in ("tp", "cp", "pp", "replicate"))
@@ -92,13 +102,18 @@ def _plan(configuration: Mapping[str, Any], header: list[str], given: Mapping[st
 
 def _compiled(configuration: Mapping[str, Any]) -> str | None:
     """Return ``"eager"`` if the settings state that the model was not compiled."""
-    enabled = _section(configuration, "compile").get("enable", _section(configuration, "training").get("compile"))
+    enabled = _section(configuration, "compile").get(
+        "enable", _section(configuration, "training").get("compile")
+    )
     return None if enabled is None or enabled else "eager"
 
 
 def _chunks(parallelism: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
     """Return the model chunks of a rank: one; two where the schedule interleaves and the layers of a stage are not set."""
-    if "Interleaved" not in str(parallelism.get("pipeline_parallel_schedule", "")) or (columns["pp"] or 1) == 1:
+    if (
+        "Interleaved" not in str(parallelism.get("pipeline_parallel_schedule", ""))
+        or (columns["pp"] or 1) == 1
+    ):
         return 1
     layers, layers_per_stage = (
         whole_number(columns.get("layers")),
@@ -116,7 +131,10 @@ def _mesh(header: list[str]) -> dict[str, int]:
             return {name: int(size) for name, size in re.findall(r"(\w+)=(\d{1,9})\b", pairs[1])}
         if listed := re.search(r"\d-D device mesh with \[(.*?)\], \[(.*?)\]", line):
             names, sizes = re.findall(r"\w+", listed[1]), re.findall(r"\d{1,9}", listed[2])
-            return {"dp_shard" if name == "dp" else name: int(size) for name, size in zip(names, sizes, strict=False)}
+            return {
+                "dp_shard" if name == "dp" else name: int(size)
+                for name, size in zip(names, sizes, strict=False)
+            }
     return {}
 
 
@@ -168,8 +186,14 @@ def _model(configuration: Mapping[str, Any], header: list[str], given: Mapping[s
     for index, line in enumerate(header):
         if built := re.search(r"Building (?!device|\d-D)(\S+) (\S+)(?: with \w+\((.*)\))?", line):
             name, flavor = (built[1], built[2]) if not name or built[3] else (name, flavor)
-            arguments = dict(re.findall(r"\"?(\w+)\"?[=:]\s*([\w.]+)", built[3] or " ".join(header[index : index + 30])))
-            if "dim" in arguments and "n_layers" in arguments and not re.search(r"moe|experts|q_lora", " ".join(arguments)):
+            arguments = dict(
+                re.findall(r"\"?(\w+)\"?[=:]\s*([\w.]+)", built[3] or " ".join(header[index : index + 30]))
+            )
+            if (
+                "dim" in arguments
+                and "n_layers" in arguments
+                and not re.search(r"moe|experts|q_lora", " ".join(arguments))
+            ):
                 return _dense(f"{name}-{flavor}", arguments)
     catalogue_name = MODELS.get((name, flavor))
     return of_model(catalogue_name) if catalogue_name and "model" not in given else {}
@@ -189,7 +213,10 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
 
 def _ffn(hidden: int, arguments: Mapping[str, str]) -> int:
     """Return the width of Llama's MLP: 2/3 of four times the hidden size, times a factor, rounded up to a multiple."""
-    factor, multiple = number(arguments.get("ffn_dim_multiplier", "")) or 1.0, whole_number(arguments.get("multiple_of")) or 256
+    factor, multiple = (
+        number(arguments.get("ffn_dim_multiplier", "")) or 1.0,
+        whole_number(arguments.get("multiple_of")) or 256,
+    )
     return multiple * math.ceil(int(factor * int(8 * hidden / 3)) / multiple)
 
 
@@ -212,5 +239,7 @@ def _gpu(header: list[str]) -> str | None:
     for line in header:
         if device := DEVICE.search(line):
             size = number(device[2]) or 0
-            return accelerator(f"{device[1]} {next((memory for memory in MEMORY_SIZES if memory >= size), '')}GB")
+            return accelerator(
+                f"{device[1]} {next((memory for memory in MEMORY_SIZES if memory >= size), '')}GB"
+            )
     return None

@@ -83,7 +83,9 @@ class LastRun:
         return [line for _, line in sorted(self.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
 
 
-def numbered_by_line(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]) -> Callable[[str], LogStep | None]:
+def numbered_by_line(
+    pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]
+) -> Callable[[str], LogStep | None]:
     """Return a reader of progress lines without iteration numbers, which counts lines.
 
     Parameters
@@ -103,7 +105,9 @@ def numbered_by_line(pattern: re.Pattern[str], seconds: Callable[[re.Match[str]]
     return step
 
 
-def last_run(lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep | None], starts: str) -> LastRun:
+def last_run(
+    lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep | None], starts: str
+) -> LastRun:
     """Return the last run of a log.
 
     A line that `starts` a run, or an iteration that a rank has passed, begins another one; a run without progress does not count.
@@ -174,7 +178,9 @@ def iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | No
     return middle, (quarters[2] - quarters[0]) / middle, len(values)
 
 
-def training_rows(file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None) -> TrainingRows:
+def training_rows(
+    file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None
+) -> TrainingRows:
     """Build the row of a run.
 
     Parameters
@@ -195,17 +201,23 @@ def training_rows(file: str, cells: Mapping[str, Any], run: LastRun, timing: tup
     """
     stated = {name: str(value) for name, value in cells.items() if value not in (None, "")}
     missing = [
-        f"{name}: the log does not say; give {name}= ({allowed})" for name, allowed in NEEDED_COLUMNS.items() if name not in stated
+        f"{name}: the log does not say; give {name}= ({allowed})"
+        for name, allowed in NEEDED_COLUMNS.items()
+        if name not in stated
     ]
     if timing is None or not 0 < timing[0] < inf:
         missing.append("step_seconds: no finished iteration")
     if stated.get("recompute") == "custom":
-        missing.append(f"recompute: {stated.get('recompute_detail')}: give recompute=full or recompute=none, what is closer")
+        missing.append(
+            f"recompute: {stated.get('recompute_detail')}: give recompute=full or recompute=none, what is closer"
+        )
     if missing or timing is None:
         raise InputError(file, missing)
     seconds, spread, count = timing
     stated |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}", "steps_measured": str(count)}
-    stated["notes"] = "; ".join(filter(None, [stated.get("notes"), f"median of {count} iterations", *run.left_out]))
+    stated["notes"] = "; ".join(
+        filter(None, [stated.get("notes"), f"median of {count} iterations", *run.left_out])
+    )
     row = {name: stated.get(name, "") for name in TRAINING}
     try:
         measurements.read(row)

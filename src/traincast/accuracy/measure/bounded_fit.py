@@ -14,7 +14,9 @@ RELATIVE_NOISE: Final = 0.05  # relative error beyond which the loss grows linea
 LOG_STEP: Final = 1e-3  # change of the logarithm of a constant for finite differences
 MAX_EVALUATIONS: Final = 60  # of the residuals, Jacobians not counted
 BOUND_MARGIN: Final = 0.01  # distance of logarithms within which a constant counts as at its bound
-MIN_SENSITIVITY: Final = 1e-3  # least derivative of a residual by the logarithm of a constant that the data determine
+MIN_SENSITIVITY: Final = (
+    1e-3  # least derivative of a residual by the logarithm of a constant that the data determine
+)
 
 
 def scaled_log_errors(predicted: Floats, measured: Floats) -> Floats:
@@ -73,7 +75,9 @@ def fit_constants(
     )
     ineffective = np.max(np.abs(solution.jac), axis=0) < MIN_SENSITIVITY
     undetermined = ineffective | (solution.x <= low + BOUND_MARGIN) | (solution.x >= high - BOUND_MARGIN)
-    logs = np.where(solution.x <= low + BOUND_MARGIN, low, np.where(solution.x >= high - BOUND_MARGIN, high, solution.x))
+    logs = np.where(
+        solution.x <= low + BOUND_MARGIN, low, np.where(solution.x >= high - BOUND_MARGIN, high, solution.x)
+    )
     return dict(zip(names, np.exp(logs).tolist(), strict=True)), frozenset(
         name for name, is_loose in zip(names, undetermined, strict=True) if is_loose
     )

@@ -35,7 +35,9 @@ def default_ranks() -> int:
     return int(torch.cuda.device_count()) or min(available_cores(), 2)
 
 
-def describe_machine(torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str) -> dict[str, Any]:
+def describe_machine(
+    torch: Any, rank: Rank, device: Any, hosts: Sequence[str], backend: str
+) -> dict[str, Any]:
     """Describe the machine as a mapping that can be written as JSON."""
     nodes = len(set(hosts))
     about = {
@@ -97,7 +99,11 @@ def cpu_name() -> str:
 
 def memory_bytes() -> float:
     """Return the memory of this computer, or the limit of its cgroup [byte]."""
-    physical = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else 8 * 2.0**30
+    physical = (
+        float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        if hasattr(os, "sysconf")
+        else 8 * 2.0**30
+    )
     limit_file = Path("/sys/fs/cgroup/memory.max")
     limit_text = limit_file.read_text(encoding="utf-8").strip() if limit_file.is_file() else "max"
     return min(physical, float(limit_text)) if limit_text.isdigit() else physical

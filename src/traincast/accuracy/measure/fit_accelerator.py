@@ -12,7 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.accuracy.measure import predict as predicted
-from traincast.accuracy.measure.bounded_fit import BOUND_MARGIN, Bounds, Values, fit_constants, mean_soft_error
+from traincast.accuracy.measure.bounded_fit import (
+    BOUND_MARGIN,
+    Bounds,
+    Values,
+    fit_constants,
+    mean_soft_error,
+)
 from traincast.accuracy.measure.tables import Row
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve
 from traincast.core.assumptions import Assumptions
@@ -30,7 +36,9 @@ MATRIX_TO_VECTOR_RATE: Final = 8  # rate of matrix units over that of vector uni
 MIN_UNCACHED_BYTES: Final = 2.0**26  # traffic that exceeds every GPU cache [byte]
 CACHE_SIZES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # initial cache sizes that the fit tries [byte]
 SHARE_BOUNDS: Final = (0.01, 1.0)
-MAY_BE_ZERO: Final = frozenset(("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds"))
+MAY_BE_ZERO: Final = frozenset(
+    ("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds")
+)
 SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # lowest and highest launch overhead or latency [s]
 REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
 
@@ -80,7 +88,10 @@ class Figures:
     def gpu(self, **more: float) -> Accelerator:
         """Return the accelerator with the figures known so far and those of `more`."""
         blank = {"matrix_flops": 1.0, "vector_flops": 1.0, "hbm_bandwidth": 1.0}
-        measured = {"hbm_bytes": float(self.about["memory_bytes"]), "processors": int(self.about["processors"])}
+        measured = {
+            "hbm_bytes": float(self.about["memory_bytes"]),
+            "processors": int(self.about["processors"]),
+        }
         return Accelerator(name="measured", **{**blank, **self.known, **measured, **self.accelerator, **more})  # type: ignore[arg-type]
 
     def assumed(self, **more: float) -> Assumptions:
@@ -96,15 +107,21 @@ class Figures:
         """Whether the accelerator is the CPU itself, so that kernels are not launched ahead."""
         return bool(self.about["kind"] == "cpu")
 
-    def fitted(self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds) -> Values:
+    def fitted(
+        self, rows: Sequence[Row], predict: Callable[[Values], Floats], start: Values, bounds: Bounds
+    ) -> Values:
         """Fit constants to the times of rows; those of `MAY_BE_ZERO` at their lower bound become 0."""
         values, loose = fit_constants(predict, self.seconds(rows), start, bounds)
         self.loose |= loose
-        nothing = {name for name in loose & MAY_BE_ZERO if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN)}
+        nothing = {
+            name for name in loose & MAY_BE_ZERO if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN)
+        }
         return values | dict.fromkeys(nothing, 0.0)
 
 
-def fit_accelerator(about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50) -> Figures:
+def fit_accelerator(
+    about: Mapping[str, Any], rows: Sequence[Row], known: Mapping[str, float], percent: float = 50
+) -> Figures:
     """Fit the figures of the accelerator and of the software to benchmarks.
 
     Parameters
@@ -124,10 +141,19 @@ def fit_accelerator(about: Mapping[str, Any], rows: Sequence[Row], known: Mappin
         If a required family was not timed.
     """
     fit = Figures(about, rows, percent, known)
-    missing = [f"no times of {family}: give a longer --budget" for family in REQUIRED_FAMILIES if not fit.of(family)]
+    missing = [
+        f"no times of {family}: give a longer --budget" for family in REQUIRED_FAMILIES if not fit.of(family)
+    ]
     if missing:
         raise InputError("measure", missing)
-    for fit_family in (_fit_peaks, _fit_launch_overhead, _fit_memory, _fit_products, _fit_attention, _fit_copies):
+    for fit_family in (
+        _fit_peaks,
+        _fit_launch_overhead,
+        _fit_memory,
+        _fit_products,
+        _fit_attention,
+        _fit_copies,
+    ):
         fit_family(fit)
     return fit
 
@@ -150,7 +176,9 @@ def _fit_launch_overhead(fit: Figures) -> None:
     if fit.host:
         forward = per_operation.get("forward", fit.kernel_seconds)
         fit.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
-        fit.taken |= dict.fromkeys(("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time")
+        fit.taken |= dict.fromkeys(
+            ("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time"
+        )
     else:
         fit.software = {"launch_seconds": fit.kernel_seconds} | (
             {"dispatch_seconds": per_operation["forward"]} if "forward" in per_operation else {}
@@ -168,13 +196,23 @@ def _fit_memory(fit: Figures) -> None:
         fit.accelerator["hbm_bandwidth"] = peak = uncached
     starts, bounds = [{"hbm_sustained": min(0.9 * uncached / peak, 1.0)}], {"hbm_sustained": SHARE_BOUNDS}
     if fit.host:
-        starts = [starts[0] | {"cache_bandwidth": fastest, "vector_flops": fastest, "cache_bytes": size} for size in CACHE_SIZES]
-        bounds |= {"cache_bandwidth": (uncached, 4 * fastest), "cache_bytes": (CACHE_SIZES[0] / 8, CACHE_SIZES[-1] * 8)}
+        starts = [
+            starts[0] | {"cache_bandwidth": fastest, "vector_flops": fastest, "cache_bytes": size}
+            for size in CACHE_SIZES
+        ]
+        bounds |= {
+            "cache_bandwidth": (uncached, 4 * fastest),
+            "cache_bytes": (CACHE_SIZES[0] / 8, CACHE_SIZES[-1] * 8),
+        }
     else:
-        rows = [row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= MIN_UNCACHED_BYTES] or rows
+        rows = [
+            row for row in rows if row.task.op in ("copy", "add") and row.task.nbytes >= MIN_UNCACHED_BYTES
+        ] or rows
         if "vector_flops" not in fit.known:
             fit.accelerator["vector_flops"] = fit.accelerator["matrix_flops"] / MATRIX_TO_VECTOR_RATE
-            fit.taken["vector_flops"] = f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units: 4 on a V100, 7.4 on an H100"
+            fit.taken["vector_flops"] = (
+                f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units: 4 on a V100, 7.4 on an H100"
+            )
 
     def predict(values: Values) -> Floats:
         return predicted.memory(rows, fit.gpu(**values), fit.bare())
@@ -203,7 +241,9 @@ def _best_tile(fit: Figures) -> float:
 
     def loss_of(tile: float) -> float:
         predict = partial(_product_seconds, fit, rows, {"tile": tile})
-        return mean_soft_error(predict(fit.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})), fit.seconds(rows))
+        return mean_soft_error(
+            predict(fit.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})), fit.seconds(rows)
+        )
 
     return min(TILES, key=loss_of)
 
@@ -219,13 +259,18 @@ def _fit_attention(fit: Figures) -> None:
     if not rows:
         return
     shares = {"attention_fa2": 0.5, "attention_backward": 0.8}
-    host_only = {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5} if fit.host else {}
+    host_only = (
+        {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5}
+        if fit.host
+        else {}
+    )
     bounds = dict.fromkeys((*shares, "causal_skipping"), SHARE_BOUNDS)
     bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS_BOUNDS}
     if fit.host:
         fit.software |= {"attention_start": 0.0, "attention_tail": 0.0}
         fit.taken |= dict.fromkeys(
-            ("attention_start", "attention_tail"), "threads share rows of queries evenly, and begin one after another"
+            ("attention_start", "attention_tail"),
+            "threads share rows of queries evenly, and begin one after another",
         )
 
     def predict(values: Values) -> Floats:

@@ -72,7 +72,10 @@ def _fit_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Val
     collective_rows = [row for row in rows if row.task.op in BUS_FACTOR]
     if fit.about["backend"] == "gloo":
         return _fit_gloo_tier(fit, rows, inner)
-    peak, shortest = _peak_bus_bandwidth(collective_rows, fit), min(row.at(fit.percent) for row in collective_rows)
+    peak, shortest = (
+        _peak_bus_bandwidth(collective_rows, fit),
+        min(row.at(fit.percent) for row in collective_rows),
+    )
     start = {
         "efficiency": 0.7,
         "launch": shortest / 2,
@@ -95,15 +98,24 @@ def _fit_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Val
 def _fit_gloo_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -> Values:
     """Fit latency, bandwidth of all-reduce, and the traffic of the other operations relative to a ring."""
     carried, times = np.array([_link_bytes(row, fit) for row in rows]), fit.seconds(rows)
-    factors = [FACTOR_FIELDS[op] for op in FACTOR_FIELDS if not inner and any(row.task.op == op for row in rows)]
+    factors = [
+        FACTOR_FIELDS[op] for op in FACTOR_FIELDS if not inner and any(row.task.op == op for row in rows)
+    ]
 
     def predict(values: Values) -> Floats:
         software = {name: values[name] for name in factors}
-        system = system_of(fit, [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})])
+        system = system_of(
+            fit,
+            [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})],
+        )
         return predicted.collectives(rows, system, replace(fit.assumed(), **software), fit.about)  # type: ignore[arg-type]
 
-    start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(factors, 1.0)
-    tier = fit.fitted(rows, predict, start, {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0)))
+    start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(
+        factors, 1.0
+    )
+    tier = fit.fitted(
+        rows, predict, start, {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0))
+    )
     fit.software |= {name: tier.pop(name) for name in factors}
     fit.taken |= ONE_PROTOCOL
     return one_protocol(tier)
@@ -112,7 +124,12 @@ def _fit_gloo_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -
 def one_protocol(tier: Values) -> Values:
     """Return a tier whose only protocol is LL with the full bandwidth; the start-up is part of its hops."""
     hop_seconds, bandwidth = tier["latency"], tier["bandwidth"]
-    return tier | {"efficiency": 1.0, "launch": 0.0, "simple_latency": SIMPLE_HOP_RATIO * hop_seconds, "ll_bandwidth": bandwidth}
+    return tier | {
+        "efficiency": 1.0,
+        "launch": 0.0,
+        "simple_latency": SIMPLE_HOP_RATIO * hop_seconds,
+        "ll_bandwidth": bandwidth,
+    }
 
 
 def system_of(fit: Figures, figures: Sequence[Values]) -> System:

@@ -53,11 +53,16 @@ class Journal:
         elif message["problem"]:
             self.problems[message["task"]] = str(message["problem"])
         else:
-            self.visits.setdefault(message["task"], []).append([float(sample) for sample in message["samples"]])
+            self.visits.setdefault(message["task"], []).append(
+                [float(sample) for sample in message["samples"]]
+            )
 
     def rows(self) -> list[Row]:
         """Return one row per timed task: the visit with the lowest median, since other load only adds time."""
-        return [Row(Task.of(key), tuple(min(visits, key=median)), len(visits)) for key, visits in self.visits.items()]
+        return [
+            Row(Task.of(key), tuple(min(visits, key=median)), len(visits))
+            for key, visits in self.visits.items()
+        ]
 
     def discard(self) -> None:
         """Delete the file."""

@@ -18,7 +18,12 @@ from traincast.core.errors import InputError, TraincastError
 LAUNCHERS: Final = {  # launcher -> variables of rank, world size, local rank, local size; the first match counts
     "traincast": ("TRAINCAST_RANK", "TRAINCAST_RANKS", "TRAINCAST_LOCAL_RANK", "TRAINCAST_LOCAL_RANKS"),
     "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    "Open MPI": (
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+    ),
     "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""),
     "MPI": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 }
@@ -69,7 +74,11 @@ def launched_rank(environment: Mapping[str, str] | None = None) -> Rank | None:
     for launcher, (rank, size, local, local_size) in LAUNCHERS.items():
         if rank in variables and size in variables:
             names = [name for name in (rank, size, local, local_size) if name in variables]
-            problems = [f"{name} = {variables[name]!r}: not a whole number" for name in names if not variables[name].isdigit()]
+            problems = [
+                f"{name} = {variables[name]!r}: not a whole number"
+                for name in names
+                if not variables[name].isdigit()
+            ]
             if problems:
                 raise InputError(launcher, problems)
             result = Rank(
@@ -103,7 +112,9 @@ def rendezvous_address(rank: Rank, environment: Mapping[str, str] | None = None)
         return first_host(variables["SLURM_STEP_NODELIST"]), int(port)
     if rank.local_size == rank.size:
         return "127.0.0.1", int(port)
-    raise InputError("MASTER_ADDR", [f"missing; set it to the host of rank 0, which {rank.launcher} does not tell"])
+    raise InputError(
+        "MASTER_ADDR", [f"missing; set it to the host of rank 0, which {rank.launcher} does not tell"]
+    )
 
 
 def first_host(nodes: str) -> str:
@@ -123,7 +134,13 @@ class RankFailed(TraincastError):
     """Failure of a rank; the message ends with the last lines it wrote."""
 
 
-def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, on_message: Callable[[dict[str, Any]], Any]) -> None:
+def launch(
+    module: str,
+    request: Mapping[str, Any],
+    ranks: int,
+    threads: int,
+    on_message: Callable[[dict[str, Any]], Any],
+) -> None:
     """Run a module as several processes on this computer.
 
     Parameters
@@ -146,7 +163,9 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, on
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = (
-        MALLOC_SETTINGS | dict(os.environ) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": str(threads)}
+        MALLOC_SETTINGS
+        | dict(os.environ)
+        | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": str(threads)}
     )
     common |= {"TRAINCAST_RANKS": str(ranks), "TRAINCAST_LOCAL_RANKS": str(ranks)}
     processes: list[subprocess.Popen[str]] = []
@@ -154,12 +173,16 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, on
     with ExitStack() as open_files:
         open_files.callback(_terminate, processes)
         for rank in range(ranks):
-            errors.append(open_files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")))
+            errors.append(
+                open_files.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace"))
+            )
             variables = common | {"TRAINCAST_RANK": str(rank), "TRAINCAST_LOCAL_RANK": str(rank)}
             stdout = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
             command = [sys.executable, "-m", module]
             processes.append(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=stdout, stderr=errors[-1], env=variables, text=True)
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=stdout, stderr=errors[-1], env=variables, text=True
+                )
             )
             with processes[-1].stdin as pipe:  # type: ignore[union-attr]  # it is a pipe
                 pipe.write(json.dumps(dict(request)))
@@ -171,7 +194,8 @@ def launch(module: str, request: Mapping[str, Any], ranks: int, threads: int, on
                     on_message(json.loads(line))
         watch.join()
         failed = sorted(
-            (rank for rank, process in enumerate(processes) if process.wait()), key=lambda rank: processes[rank].returncode < 0
+            (rank for rank, process in enumerate(processes) if process.wait()),
+            key=lambda rank: processes[rank].returncode < 0,
         )
         if failed:
             raise RankFailed(_failure_message(failed[0], errors[failed[0]]))

@@ -68,7 +68,9 @@ class MeasuredMachine:
     def spread(self) -> dict[str, float]:
         """Median interquartile range of the samples relative to their median, by family [1]."""
         families = dict.fromkeys(row.task.family for row in self.rows)
-        widths = {family: [row.width for row in self.rows if row.task.family == family] for family in families}
+        widths = {
+            family: [row.width for row in self.rows if row.task.family == family] for family in families
+        }
         return {str(family): float(np.median(values)) for family, values in widths.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +143,13 @@ def measure(
     else:
         count = ranks or default_ranks()
         threads_per_rank = threads or max(available_cores() // count, 1)
-        launch("traincast.accuracy.measure.worker", request | {"threads": threads_per_rank}, count, threads_per_rank, on_message)
+        launch(
+            "traincast.accuracy.measure.worker",
+            request | {"threads": threads_per_rank},
+            count,
+            threads_per_rank,
+            on_message,
+        )
     result = fit_and_write(journal.about, journal.rows(), journal.problems, path)
     journal.discard()
     return result
@@ -157,7 +165,9 @@ def check_arguments(path: Path, budget: float, ranks: int | None, threads: int |
     mistakes.raise_any()
 
 
-def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector) -> None:
+def collect_job_errors(
+    budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector
+) -> None:
     """Add everything that is wrong with budget, ranks and threads to `mistakes`."""
     problems = (
         []
@@ -175,7 +185,9 @@ def collect_job_errors(budget: float, ranks: int | None, threads: int | None, mi
     mistakes.catch(least_squares, "measure")
 
 
-def fit_and_write(about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path) -> MeasuredMachine:
+def fit_and_write(
+    about: Mapping[str, Any], rows: Sequence[Row], problems: Mapping[str, str], path: Path
+) -> MeasuredMachine:
     """Fit the machine to rows, and write its system file and tables."""
     day = date.today().isoformat()
     name = catalogue_name(str(about["device"]))
@@ -185,10 +197,14 @@ def fit_and_write(about: Mapping[str, Any], rows: Sequence[Row], problems: Mappi
     file = document(path.stem, fits, list(zip(*network, strict=True)), day)
     write_system(path, file)
     tables = write_tables(path, rows, about, day)
-    return MeasuredMachine(about, tuple(rows), problems, file, errors_by_family(fits[0], network[0]), (path, *tables))
+    return MeasuredMachine(
+        about, tuple(rows), problems, file, errors_by_family(fits[0], network[0]), (path, *tables)
+    )
 
 
 def _data_sheet_figures(name: str) -> dict[str, float]:
     """Return the numeric figures of an accelerator of the catalogue."""
     accelerator = load_accelerator(name)
-    return {field: float(value) for field, value in vars(accelerator).items() if isinstance(value, int | float)}
+    return {
+        field: float(value) for field, value in vars(accelerator).items() if isinstance(value, int | float)
+    }

@@ -30,7 +30,12 @@ def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Float
     recipe = _precision_of(rows)
     elements = np.array([float(row.task.sizes[0]) for row in rows])
     flops = np.array([FLOPS_PER_ELEMENT[row.task.op] for row in rows]) * elements
-    nbytes = np.array([ARRAYS_MOVED[row.task.op] for row in rows]) * assumed.element_bytes * recipe.width * elements
+    nbytes = (
+        np.array([ARRAYS_MOVED[row.task.op] for row in rows])
+        * assumed.element_bytes
+        * recipe.width
+        * elements
+    )
     return np.asarray(pass_seconds(PassCount((Vector(flops),), nbytes), gpu, assumed, recipe), float)
 
 
@@ -40,15 +45,20 @@ def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Fl
     b, h, s, d = np.array([row.task.sizes for row in rows], float).T
     causal = np.array([row.task.op != "full" for row in rows])
     share = 1 - causal * assumed.causal_skipping * (1 - (1 + 1 / s) / 2)
-    kernel = flash(assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False)
+    kernel = flash(
+        assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False
+    )
     fused = replace(assumed, attention_kernel="fa2")
     forward, backward = (
-        np.asarray(pass_seconds(passes, gpu, fused, recipe), float) for passes in (kernel.forward, kernel.backward)
+        np.asarray(pass_seconds(passes, gpu, fused, recipe), float)
+        for passes in (kernel.forward, kernel.backward)
     )
     return np.where([row.task.op == "backward" for row in rows], backward, forward)
 
 
-def collectives(rows: Sequence[Row], system: System, assumed: Assumptions, about: Mapping[str, Any]) -> Floats:
+def collectives(
+    rows: Sequence[Row], system: System, assumed: Assumptions, about: Mapping[str, Any]
+) -> Floats:
     """Predict the times of collectives and p2p messages, shape (rows,) [s]."""
     return collective_seconds(system, assumed, [collective_row(row, about) for row in rows])
 

@@ -81,11 +81,19 @@ def _errors_by_kind(family: str, rows: Sequence[Row], relative: Floats) -> list[
             row_kinds.add("small" if row.task.sizes[0] < LARGE_MESSAGE_BYTES else "large")
     errors = []
     for kind in sorted(
-        {kind for row_kinds in kinds for kind in row_kinds}, key=lambda name: (name == ALL_KINDS, name in ("small", "large"), name)
+        {kind for row_kinds in kinds for kind in row_kinds},
+        key=lambda name: (name == ALL_KINDS, name in ("small", "large"), name),
     ):
         mask = np.array([kind in row_kinds for row_kinds in kinds])
         worst = rows[int(np.argmax(np.abs(relative) * mask))].task.key
         errors.append(
-            KindError(family, kind, int(mask.sum()), float(np.mean(np.abs(relative[mask]))), float(np.mean(relative[mask])), worst)
+            KindError(
+                family,
+                kind,
+                int(mask.sum()),
+                float(np.mean(np.abs(relative[mask]))),
+                float(np.mean(relative[mask])),
+                worst,
+            )
         )
     return errors

@@ -8,13 +8,16 @@ from typing import Any, Final
 from traincast.accuracy.measure import device_info
 from traincast.accuracy.measure.launcher import Rank, rendezvous_address
 from traincast.accuracy.measure.tasks import Task
-from traincast.accuracy.measure.timing import MIN_COLLECTIVE_SAMPLE_SECONDS, MIN_SAMPLE_SECONDS, sample_counts, time_call
+from traincast.accuracy.measure.timing import (
+    MIN_COLLECTIVE_SAMPLE_SECONDS,
+    MIN_SAMPLE_SECONDS,
+    sample_counts,
+    time_call,
+)
 from traincast.accuracy.measure.torch_calls import prepare_call
 from traincast.core.errors import InputError
 
-TORCH_MISSING: Final = (
-    "needs PyTorch, which traincast does not bring: pip install torch, or the build that pytorch.org names for your machine"
-)
+TORCH_MISSING: Final = "needs PyTorch, which traincast does not bring: pip install torch, or the build that pytorch.org names for your machine"
 TIMEOUT: Final = timedelta(minutes=10)  # of a rank waiting for the others
 
 
@@ -73,7 +76,11 @@ class RankGroup:
         """Initialise the process groups: NCCL between GPUs, gloo between CPUs and for control messages."""
         dist, (host, port) = self.torch.distributed, rendezvous_address(self.rank)
         dist.init_process_group(
-            self.backend, init_method=f"tcp://{host}:{port}", rank=self.rank.rank, world_size=self.rank.size, timeout=TIMEOUT
+            self.backend,
+            init_method=f"tcp://{host}:{port}",
+            rank=self.rank.rank,
+            world_size=self.rank.size,
+            timeout=TIMEOUT,
         )
         self._control = dist.new_group(backend="gloo", timeout=TIMEOUT)
         self.hosts = self.all_gather(device_info.host_name())
@@ -131,7 +138,9 @@ class RankGroup:
         together = task.family == "collectives" and self.device.type == "cpu"
         samples, calls = self.from_rank_zero(
             lambda: sample_counts(
-                call_seconds, seconds, MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type]
+                call_seconds,
+                seconds,
+                MIN_COLLECTIVE_SAMPLE_SECONDS if together else MIN_SAMPLE_SECONDS[self.device.type],
             )
         )
         samples_of = self.all_gather(time_call(call, samples, calls, self.torch, self.device.type))

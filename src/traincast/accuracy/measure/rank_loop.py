@@ -27,13 +27,17 @@ def measure_as_rank(request: Mapping[str, Any], send: Send) -> None:
     group = RankGroup(load_torch(), launched_rank() or Rank(0, 1, 0, 1), int(request["threads"]))
     try:
         about = group.from_rank_zero(
-            lambda: device_info.describe_machine(group.torch, group.rank, group.device, group.hosts, group.backend)
+            lambda: device_info.describe_machine(
+                group.torch, group.rank, group.device, group.hosts, group.backend
+            )
         )
         budget = None
         if group.rank.rank == 0:
             send({"machine": about})
             done = request["done"] if request["identity"] == device_info.identity(about) else ()
-            all_tasks = tasks(group.device.type, about["dtypes"], group.rank.size, about["nodes"], about["memory_bytes"])
+            all_tasks = tasks(
+                group.device.type, about["dtypes"], group.rank.size, about["nodes"], about["memory_bytes"]
+            )
             budget = TimeBudget(all_tasks, done, float(request["until"]) - time.time())
         while choice := group.from_rank_zero(lambda: _next_task(budget)):
             task = Task.of(choice[0])

@@ -53,7 +53,11 @@ def figure_entries(part: type, spread: Sequence[Values], source: str, fit: Figur
     for name, value in spread[0].items():
         no_interval = name in fit.loose or name in fit.taken
         origin = fit.taken.get(name) or (source + UNDETERMINED if name in fit.loose else source)
-        result[name] = _entry(_unit(part, name), [value] if no_interval else [values.get(name, value) for values in spread], origin)
+        result[name] = _entry(
+            _unit(part, name),
+            [value] if no_interval else [values.get(name, value) for values in spread],
+            origin,
+        )
         if name in fit.taken:
             result[name]["basis"] = "assumed"
     return result
@@ -69,7 +73,13 @@ def _entry(unit: str, values: Sequence[float], source: str) -> dict[str, Any]:
 
 def _formatted(value: float, unit: str) -> str | float:
     """Return a figure with its unit; memory in GiB."""
-    return f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB" if unit == "byte" else quantity(value, unit) if unit else value
+    return (
+        f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB"
+        if unit == "byte"
+        else quantity(value, unit)
+        if unit
+        else value
+    )
 
 
 def _unit(part: type, name: str) -> str:
@@ -79,7 +89,9 @@ def _unit(part: type, name: str) -> str:
     return str(next((kind.unit for kind in kinds if isinstance(kind, type) and issubclass(kind, Entry)), ""))
 
 
-def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Values]], day: str) -> dict[str, Any]:
+def document(
+    name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Values]], day: str
+) -> dict[str, Any]:
     """Return the content of a system file.
 
     Parameters
@@ -98,17 +110,24 @@ def document(name: str, spread: Sequence[Figures], tiers: Sequence[Sequence[Valu
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
     known_name = catalogue_name(str(about["device"]))
     accelerator: dict[str, Any] = (
-        (catalogue_entry("accelerators", known_name) or {}) if known_name else {"name": accelerator_label(about), "source": source}
+        (catalogue_entry("accelerators", known_name) or {})
+        if known_name
+        else {"name": accelerator_label(about), "source": source}
     )
     memory = {"hbm_bytes": float(about["memory_bytes"])}
-    accelerator |= figure_entries(AcceleratorPart, [memory | fit.accelerator for fit in spread], source, median_fit)
+    accelerator |= figure_entries(
+        AcceleratorPart, [memory | fit.accelerator for fit in spread], source, median_fit
+    )
     accelerator["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
     network = [figure_entries(MiddleTier, fit, source, median_fit) for fit in tiers]
     if not network:
         network = [_unknown_network("one rank: no network was measured; write in what joins yours")]
     if len(network) < 2:
         network.append(
-            {key: entry | {"source": NOT_MEASURED_ACROSS_NODES, "basis": "assumed"} for key, entry in network[0].items()}
+            {
+                key: entry | {"source": NOT_MEASURED_ACROSS_NODES, "basis": "assumed"}
+                for key, entry in network[0].items()
+            }
         )
     tiers_of_file = [
         {"name": _node_tier_name(about)} | network[0] | {"size": max(ranks // nodes, 1)},

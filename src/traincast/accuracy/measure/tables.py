@@ -120,17 +120,31 @@ def table_paths(path: Path) -> dict[str, Path]:
 
 def _write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
     """Write one table."""
-    constants = {"gpu": about["device"], "torch": about["torch"], "threads": about["threads"], "host": about["host"], "date": day}
+    constants = {
+        "gpu": about["device"],
+        "torch": about["torch"],
+        "threads": about["threads"],
+        "host": about["host"],
+        "date": day,
+    }
     blanks = dict.fromkeys((size for row in rows for size in SIZE_COLUMNS[row.task.family]), "")
     lines = []
-    for row in sorted(rows, key=lambda row: (row.task.family, row.task.op, row.task.dtype, row.task.scope, row.task.sizes)):
+    for row in sorted(
+        rows, key=lambda row: (row.task.family, row.task.op, row.task.dtype, row.task.scope, row.task.sizes)
+    ):
         task = row.task
         names = {} if task.family == "products" else {"family": task.family, "op": task.op}
         placed = group_placement(task, about) if task.family == "collectives" else {}
         sizes = blanks | dict(zip(SIZE_COLUMNS[task.family], map(str, task.sizes), strict=True))
         times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
         lines.append(
-            names | placed | {"dtype": task.dtype} | sizes | times | {"samples": len(row.samples), "visits": row.visits} | constants
+            names
+            | placed
+            | {"dtype": task.dtype}
+            | sizes
+            | times
+            | {"samples": len(row.samples), "visits": row.visits}
+            | constants
         )
     with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")

@@ -7,7 +7,13 @@ from typing import Final, Literal
 Family = Literal["products", "attention", "memory", "dispatch", "copies", "collectives"]
 Scope = Literal["all", "node"]
 FAMILIES: Final[tuple[Family, ...]] = ("products", "attention", "memory", "dispatch", "copies", "collectives")
-COLLECTIVE_OPS: Final = ("allreduce", "allgather", "reducescatter", "all2all", "p2p")  # names in tables of collectives
+COLLECTIVE_OPS: Final = (
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "all2all",
+    "p2p",
+)  # names in tables of collectives
 ELEMENT_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # per element
 ARRAYS_MOVED: Final = {"copy": 2, "add": 3, "norm": 2, "gelu": 2}  # arrays read and written
 MATMUL_SHAPES: Final = (  # m, n, k on a CPU: square, as in layers, skinny, and no multiple of a tile
@@ -87,7 +93,9 @@ class Task:
         return 0.0
 
 
-def tasks(device: Literal["cpu", "cuda"], dtypes: Sequence[str], ranks: int, nodes: int, memory: float) -> list[Task]:
+def tasks(
+    device: Literal["cpu", "cuda"], dtypes: Sequence[str], ranks: int, nodes: int, memory: float
+) -> list[Task]:
     """Return all tasks, in each family the most informative first.
 
     Parameters
@@ -102,7 +110,11 @@ def tasks(device: Literal["cpu", "cuda"], dtypes: Sequence[str], ranks: int, nod
         Memory of a rank [byte].
     """
     candidates = [*_products(device, dtypes), *_attention(device, dtypes[0])]
-    candidates += [Task("memory", op, dtypes[0], (1 << power,)) for power in SIZE_POWERS["memory", device] for op in ARRAYS_MOVED]
+    candidates += [
+        Task("memory", op, dtypes[0], (1 << power,))
+        for power in SIZE_POWERS["memory", device]
+        for op in ARRAYS_MOVED
+    ]
     candidates += [Task("dispatch", op, dtypes[0], (64,)) for op in ("kernel", "forward", "backward")]
     candidates += [
         Task("copies", op, "fp32", (1 << power,))
@@ -137,4 +149,6 @@ def _collectives(device: str, ranks: int, nodes: int) -> Iterable[Task]:
         for scope in scopes:
             members = ranks // nodes if scope == "node" else ranks
             for op in COLLECTIVE_OPS:
-                yield Task("collectives", op, "fp32", (-(-(1 << power) // (4 * members)) * 4 * members,), scope)
+                yield Task(
+                    "collectives", op, "fp32", (-(-(1 << power) // (4 * members)) * 4 * members,), scope
+                )

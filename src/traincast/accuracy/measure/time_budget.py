@@ -35,7 +35,11 @@ class TimeBudget:
     """
 
     def __init__(
-        self, tasks: Sequence[Task], known: Collection[str], seconds: float, clock: Callable[[], float] = time.perf_counter
+        self,
+        tasks: Sequence[Task],
+        known: Collection[str],
+        seconds: float,
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self._clock, self._begin, self._seconds = clock, clock(), seconds
         self._queues: dict[Family, list[Task]] = {}
@@ -56,7 +60,10 @@ class TimeBudget:
 
     def samples_seconds(self, task: Task) -> float:
         """Return the time for the samples of a visit [s]."""
-        return min(max(self._shares[task.family] * self._seconds / VISITS_PER_FAMILY, MIN_VISIT_SECONDS), MAX_VISIT_SECONDS)
+        return min(
+            max(self._shares[task.family] * self._seconds / VISITS_PER_FAMILY, MIN_VISIT_SECONDS),
+            MAX_VISIT_SECONDS,
+        )
 
     def next(self) -> Task | None:
         """Return the next task; None at the end.
@@ -67,7 +74,11 @@ class TimeBudget:
         self._since = self._clock()
         for family in sorted(self._queues, key=lambda family: self._spent[family] / self._shares[family]):
             queue = self._queues[family]
-            while queue and self._spent[family] and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left:
+            while (
+                queue
+                and self._spent[family]
+                and self._costs.get(queue[0], 2 * self.samples_seconds(queue[0])) > self.left
+            ):
                 queue.pop(0)
             if queue:
                 return queue[0]

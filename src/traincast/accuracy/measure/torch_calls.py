@@ -8,7 +8,13 @@ from typing import Any, Final
 from traincast.accuracy.measure.tasks import Task
 from traincast.accuracy.measure.timing import Call
 
-TORCH_DTYPES: Final = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
+TORCH_DTYPES: Final = {
+    "fp32": "float32",
+    "tf32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "float8_e4m3fn",
+}
 NORM_WIDTH: Final = 1024  # of a normalised row
 ROTATION_BYTES: Final = 2**27  # of operands used in turn, so that they come from memory and not from a cache
 MAX_COPIES: Final = 64  # of operands
@@ -58,7 +64,9 @@ def _product(task: Task, torch: Any, device: Any) -> Call:
         operands = _rotating_operands(a, b)
         return lambda: torch._scaled_mm(*next(operands), scale, scale, out_dtype=torch.bfloat16)
     torch.set_float32_matmul_precision("high" if task.dtype == "tf32" else "highest")
-    operands = _rotating_operands(a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype))
+    operands = _rotating_operands(
+        a, _random(torch, device, task.dtype, k, n), torch.empty(m, n, device=device, dtype=a.dtype)
+    )
 
     def product() -> None:
         left, right, out = next(operands)
@@ -109,7 +117,9 @@ def _dispatch(task: Task, torch: Any, device: Any) -> Call:
     x = _random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE)
     if task.op == "kernel":
         return _small_kernels(torch, x, n)
-    weights = [_random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE).requires_grad_() for _ in range(n // 2)]
+    weights = [
+        _random(torch, device, task.dtype, TINY_SIDE, TINY_SIDE).requires_grad_() for _ in range(n // 2)
+    ]
 
     def forward() -> Any:
         at = x
@@ -145,7 +155,10 @@ def _small_kernels(torch: Any, x: Any, n: int) -> Call:
 def _copy(task: Task, torch: Any, device: Any) -> Call:
     """Return a copy between pinned host memory and the device."""
     (n,) = task.sizes
-    pinned, on_device = torch.empty(n, dtype=torch.uint8, pin_memory=True), torch.empty(n, dtype=torch.uint8, device=device)
+    pinned, on_device = (
+        torch.empty(n, dtype=torch.uint8, pin_memory=True),
+        torch.empty(n, dtype=torch.uint8, device=device),
+    )
     target, source = (on_device, pinned) if task.op == "to device" else (pinned, on_device)
     return lambda: target.copy_(source, non_blocking=True)
 
@@ -158,7 +171,10 @@ def _collective(task: Task, torch: Any, device: Any, group: Any, members: Sequen
     rank = dist.get_rank()
     gather, scatter = (  # names since PyTorch 2.13, and before
         getattr(dist, new, None) or getattr(dist, old)
-        for new, old in (("all_gather_single", "all_gather_into_tensor"), ("reduce_scatter_single", "reduce_scatter_tensor"))
+        for new, old in (
+            ("all_gather_single", "all_gather_into_tensor"),
+            ("reduce_scatter_single", "reduce_scatter_tensor"),
+        )
     )
 
     def there_and_back() -> None:

@@ -45,7 +45,11 @@ def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
             if chunks > 2
             else f"{layers_of_chunk - 1},{layers_of_chunk - 1}"
         )
-    return _extra_in_the_middle(layers, chunks) if stack.startswith(("torchtitan", "automodel")) and layers > chunks else ""
+    return (
+        _extra_in_the_middle(layers, chunks)
+        if stack.startswith(("torchtitan", "automodel")) and layers > chunks
+        else ""
+    )
 
 
 def written_out(letters: str) -> str:

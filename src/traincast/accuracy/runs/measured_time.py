@@ -8,15 +8,23 @@ from traincast.core.system import System
 from traincast.step.memory import LEFT_OUT, Reported
 
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
-REPORTED: Final[tuple[tuple[str, str, Reported], ...]] = (  # framework, notes, kind of memory; the first match counts
+REPORTED: Final[
+    tuple[tuple[str, str, Reported], ...]
+] = (  # framework, notes, kind of memory; the first match counts
     (r"", r"max_allocated", "allocated"),
     (r"Megatron-DeepSpeed", r"", "device"),  # nvidia-smi
     (r"", r"", "reserved"),  # by the allocator of PyTorch, as torchtitan and nanotron log it
 )
-STEP_SECONDS_RANGE: Final = (1e-6, 1e6)  # [s]; below a kernel launch or above days it is another unit or a mistake
+STEP_SECONDS_RANGE: Final = (
+    1e-6,
+    1e6,
+)  # [s]; below a kernel launch or above days it is another unit or a mistake
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
-ATTENTION_FLOPS: Final = {"full": 12.0, "half": 6.0}  # of a token in a layer, both passes, per key and unit of query width [FLOP]
+ATTENTION_FLOPS: Final = {
+    "full": 12.0,
+    "half": 6.0,
+}  # of a token in a layer, both passes, per key and unit of query width [FLOP]
 
 
 def check_measured(cells: Cells) -> None:
@@ -41,7 +49,9 @@ def seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | Non
     """
     step_seconds = _seconds(cells, model, system, gbs)
     if step_seconds is not None and not STEP_SECONDS_RANGE[0] <= step_seconds <= STEP_SECONDS_RANGE[1]:
-        cells.refuse(f"a step of {step_seconds:.4g} s: must be {STEP_SECONDS_RANGE[0]:g} to {STEP_SECONDS_RANGE[1]:g} s")
+        cells.refuse(
+            f"a step of {step_seconds:.4g} s: must be {STEP_SECONDS_RANGE[0]:g} to {STEP_SECONDS_RANGE[1]:g} s"
+        )
         return None
     return step_seconds
 
@@ -68,7 +78,9 @@ def reported(cells: Cells) -> Reported:
         cells.problem(f"memory_kind = {stated!r} is none of {', '.join(LEFT_OUT)}")
     if stated:
         return next((kind for kind in LEFT_OUT if kind == stated), "device")
-    return next(kind for name, hint, kind in REPORTED if cells.says(name, "stack") and cells.says(hint, "notes"))
+    return next(
+        kind for name, hint, kind in REPORTED if cells.says(name, "stack") and cells.says(hint, "notes")
+    )
 
 
 def _rate(cells: Cells, system: System) -> float | None:
@@ -89,7 +101,9 @@ def _flops_of_token(cells: Cells, model: Model) -> float | None:
     column = "flops_convention"
     if model.experts is not None or cells.says(r"not (stated|verified)", column):
         return None
-    attention = next((factor for word, factor in ATTENTION_FLOPS.items() if cells.says(rf"\b{word}\b", column)), None)
+    attention = next(
+        (factor for word, factor in ATTENTION_FLOPS.items() if cells.says(rf"\b{word}\b", column)), None
+    )
     if attention is None and cells.says(r"Bs?lh\^2", column):
         attention = ATTENTION_FLOPS["full"]
     if attention is None:

@@ -12,9 +12,13 @@ from traincast.core.model_blocks import GATED, Experts, Latent, Local
 
 DEFAULT_VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 1024 by Megatron-LM with tp = 8
 MLPS: Final = ("gelu", "relu", "relu2", "swiglu", "geglu")
-LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)  # DeepSeek-V2, V3 and Kimi K2
+LATENT: Final = Latent(
+    kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536
+)  # DeepSeek-V2, V3 and Kimi K2
 DEFAULT_HEAD_WIDTH: Final = 128  # width of a head where it cannot be hidden/heads, and MaxText's default
-SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning; assumed, samples are some hundreds of tokens
+SFT_SAMPLE_TOKENS: Final = (
+    512  # of a sample in packed instruction tuning; assumed, samples are some hundreds of tokens
+)
 GPT_OSS: Final = r"gpt.?oss"
 NEEDED: Final = ("layers", "hidden", "heads", "seq")
 
@@ -81,16 +85,26 @@ def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:
     if stated := cells.says(r"head[_ ]dim[ =]+(\d+)"):
         return int(stated[1])
     even = heads > 0 and hidden % heads == 0
-    return DEFAULT_HEAD_WIDTH if cells.says("global_parameter_scale") or not even else None  # MaxText scales all sizes but this
+    return (
+        DEFAULT_HEAD_WIDTH if cells.says("global_parameter_scale") or not even else None
+    )  # MaxText scales all sizes but this
 
 
 def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
     """Return the arguments that a family of models has in common, besides sizes."""
     if cells.says(GPT_OSS, "model"):
-        return {"norm": "rmsnorm", "biases": ("qkv", "proj", "mlp"), "sinks": True, "dropout": False, "positions": "rotary"}
+        return {
+            "norm": "rmsnorm",
+            "biases": ("qkv", "proj", "mlp"),
+            "sinks": True,
+            "dropout": False,
+            "positions": "rotary",
+        }
     gated = mlp in GATED
     gpt = mlp in ("gelu", "relu") or bool(cells.says(r"GLM-130B", "model"))
-    mpt = bool(cells.says(r"^MPT", "model"))  # llm-foundry: GPTs without biases; positions are learned in its benchmark
+    mpt = bool(
+        cells.says(r"^MPT", "model")
+    )  # llm-foundry: GPTs without biases; positions are learned in its benchmark
     unfused = cells.text("flash_attention") != "True"
     tied = gpt or bool(cells.says(r"PaLM", "model"))
     if stated := cells.says(r"\b(un)?tied emb", "notes"):

@@ -10,15 +10,39 @@ from traincast.accuracy.runs.row import Cells
 
 PRECISION: Final = {  # precision of a row → pattern of its detail, recipe; the first match counts
     "16-bit": ((r"", "fp16"),),
-    "fp8": ((r"row.?wise", "fp8-rowwise"), (r"current|tensorwise|torchao", "fp8-current"), (r"block", "fp8-block"), (r"", "fp8")),
+    "fp8": (
+        (r"row.?wise", "fp8-rowwise"),
+        (r"current|tensorwise|torchao", "fp8-current"),
+        (r"block", "fp8-block"),
+        (r"", "fp8"),
+    ),
     **{
         name: ((r"", name),)
-        for name in ("fp32", "fp16", "bf16", "bf16-pure", "fp8-current", "fp8-rowwise", "fp8-block", "mxfp8", "nvfp4", "int8")
+        for name in (
+            "fp32",
+            "fp16",
+            "bf16",
+            "bf16-pure",
+            "fp8-current",
+            "fp8-rowwise",
+            "fp8-block",
+            "mxfp8",
+            "nvfp4",
+            "int8",
+        )
     },
 }
-SCHEDULES: Final = {"1F1B": "1f1b", "1F1B-I": "1f1b", "ZB-1p": "zb-h1", "ZB-2p": "zb-2p"}  # names of Zero Bubble's tables
+SCHEDULES: Final = {
+    "1F1B": "1f1b",
+    "1F1B-I": "1f1b",
+    "ZB-1p": "zb-h1",
+    "ZB-2p": "zb-2p",
+}  # names of Zero Bubble's tables
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
-GATHERED_ONCE: Final = ("torchtitan", "automodel")  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
+GATHERED_ONCE: Final = (
+    "torchtitan",
+    "automodel",
+)  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
 OVERLAPPING: Final = (  # stacks whose dense runs overlap tensor-parallel communication by default
     "megatron-core-2024", "megatron-core-2025", "megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026",
     "nemo-2024", "mlperf-2023", "megascale-2024",
@@ -32,16 +56,23 @@ PLAN_COLUMNS: Final = (
     "grad_dtype",
     "optimizer_kind",
 )  # columns named as fields of a plan
-REDUCES_IN_16_BITS: Final = (
-    r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
+REDUCES_IN_16_BITS: Final = r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
+EP_OVERLAP: Final = (
+    r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # stated, or set by the stated recipe
 )
-EP_OVERLAP: Final = r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # stated, or set by the stated recipe
 INTERLEAVED: Final = (  # Megatron overlaps pipeline traffic where it interleaves, only; NVIDIA recommends it
     r"interleav(ed|ing)|PP/DP comm overlap|recommended H100 configs"
 )
 DEGREES: Final = ("pp", "cp", "ep")
-WITH_SP: Final = ("megatron", "nemo", "mlperf", "megascale")  # stacks with sequence parallelism since Megatron-LM of 2022
-SHARDS_RESIDUAL: Final = ("maxtext",)  # XLA shards activations between blocks by width: the same traffic (activation_embed)
+WITH_SP: Final = (
+    "megatron",
+    "nemo",
+    "mlperf",
+    "megascale",
+)  # stacks with sequence parallelism since Megatron-LM of 2022
+SHARDS_RESIDUAL: Final = (
+    "maxtext",
+)  # XLA shards activations between blocks by width: the same traffic (activation_embed)
 BEFORE_SP: Final = ("megatron-lm-2021", "megatron-deepspeed-2022")
 
 
@@ -128,7 +159,9 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     moe = model.get("experts") is not None
     arguments: dict[str, Any] = {
         **vars(cut),
-        "etp": cut.tp if moe and _experts_are_sharded(model) and cut.tp * cut.ep <= cut.tp * cut.cp * cut.dp else 1,
+        "etp": cut.tp
+        if moe and _experts_are_sharded(model) and cut.tp * cut.ep <= cut.tp * cut.cp * cut.dp
+        else 1,
         "cp_kind": "none" if cut.cp == 1 else _cp_kind(cells),
         "sp": cut.tp == 1 or moe or _sequence_parallel(cells, stack),
         "attention": _attention(cells),
@@ -137,12 +170,18 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
         **_sharding(cells, cut, stack),
     }
     schedule = cells.says(r"schedule=([\w-]+)", "notes")
-    arguments["schedule"] = "dualpipe" if cells.says("DualPipe") else SCHEDULES.get(schedule[1], "1f1b") if schedule else "1f1b"
-    arguments["ep_overlap"] = cut.ep > 1 and (stack == "megatron-bridge-2026" or bool(cells.says(EP_OVERLAP, "notes")))
+    arguments["schedule"] = (
+        "dualpipe" if cells.says("DualPipe") else SCHEDULES.get(schedule[1], "1f1b") if schedule else "1f1b"
+    )
+    arguments["ep_overlap"] = cut.ep > 1 and (
+        stack == "megatron-bridge-2026" or bool(cells.says(EP_OVERLAP, "notes"))
+    )
     arguments["tp_overlap"] = cut.tp > 1 and _overlaps(cells, stack, arguments["sp"], moe)
     if cells.says(r"fp32 (grad|reduce)", "precision_detail"):
         arguments["grad_dtype"] = "fp32"
-    elif cells.says("pure", "precision_detail") or cells.says(REDUCES_IN_16_BITS, "stack"):  # the master copy of weights is kept
+    elif cells.says("pure", "precision_detail") or cells.says(
+        REDUCES_IN_16_BITS, "stack"
+    ):  # the master copy of weights is kept
         arguments["grad_dtype"] = "16-bit"
     if cells.says("muon", "notes"):
         arguments["optimizer_kind"] = "muon"
@@ -152,7 +191,11 @@ def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[
     if cells.text("mbs"):
         arguments["mbs"] = cells.positive("mbs")
     columns = {name: cells.text(name).lower() for name in PLAN_COLUMNS if cells.text(name)}
-    return arguments | columns | {name: columns[name] == "true" for name in ("tp_overlap", "ep_overlap") if name in columns}
+    return (
+        arguments
+        | columns
+        | {name: columns[name] == "true" for name in ("tp_overlap", "ep_overlap") if name in columns}
+    )
 
 
 def _offloads(cells: Cells, layers: int) -> bool:

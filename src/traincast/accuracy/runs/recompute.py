@@ -7,15 +7,27 @@ from traincast.accuracy.runs.row import Cells
 from traincast.core.plan_choices import choice_problems
 
 POLICIES: Final = (  # pattern of the source, what is recomputed in backward; the first match counts
-    (r"per-op", "per-op"),  # torchtitan: every second matrix product is recomputed, and elementwise operations
+    (
+        r"per-op",
+        "per-op",
+    ),  # torchtitan: every second matrix product is recomputed, and elementwise operations
     (r"some blocks", "full"),  # of a share of the layers
     (r"block (\d+) layer", "full"),
     (r"except_mlp", "mlp+norms"),  # MaxText save_dot_with_context_except_mlp
     (r"minimal_flash", "activation+norms"),  # outputs of all products and of attention are saved
-    (r"save.dots|minimal|expensive activations kept", "activation+attention+norms"),  # outputs of all products are saved
-    (r"save.{0,5}qkv.{0,3}out_?-?proj", "attention+mlp+norms"),  # the MLP's first product is recomputed, and attention
+    (
+        r"save.dots|minimal|expensive activations kept",
+        "activation+attention+norms",
+    ),  # outputs of all products are saved
+    (
+        r"save.{0,5}qkv.{0,3}out_?-?proj",
+        "attention+mlp+norms",
+    ),  # the MLP's first product is recomputed, and attention
     (r"decoder_layer_input offloaded", "full"),
-    (r"qkv", "attention+mlp+norms"),  # and the output projection, which no module covers: 1/25 of a layer's products
+    (
+        r"qkv",
+        "attention+mlp+norms",
+    ),  # and the output projection, which no module covers: 1/25 of a layer's products
 )
 MODULE_NAMES: Final = {  # Megatron-Core's names of modules
     "core_attn": "attention",
@@ -60,7 +72,9 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
     for pattern, modules in POLICIES:
         if match := re.search(pattern, detail, re.IGNORECASE):
             return {"recompute": modules, "recompute_every": _recompute_every(match, layers_of_stage)}
-    if modules_named := [word for name, word in MODULE_NAMES.items() if re.search(rf"\b{name}\b", detail, re.IGNORECASE)]:
+    if modules_named := [
+        word for name, word in MODULE_NAMES.items() if re.search(rf"\b{name}\b", detail, re.IGNORECASE)
+    ]:
         return {"recompute": "+".join(sorted(set(modules_named)))}
     if kind in ("selective", "full"):
         return {"recompute": kind}
@@ -97,4 +111,11 @@ def _policy_in_notes(cells: Cells) -> dict[str, Any] | None:
     if policy is None:
         return None
     cells.assume("recompute")
-    return next(({"recompute": modules} for pattern, modules in POLICIES if re.search(pattern, policy[1], re.IGNORECASE)), None)
+    return next(
+        (
+            {"recompute": modules}
+            for pattern, modules in POLICIES
+            if re.search(pattern, policy[1], re.IGNORECASE)
+        ),
+        None,
+    )

@@ -38,7 +38,9 @@ class Cells:
 
     def says(self, pattern: str, *names: str) -> re.Match[str] | None:
         """Search cells for a pattern, ignoring case; `moe_detail` and `notes` where none is named."""
-        return re.search(pattern, " | ".join(self.text(name) for name in names or WORDY_COLUMNS), re.IGNORECASE)
+        return re.search(
+            pattern, " | ".join(self.text(name) for name in names or WORDY_COLUMNS), re.IGNORECASE
+        )
 
     def problem(self, message: str) -> None:
         """Note a reason why the row cannot be read, once."""

@@ -29,7 +29,21 @@ from traincast.step.memory import Reported
 
 __all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "repeated", "rows"]
 
-NEEDED: Final = ("id", "layers", "hidden", "heads", "seq", "mlp", "gpu", "gpus", "precision", "tp", "pp", "gbs", "step_seconds")
+NEEDED: Final = (
+    "id",
+    "layers",
+    "hidden",
+    "heads",
+    "seq",
+    "mlp",
+    "gpu",
+    "gpus",
+    "precision",
+    "tp",
+    "pp",
+    "gbs",
+    "step_seconds",
+)
 Row = Mapping[str, Any]
 
 
@@ -84,7 +98,11 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     InputError
         If it cannot be read, or columns are missing or repeated.
     """
-    file = files("traincast").joinpath("catalog", "measured", "training_runs.csv") if path is None else Path(path)
+    file = (
+        files("traincast").joinpath("catalog", "measured", "training_runs.csv")
+        if path is None
+        else Path(path)
+    )
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
             first = opened.readline()
@@ -98,7 +116,9 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
         raise InputError(str(path), repetitions)
     missing = [name for name in NEEDED if not table_rows or name not in table_rows[0]]
     if missing:
-        raise InputError(str(path), [f"column {name}: missing" for name in missing] if table_rows else ["holds no run"])
+        raise InputError(
+            str(path), [f"column {name}: missing" for name in missing] if table_rows else ["holds no run"]
+        )
     return (
         table_rows
         if path is None
@@ -109,7 +129,11 @@ def rows(path: str | Path | None = None) -> list[dict[str, str]]:
 def repeated(header: Iterable[str]) -> list[str]:
     """Return a problem for each name that occurs more than once among columns."""
     counts = Counter(name.strip() for name in header)
-    return [f"column {name}: stands there {count} times; keep one" for name, count in counts.items() if name and count > 1]
+    return [
+        f"column {name}: stands there {count} times; keep one"
+        for name, count in counts.items()
+        if name and count > 1
+    ]
 
 
 def _numbered_row(row: dict[str, str], number: int, folder: Path) -> dict[str, str]:

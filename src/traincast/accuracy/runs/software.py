@@ -29,7 +29,11 @@ STACKS: Final = (  # patterns of framework and of source, notes or model; stack 
     (r"Megatron-Bridge", CUDA_GRAPHS, "megatron-bridge-2026"),
     (r"Megatron-Bridge", r"dispatcher (hybridep|deepep).*\| experts", "megatron-bridge-26.02"),
     (r"Megatron-Bridge", r"taken from \w+ at git tag.*\| experts", "megatron-bridge-2025"),
-    (r"Megatron-Bridge", r"container 2(6\.(0[6-9]|1)|[7-9])|2(6\.(0[6-9]|1)|[7-9])[.\d]* container", "megatron-bridge-2026"),
+    (
+        r"Megatron-Bridge",
+        r"container 2(6\.(0[6-9]|1)|[7-9])|2(6\.(0[6-9]|1)|[7-9])[.\d]* container",
+        "megatron-bridge-2026",
+    ),
     (r"Megatron-Bridge", r"25\.11 container.*GB[23]00.*\| experts", "megatron-bridge-26.02"),
     (r"Megatron-Bridge", r"container 25\.|25\.[.\d]* container", "megatron-bridge-2025"),
     (r"Megatron-Bridge", r"container 26\.|26\.[.\d]* container", "megatron-bridge-26.02"),

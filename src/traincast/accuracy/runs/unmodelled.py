@@ -11,15 +11,39 @@ from typing import Final
 from traincast.accuracy.runs.row import WORDY_COLUMNS, Cells
 
 PHRASE_COLUMNS: Final = ("model", "trained", *WORDY_COLUMNS)
-CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect")  # networks have adapters too, and paths may hold any word
+CODE_COLUMNS: Final = (
+    "id",
+    "url",
+    "system",
+    "gpu",
+    "interconnect",
+)  # networks have adapters too, and paths may hold any word
 TRAINS_ALL: Final = r"(?:all|full|every\w*|sft|pre-?train\w*)\b"  # in `trained`: nothing is frozen
 SAYS_FULL: Final = r"full[- ](?:parameters?|weights?|sft|fine-?tun\w*)"  # in other columns: nothing is frozen
-DENIAL_BEFORE: Final = r"(?:\b(?:no|not|non|without|w/o|than|unlike|versus|vs|instead of|excluding)\b\W{1,2}(?:\w+ )?)$"
-DENIAL_AFTER: Final = r"[\w ]{0,8}?\s*(?:[=:]\s*|is |are )?(?:false|none|off|no|disabled|left out|excluded)\b|\w*\s*=\s*0\b"
-NOT_A_HARDWARE_ADAPTER: Final = "".join(
-    rf"(?<!{word} )" for word in ("network", "Ethernet", "InfiniBand", "IB", "host", "bus", "NIC", "Gb/s", "HCA", r"ConnectX-\d")
+DENIAL_BEFORE: Final = (
+    r"(?:\b(?:no|not|non|without|w/o|than|unlike|versus|vs|instead of|excluding)\b\W{1,2}(?:\w+ )?)$"
 )
-MODEL_PARTS: Final = r"(?:base|backbone|weights|parameters|layers|embeddings?|llm|(?:base |language )?model|encoder|tower)"
+DENIAL_AFTER: Final = (
+    r"[\w ]{0,8}?\s*(?:[=:]\s*|is |are )?(?:false|none|off|no|disabled|left out|excluded)\b|\w*\s*=\s*0\b"
+)
+NOT_A_HARDWARE_ADAPTER: Final = "".join(
+    rf"(?<!{word} )"
+    for word in (
+        "network",
+        "Ethernet",
+        "InfiniBand",
+        "IB",
+        "host",
+        "bus",
+        "NIC",
+        "Gb/s",
+        "HCA",
+        r"ConnectX-\d",
+    )
+)
+MODEL_PARTS: Final = (
+    r"(?:base|backbone|weights|parameters|layers|embeddings?|llm|(?:base |language )?model|encoder|tower)"
+)
 NOT_LATENT_RANKS: Final = r"(?<!\bq[ _-])(?<!\bkv[ _-])"  # q_lora and kv_lora are widths of latent attention
 
 
@@ -44,7 +68,8 @@ class Unmodelled:
 
 FINE_TUNING: Final = (  # the first match counts, in any column of text
     Unmodelled(
-        "trains LoRA adapters: fine-tuning is not modelled yet", rf"{NOT_LATENT_RANKS}(?:(?:q|rs|x|long|multi-?)?lora|dora)"
+        "trains LoRA adapters: fine-tuning is not modelled yet",
+        rf"{NOT_LATENT_RANKS}(?:(?:q|rs|x|long|multi-?)?lora|dora)",
     ),
     Unmodelled(
         "trains adapters: fine-tuning is not modelled yet",
@@ -57,9 +82,15 @@ FINE_TUNING: Final = (  # the first match counts, in any column of text
 )
 SUBJECTS: Final = (  # every match counts
     Unmodelled(
-        "is an encoder-decoder: only decoders are modelled", r"encoder[- ]decoder|seq2seq", r"(?:m|by|u|flan)?-?t5|m?bart|whisper"
+        "is an encoder-decoder: only decoders are modelled",
+        r"encoder[- ]decoder|seq2seq",
+        r"(?:m|by|u|flan)?-?t5|m?bart|whisper",
     ),
-    Unmodelled("is an encoder: a table's rows are read as decoders", r"masked language model\w*|encoder-only", r"\w*bert"),
+    Unmodelled(
+        "is an encoder: a table's rows are read as decoders",
+        r"masked language model\w*|encoder-only",
+        r"\w*bert",
+    ),
     Unmodelled(
         "is a diffusion model: only decoders of text are modelled",
         r"(?:latent |stable |video |image )?diffusion|text-to-(?:image|video|speech|audio)",
@@ -90,10 +121,16 @@ def note_unmodelled(cells: Cells) -> None:
         if trained
         else _says(cells, SAYS_FULL, PHRASE_COLUMNS) or _says(cells, "full", ("model",))
     )
-    columns = ("model", "trained") if full else tuple(name for name in cells.row if name and name not in CODE_COLUMNS)
+    columns = (
+        ("model", "trained")
+        if full
+        else tuple(name for name in cells.row if name and name not in CODE_COLUMNS)
+    )
     reasons = [kind.reason for kind in FINE_TUNING if _says(cells, kind.phrases, columns)][:1]
     for kind in SUBJECTS:
-        if _says(cells, kind.phrases, PHRASE_COLUMNS) or (kind.names and _says(cells, kind.names, ("model",))):
+        if _says(cells, kind.phrases, PHRASE_COLUMNS) or (
+            kind.names and _says(cells, kind.names, ("model",))
+        ):
             reasons.append(kind.reason)
     if trained and not full and not reasons:
         reasons.append(f"trained = {trained!r}: only training of all weights is modelled; write all")
@@ -107,7 +144,9 @@ def _says(cells: Cells, pattern: str, names: tuple[str, ...]) -> bool:
     for text in map(cells.text, names):
         for match in words.finditer(text):
             before, after = text[: match.start()], text[match.end() :]
-            denied = re.search(DENIAL_BEFORE, before, re.IGNORECASE) or re.match(DENIAL_AFTER, after, re.IGNORECASE)
+            denied = re.search(DENIAL_BEFORE, before, re.IGNORECASE) or re.match(
+                DENIAL_AFTER, after, re.IGNORECASE
+            )
             if not denied:
                 return True
     return False

@@ -23,7 +23,9 @@ NO_ACCUMULATION: Final = ("maxtext", "pax")
 MICRO_BATCHES_AS_STAGES: Final = ("torchtitan",)
 
 
-def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int, stack: str) -> Plan:
+def filled(
+    cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int, stack: str
+) -> Plan:
     """Return the plan, with micro-batch and recompute filled in where the row leaves them open.
 
     Parameters
@@ -39,7 +41,9 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     stack : str
         Software stack that ran it.
     """
-    if stack.startswith(NO_ACCUMULATION) and arguments["pp"] == 1:  # a row may state the batch per chip, which tp chips share
+    if (
+        stack.startswith(NO_ACCUMULATION) and arguments["pp"] == 1
+    ):  # a row may state the batch per chip, which tp chips share
         arguments["mbs"] = max(gbs // arguments["dp"], 1)
     if "mbs" in arguments and "recompute" in arguments:
         return Plan(**arguments)
@@ -49,7 +53,10 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
     sizes = [arguments["mbs"]] if "mbs" in arguments else list(_micro_batches(arguments, gbs, stack))
     kinds = [arguments["recompute"]] if "recompute" in arguments else list(_recompute_kinds(model))
     choices = [arguments | {"mbs": mbs, "recompute": kind} for kind, mbs in _choices_in_order(kinds, sizes)]
-    return next((plan for plan in map(_plan_of, choices) if _fits(plan, model, system, gbs, stack)), _plan_of(choices[-1]))
+    return next(
+        (plan for plan in map(_plan_of, choices) if _fits(plan, model, system, gbs, stack)),
+        _plan_of(choices[-1]),
+    )
 
 
 def _plan_of(arguments: dict[str, Any]) -> Plan:
@@ -92,7 +99,9 @@ def _recompute_kinds(model: Model) -> Iterator[str]:
 def _fits(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
     """Return whether a plan fits the accelerator's memory; a plan that breaks a rule does not."""
     try:
-        memory = estimate(model, replace(system, gpus=None), plan, gbs, stack).memory_bytes  # some runs joined several machines
+        memory = estimate(
+            model, replace(system, gpus=None), plan, gbs, stack
+        ).memory_bytes  # some runs joined several machines
     except InputError:
         return False
     return bool(memory <= MEMORY_SLACK * system.accelerator.hbm_bytes)

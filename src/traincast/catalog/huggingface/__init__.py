@@ -44,7 +44,9 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     model_type = _model_type(document, inner)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise InputError(str(path), [f"model_type = {model_type!r}: not a type that can be imported; known: {known}"])
+        raise InputError(
+            str(path), [f"model_type = {model_type!r}: not a type that can be imported; known: {known}"]
+        )
     family = FAMILIES[model_type]
     place = f"{path.name}, text_config (the text model only)" if inner is not document else path.name
     config = Config(inner, model_type, family.defaults, family.names, place, seq)
@@ -82,14 +84,18 @@ def _architecture_problems(document: Mapping[str, Any]) -> list[str]:
     if document.get("is_encoder_decoder") is True:
         return ["is_encoder_decoder = True: only decoders and vision transformers can be imported"]
     names = document.get("architectures")
-    if names is None or (isinstance(names, list) and all(isinstance(name, str) and name.endswith(HEADS) for name in names)):
+    if names is None or (
+        isinstance(names, list) and all(isinstance(name, str) and name.endswith(HEADS) for name in names)
+    ):
         return []
     return [f"architectures = {names!r}: must be a list of names that end in {', '.join(HEADS)}"]
 
 
 def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     """Return a line for each contradiction between figures, with the names of the configuration."""
-    hidden, heads, kv_heads, head_dim = (_value(content, key) for key in ("hidden", "heads", "kv_heads", "head_dim"))
+    hidden, heads, kv_heads, head_dim = (
+        _value(content, key) for key in ("hidden", "heads", "kv_heads", "head_dim")
+    )
     h, e = config.spelled("num_attention_heads"), config.spelled("hidden_size")
     problems = []
     if head_dim is None and "latent" not in content and hidden % heads:
@@ -99,7 +105,9 @@ def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     experts = content.get("experts") or {}
     total, topk = _value(experts, "experts"), _value(experts, "topk")
     if experts and topk > total:
-        problems.append(f"num_experts_per_tok = {topk}: must be at most {config.spelled('num_experts')} = {total}")
+        problems.append(
+            f"num_experts_per_tok = {topk}: must be at most {config.spelled('num_experts')} = {total}"
+        )
     return problems
 
 

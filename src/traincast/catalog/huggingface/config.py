@@ -6,7 +6,14 @@ from typing import Any, Final
 from traincast.core.errors import WHOLE, is_whole
 
 NULLABLE: Final = frozenset(  # fields that may be null, beside those whose default is null
-    {"attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank", "sliding_window"}
+    {
+        "attention_chunk_size",
+        "head_dim",
+        "n_routed_experts",
+        "num_key_value_heads",
+        "q_lora_rank",
+        "sliding_window",
+    }
 )
 _MISSING: Final = object()
 
@@ -58,7 +65,9 @@ class Config:
 
     def wrong(self, name: str, wanted: str) -> None:
         """Note that a field cannot be used."""
-        self._note(f"{self.spelled(name)} = {self.fields.get(self.spelled(name), self.defaults.get(name))!r}: {wanted}")
+        self._note(
+            f"{self.spelled(name)} = {self.fields.get(self.spelled(name), self.defaults.get(name))!r}: {wanted}"
+        )
 
     def count(self, name: str, least: int = 1) -> int | None:
         """Return a whole number; None if it is null, or wrong, which is noted."""

@@ -9,7 +9,11 @@ Keys: TypeAlias = dict[str, Any]
 Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
 GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu")
-PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | {"relu": "relu", "relu2": "relu2", "relu_squared": "relu2"}
+PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | {
+    "relu": "relu",
+    "relu2": "relu2",
+    "relu_squared": "relu2",
+}
 GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {"silu": "swiglu", "swish": "swiglu"}
 DROPOUTS: Final = ("resid_pdrop", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob")
 
@@ -166,7 +170,11 @@ def gpt_oss_experts(c: Config) -> Keys:
 
 def qwen_experts(c: Config) -> Keys:
     """Read the experts of Qwen, in every n-th layer except listed ones."""
-    layers, every, dense = c.count("num_hidden_layers"), c.count("decoder_sparse_step"), c.numbers("mlp_only_layers")
+    layers, every, dense = (
+        c.count("num_hidden_layers"),
+        c.count("decoder_sparse_step"),
+        c.numbers("mlp_only_layers"),
+    )
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
     keys = _narrow_experts(c) | _moe_layers(c, is_moe, "mlp_only_layers")
     if c.model_type == "qwen2_moe":
@@ -191,15 +199,27 @@ def deepseek_experts(c: Config) -> Keys:
 
 def llama4_experts(c: Config) -> Keys:
     """Read the experts of Llama 4: routed ones and a shared one of the same width in every n-th layer, wider MLPs elsewhere."""
-    layers, every, listed = c.count("num_hidden_layers"), c.count("interleave_moe_layer_step"), c.numbers("moe_layers")
+    layers, every, listed = (
+        c.count("num_hidden_layers"),
+        c.count("interleave_moe_layer_step"),
+        c.numbers("moe_layers"),
+    )
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = experts(c)["experts"] | {"shared_ffn": c.figure("intermediate_size")} | _moe_layers(c, is_moe, "moe_layers")
+    keys = (
+        experts(c)["experts"]
+        | {"shared_ffn": c.figure("intermediate_size")}
+        | _moe_layers(c, is_moe, "moe_layers")
+    )
     return {"ffn": c.figure("intermediate_size_mlp")} | ({"experts": keys} if any(is_moe) else {})
 
 
 def _narrow_experts(c: Config) -> Keys:
     """Read experts with a width that differs from that of the MLP."""
-    return {"experts": c.figure("num_experts"), "topk": c.figure("num_experts_per_tok"), "ffn": c.figure("moe_intermediate_size")}
+    return {
+        "experts": c.figure("num_experts"),
+        "topk": c.figure("num_experts_per_tok"),
+        "ffn": c.figure("moe_intermediate_size"),
+    }
 
 
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
@@ -210,14 +230,21 @@ def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
             if [i >= first and (i - first + 1) % every == 0 for i in layers] == list(is_moe):
                 return {"first_dense": first, "every": every}
     if any(is_moe):
-        c.wrong(name, "cannot be represented; layers with experts must follow at equal distances on dense ones")
+        c.wrong(
+            name, "cannot be represented; layers with experts must follow at equal distances on dense ones"
+        )
     return {}
 
 
 def latent(c: Config) -> Keys:
     """Read multi-head latent attention."""
     c.only("attention_bias", False)
-    names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim", "rope_dim": "qk_rope_head_dim"}
+    names = {
+        "kv_rank": "kv_lora_rank",
+        "q_rank": "q_lora_rank",
+        "nope_dim": "qk_nope_head_dim",
+        "rope_dim": "qk_rope_head_dim",
+    }
     figures = {key: c.figure(name) for key, name in names.items()} | {"value_dim": c.figure("v_head_dim")}
     return {"latent": {key: figure for key, figure in figures.items() if figure is not None}}
 

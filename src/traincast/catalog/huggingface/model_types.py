@@ -65,10 +65,22 @@ DECODER: Final[dict[str, Any]] = {
     "mlp_bias": False,
     "sliding_window": None,
 }
-GEMMA: Final[dict[str, Any]] = DECODER | {"head_dim": 256, "hidden_activation": None, "tie_word_embeddings": True}
-QWEN: Final[dict[str, Any]] = DECODER | {"sliding_window": 4096, "use_sliding_window": False, "max_window_layers": 28}
+GEMMA: Final[dict[str, Any]] = DECODER | {
+    "head_dim": 256,
+    "hidden_activation": None,
+    "tie_word_embeddings": True,
+}
+QWEN: Final[dict[str, Any]] = DECODER | {
+    "sliding_window": 4096,
+    "use_sliding_window": False,
+    "max_window_layers": 28,
+}
 QWEN_MOE: Final[dict[str, Any]] = QWEN | {"decoder_sparse_step": 1, "mlp_only_layers": None}
-DEEPSEEK: Final[dict[str, Any]] = DECODER | {"moe_layer_freq": 1, "n_shared_experts": None, "num_nextn_predict_layers": 0}
+DEEPSEEK: Final[dict[str, Any]] = DECODER | {
+    "moe_layer_freq": 1,
+    "n_shared_experts": None,
+    "num_nextn_predict_layers": 0,
+}
 LLAMA: Final = (trunk, text, grouped, gated, rotary)
 LOCAL_EXPERTS: Final[Mapping[str, tuple[str, ...]]] = {"num_experts": ("num_local_experts", "num_experts")}
 QWEN_NAMES: Final[Mapping[str, tuple[str, ...]]] = {"num_experts": ("num_experts", "num_local_experts")}
@@ -97,18 +109,29 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "gemma": Family(features=(*LLAMA, biased, gemma_gated), defaults=GEMMA | {"num_key_value_heads": 16}),
     "gemma2": Family(
         features=(*LLAMA, biased, gemma_gated, sliding_every_other, constant(norms=4)),
-        defaults=GEMMA | {"num_key_value_heads": 4, "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"},
+        defaults=GEMMA
+        | {"num_key_value_heads": 4, "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"},
     ),
     "gemma3_text": Family(
         features=(*LLAMA, biased, gemma_gated, sliding_by_pattern, constant(norms=4, qk_norm="head")),
         defaults=GEMMA
-        | {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "max_position_embeddings": 131072}
+        | {
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "vocab_size": 262208,
+            "max_position_embeddings": 131072,
+        }
         | {"sliding_window": 4096, "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh"},
         names={"sliding_window_pattern": ("sliding_window_pattern", "_sliding_window_pattern")},
     ),
     "gpt2": Family(
         features=(trunk, text, plain, gpt2, learned, constant(biases=["qkv", "proj", "mlp"])),
-        defaults={"intermediate_size": None, "hidden_act": "gelu_new", "tie_word_embeddings": True, "add_cross_attention": False}
+        defaults={
+            "intermediate_size": None,
+            "hidden_act": "gelu_new",
+            "tie_word_embeddings": True,
+            "add_cross_attention": False,
+        }
         | {"resid_pdrop": 0.1, "embd_pdrop": 0.1},
         names=GPT2_NAMES,
     ),
@@ -119,7 +142,13 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "gpt_oss": Family(
         features=(*LLAMA, biased, sliding_every_other, gpt_oss_experts),
         defaults=DECODER
-        | {"num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True, "mlp_bias": True},
+        | {
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "sliding_window": 128,
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
         names=LOCAL_EXPERTS,
     ),
     "grok-1": Family(
@@ -139,21 +168,32 @@ FAMILIES: Final[Mapping[str, Family]] = {
             "no_rope_layer_interval": 4,
             "use_qk_norm": True,
         }
-        | {"no_rope_layers": None, "interleave_moe_layer_step": 1, "moe_layers": None, "num_experts_per_tok": 1},
+        | {
+            "no_rope_layers": None,
+            "interleave_moe_layer_step": 1,
+            "moe_layers": None,
+            "num_experts_per_tok": 1,
+        },
         names=LOCAL_EXPERTS,
     ),
     "mistral": Family(
-        features=(*LLAMA, no_bias, sliding_everywhere), defaults=DECODER | {"num_key_value_heads": 8, "sliding_window": 4096}
+        features=(*LLAMA, no_bias, sliding_everywhere),
+        defaults=DECODER | {"num_key_value_heads": 8, "sliding_window": 4096},
     ),
     "mixtral": Family(
-        features=(*LLAMA, no_bias, sliding_everywhere, experts), defaults=DECODER | {"num_key_value_heads": 8}, names=LOCAL_EXPERTS
+        features=(*LLAMA, no_bias, sliding_everywhere, experts),
+        defaults=DECODER | {"num_key_value_heads": 8},
+        names=LOCAL_EXPERTS,
     ),
     "nemotron": Family(
-        features=(trunk, text, grouped, plain, biased, constant(positions="rotary")), defaults=DECODER | {"hidden_act": "relu2"}
+        features=(trunk, text, grouped, plain, biased, constant(positions="rotary")),
+        defaults=DECODER | {"hidden_act": "relu2"},
     ),
     "olmo2": Family(features=(*LLAMA, biased, constant(qk_norm="full")), defaults=DECODER),
     "phi3": Family(features=(*LLAMA, no_bias, sliding_everywhere), defaults=DECODER),
-    "qwen2": Family(features=(*LLAMA, qwen_sliding, constant(biases=["qkv"])), defaults=QWEN | {"num_key_value_heads": 32}),
+    "qwen2": Family(
+        features=(*LLAMA, qwen_sliding, constant(biases=["qkv"])), defaults=QWEN | {"num_key_value_heads": 32}
+    ),
     "qwen2_moe": Family(
         features=(*LLAMA, qwen_sliding, qwen_experts, qkv_biased),
         defaults=QWEN_MOE | {"num_key_value_heads": 16, "qkv_bias": True},

@@ -96,7 +96,9 @@ class Entry(Part):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         """Refuse a value outside of its interval."""
-        if (self.low is not None and self.low > self.value) or (self.high is not None and self.high < self.value):
+        if (self.low is not None and self.low > self.value) or (
+            self.high is not None and self.high < self.value
+        ):
             raise ValueError(f"value {self.value!r}: not between low and high")
         return self
 

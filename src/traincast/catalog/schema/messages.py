@@ -42,7 +42,9 @@ def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> A
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        raise InputError(subject, [_error_line(schema, document, detail) for detail in error.errors()]) from None
+        raise InputError(
+            subject, [_error_line(schema, document, detail) for detail in error.errors()]
+        ) from None
 
 
 def _error_line(schema: type[File], document: Mapping[str, Any], detail: ErrorDetails) -> str:
@@ -114,7 +116,9 @@ def _extra_key_hint(key: str, part: type[Part]) -> str:
     if key in part.elsewhere:
         return f"does not belong here; {part.elsewhere[key]}"
     close = get_close_matches(key, part.model_fields, cutoff=0.7)
-    return "unknown key; " + (f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}")
+    return "unknown key; " + (
+        f"did you mean {' or '.join(close)}?" if close else f"allowed: {', '.join(part.model_fields)}"
+    )
 
 
 def _excerpt(document: Any, loc: Iterable[str | int]) -> str:

@@ -4,7 +4,18 @@ from typing import ClassVar, Literal
 
 from pydantic import StrictBool, ValidationInfo, field_validator
 
-from traincast.catalog.schema.fields import Amount, Count, Factor, File, Load, Part, Sequences, Text, Tokens, Whole
+from traincast.catalog.schema.fields import (
+    Amount,
+    Count,
+    Factor,
+    File,
+    Load,
+    Part,
+    Sequences,
+    Text,
+    Tokens,
+    Whole,
+)
 from traincast.core.model_blocks import Biased, Experts, Latent, Local, Mlp, Norm, Positions, QkNorm
 
 

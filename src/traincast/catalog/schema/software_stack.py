@@ -22,8 +22,14 @@ class StackFile(File):
 
     def changes(self) -> dict[str, Any]:
         """Return the fields of `Assumptions` that the file sets."""
-        entries = {field.name: getattr(self, field.name) for field in fields(Assumptions) if field.name != "name"}
-        return {name: entry.value if isinstance(entry, Entry) else entry for name, entry in entries.items() if entry is not None}
+        entries = {
+            field.name: getattr(self, field.name) for field in fields(Assumptions) if field.name != "name"
+        }
+        return {
+            name: entry.value if isinstance(entry, Entry) else entry
+            for name, entry in entries.items()
+            if entry is not None
+        }
 
 
 def _schema_type(annotation: Any) -> Any:

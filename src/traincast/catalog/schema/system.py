@@ -118,7 +118,9 @@ class OuterTier(TierPart):
         "switch_reduction": "only switches of the innermost tier are modelled to reduce",
     }
 
-    ports: Amount = Amount(value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed")
+    ports: Amount = Amount(
+        value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed"
+    )
     lost_ports: Amount | None = None
     dp_alone: Share | None = None
     dp_several: Share | None = None
@@ -183,7 +185,10 @@ class SystemFile(File):
         for i, (size, inner) in enumerate(zip(sizes[1:], sizes, strict=False), start=1):
             if size % inner or size == inner:
                 larger = inner * max(round(size / inner), 2)
-                raise Misplaced((i, "size"), f"must be a multiple of network.{i - 1}.size = {inner}; write for instance {larger}")
+                raise Misplaced(
+                    (i, "size"),
+                    f"must be a multiple of network.{i - 1}.size = {inner}; write for instance {larger}",
+                )
         return network
 
 

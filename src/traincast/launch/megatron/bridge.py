@@ -64,7 +64,9 @@ def granted(settings: Settings) -> tuple[str, ...]:
     return (f"what the recipe {recipe} sets besides the overrides is not read",) if recipe else ()
 
 
-LAYER_PATTERNS: Final = frozenset({"moe_layer_freq", "window_attn_skip_freq"})  # a list with a mark for each layer
+LAYER_PATTERNS: Final = frozenset(
+    {"moe_layer_freq", "window_attn_skip_freq"}
+)  # a list with a mark for each layer
 
 
 def spelled(name: str) -> str:
@@ -125,7 +127,11 @@ def _megatron_settings(values: Mapping[str, str]) -> Settings:
     gated = remaining.pop("model.gated_linear_unit", "").lower() == "true"
     activation = remaining.pop("model.activation_func", "")
     settings |= (
-        {"swiglu": True} if gated and activation in ("silu", "") else {"squared_relu": True} if activation == "squared_relu" else {}
+        {"swiglu": True}
+        if gated and activation in ("silu", "")
+        else {"squared_relu": True}
+        if activation == "squared_relu"
+        else {}
     )
     reduce_flags = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
     if (reduce_dtype_flag := remaining.pop("ddp.grad_reduce_in_fp32", "").lower()) in reduce_flags:
@@ -135,10 +141,14 @@ def _megatron_settings(values: Mapping[str, str]) -> Settings:
             settings[name] = True
     remaining.pop("dataset.seq_length", None)
     for name, value in remaining.items():
-        plain = megatron_names.get(name) or (name.removeprefix("model.") if name.startswith("model.") else name)
+        plain = megatron_names.get(name) or (
+            name.removeprefix("model.") if name.startswith("model.") else name
+        )
         settings[plain] = _parse_value(value)
     for name in LAYER_PATTERNS & set(settings):
-        settings[name] = f"[{','.join(settings[name])}]" if isinstance(settings[name], tuple) else settings[name]
+        settings[name] = (
+            f"[{','.join(settings[name])}]" if isinstance(settings[name], tuple) else settings[name]
+        )
     if isinstance(settings.get("window_size"), tuple):
         settings["window_size"] = ",".join(settings["window_size"])
     if "num_query_groups" in settings:

@@ -13,7 +13,9 @@ HEAD_SETTINGS: Final = ("group_query_attention", "num_query_groups", "num_key_va
 
 def size(settings: Settings, *names: str, least: int = 0) -> int | None:
     """Return the first of some settings that is set, as a whole number."""
-    value = next((whole_number(name, settings[name], least) for name in names if not is_off(settings.get(name))), None)
+    value = next(
+        (whole_number(name, settings[name], least) for name in names if not is_off(settings.get(name))), None
+    )
     return value[0] if isinstance(value, tuple) else value
 
 
@@ -41,21 +43,34 @@ def read_heads(settings: Settings) -> Facts:
     if heads is None or not is_off(settings.get("multi_latent_attention")):
         return {}
     grouped = not is_off(settings.get("group_query_attention"))
-    groups = size(settings, "num_query_groups", least=1) or 1 if grouped else size(settings, "num_key_value_heads", least=1)
+    groups = (
+        size(settings, "num_query_groups", least=1) or 1
+        if grouped
+        else size(settings, "num_key_value_heads", least=1)
+    )
     facts: Facts = {"kv_heads": groups or heads}
     return facts | ({"head_dim": width} if width else {})
 
 
 def write_bias(facts: Facts) -> Settings:
     """Write biases: of all linear layers, of none, or of queries, keys and values only."""
-    settings_by_biases = {(): {"disable_bias_linear": True}, ("qkv",): {"disable_bias_linear": True, "add_qkv_bias": True}}
+    settings_by_biases = {
+        (): {"disable_bias_linear": True},
+        ("qkv",): {"disable_bias_linear": True, "add_qkv_bias": True},
+    }
     return dict(settings_by_biases.get(facts["biases"], {}))
 
 
 def read_bias(settings: Settings) -> Facts:
     """Read biases; those of all linear layers include the router's."""
     all_linear = is_off(settings.get("disable_bias_linear"))
-    facts: Facts = {"biases": ("mlp", "proj", "qkv") if all_linear else () if is_off(settings.get("add_qkv_bias")) else ("qkv",)}
+    facts: Facts = {
+        "biases": ("mlp", "proj", "qkv")
+        if all_linear
+        else ()
+        if is_off(settings.get("add_qkv_bias"))
+        else ("qkv",)
+    }
     return facts | ({"experts.router_bias": all_linear} if size(settings, "num_experts") else {})
 
 
@@ -81,7 +96,11 @@ def read_positions(settings: Settings) -> Facts:
 def write_moe_layers(facts: Facts) -> Settings:
     """Write which layers have experts, where not all have."""
     chosen = facts.get("moe_layers")
-    return {} if chosen is None or len(chosen) == facts["layers"] else {"moe_layer_freq": layer_pattern(chosen, facts["layers"])}
+    return (
+        {}
+        if chosen is None or len(chosen) == facts["layers"]
+        else {"moe_layer_freq": layer_pattern(chosen, facts["layers"])}
+    )
 
 
 def read_moe_layers(settings: Settings) -> Facts:
@@ -127,7 +146,9 @@ def read_capacity(settings: Settings) -> Facts:
     if is_off(value) or not size(settings, "num_experts"):
         return {}
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", str(value)):
-        raise InputError("moe_expert_capacity_factor", [f"moe_expert_capacity_factor = {value!r}: must be a number"])
+        raise InputError(
+            "moe_expert_capacity_factor", [f"moe_expert_capacity_factor = {value!r}: must be a number"]
+        )
     return {"experts.capacity": float(str(value))}
 
 
@@ -146,7 +167,10 @@ def read_local(settings: Settings) -> Facts:
     window, layers = settings.get("window_size"), size(settings, "num_layers", "encoder_num_layers")
     if is_off(window) or layers is None:
         return {}
-    left = re.match(r"\(?\s*(\d{1,9})\s*,", " ".join(map(str, window)) if isinstance(window, list | tuple) else str(window))
+    left = re.match(
+        r"\(?\s*(\d{1,9})\s*,",
+        " ".join(map(str, window)) if isinstance(window, list | tuple) else str(window),
+    )
     if left is None:
         raise InputError("window_size", [f"window_size = {window!r}: must be two numbers such as 4095,0"])
     skip = str(settings.get("window_attn_skip_freq", ""))

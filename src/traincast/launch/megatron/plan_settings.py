@@ -28,7 +28,11 @@ def read_expert_tp(settings: Settings) -> Facts:
     """Read the tensor-parallel degree inside an expert."""
     if not size(settings, "num_experts"):
         return {}
-    return {"etp": size(settings, "expert_tensor_parallel_size", least=1) or size(settings, "tensor_model_parallel_size") or 1}
+    return {
+        "etp": size(settings, "expert_tensor_parallel_size", least=1)
+        or size(settings, "tensor_model_parallel_size")
+        or 1
+    }
 
 
 def write_context(facts: Facts) -> Settings:
@@ -37,7 +41,9 @@ def write_context(facts: Facts) -> Settings:
     if kind is None:
         return {}
     degrees = (
-        {"hierarchical_context_parallel_sizes": (facts["ulysses"], facts["cp"] // facts["ulysses"])} if kind == "hybrid" else {}
+        {"hierarchical_context_parallel_sizes": (facts["ulysses"], facts["cp"] // facts["ulysses"])}
+        if kind == "hybrid"
+        else {}
     )
     return {"cp_comm_type": CP_COMM_TYPES[kind], **degrees}
 
@@ -50,8 +56,13 @@ def read_context(settings: Settings) -> Facts:
     types = tuple(dict.fromkeys(value)) if isinstance(value, list | tuple) else (str(value),)
     kinds = {comm_type: kind for kind, comm_type in CP_COMM_TYPES.items()}
     if len(types) != 1 or types[0] not in kinds:
-        raise InputError("cp_comm_type", [f"cp_comm_type = {' '.join(map(str, types))!r}: must be one of {', '.join(kinds)}"])
-    sizes = whole_number("hierarchical_context_parallel_sizes", settings.get("hierarchical_context_parallel_sizes", 1))
+        raise InputError(
+            "cp_comm_type",
+            [f"cp_comm_type = {' '.join(map(str, types))!r}: must be one of {', '.join(kinds)}"],
+        )
+    sizes = whole_number(
+        "hierarchical_context_parallel_sizes", settings.get("hierarchical_context_parallel_sizes", 1)
+    )
     hybrid = {"ulysses": sizes[0] if isinstance(sizes, tuple) else sizes} if types[0] == "a2a+p2p" else {}
     return {"cp_kind": kinds[types[0]], **hybrid}
 
@@ -77,15 +88,23 @@ def read_zero(settings: Settings) -> Facts:
         strategy = str(settings["zero_stage"]).removesuffix(".0")
         if strategy not in map(str, SHARDING_STRATEGIES):
             raise InputError(
-                "zero_stage", [f"zero_stage = {strategy[:60]!r}: must be one of {', '.join(map(str, SHARDING_STRATEGIES))}"]
+                "zero_stage",
+                [
+                    f"zero_stage = {strategy[:60]!r}: must be one of {', '.join(map(str, SHARDING_STRATEGIES))}"
+                ],
             )
         return {"zero": int(strategy)}
-    fsdp_flags = {name for name in ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2") if not is_off(settings.get(name))}
+    fsdp_flags = {
+        name
+        for name in ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
+        if not is_off(settings.get(name))
+    }
     strategy = str(settings.get("data_parallel_sharding_strategy", "no_shard"))
     if strategy not in SHARDING_STRATEGIES.values():
         allowed = ", ".join(SHARDING_STRATEGIES.values())
         raise InputError(
-            "data_parallel_sharding_strategy", [f"data_parallel_sharding_strategy = {strategy!r}: must be one of {allowed}"]
+            "data_parallel_sharding_strategy",
+            [f"data_parallel_sharding_strategy = {strategy!r}: must be one of {allowed}"],
         )
     zero = next(stage for stage, name in SHARDING_STRATEGIES.items() if name == strategy)
     if "use_torch_fsdp2" in fsdp_flags:
@@ -126,20 +145,26 @@ def read_recompute(settings: Settings) -> Facts:
         ("recompute_activations", "selective"),
     )
     granularity = (
-        next((kind for name, kind in old_flags if not is_off(settings.get(name))), None) if is_off(granularity) else granularity
+        next((kind for name, kind in old_flags if not is_off(settings.get(name))), None)
+        if is_off(granularity)
+        else granularity
     )
     if granularity is None:
         return {"recompute": "none"}
     if granularity == "full":
         return {"recompute": "full", **read_layers_recomputed(settings)}
     if granularity != "selective":
-        raise InputError("recompute_granularity", [f"recompute_granularity = {granularity!r}: must be full or selective"])
+        raise InputError(
+            "recompute_granularity", [f"recompute_granularity = {granularity!r}: must be full or selective"]
+        )
     named = settings.get("recompute_modules", "core_attn")
     names = [str(name) for name in (named if isinstance(named, list | tuple) else [named])]
     unknown = [name for name in names if name not in RECOMPUTE_MODULES and name != "shared_experts"]
     if unknown:
         allowed = ", ".join((*RECOMPUTE_MODULES, "shared_experts"))
-        raise InputError("recompute_modules", [f"recompute_modules = {unknown[0]!r}: must be among {allowed}"])
+        raise InputError(
+            "recompute_modules", [f"recompute_modules = {unknown[0]!r}: must be among {allowed}"]
+        )
     return {
         "recompute": normalized_recompute(
             "+".join(RECOMPUTE_MODULES[name] for name in names if name in RECOMPUTE_MODULES) or "none"
@@ -150,10 +175,16 @@ def read_recompute(settings: Settings) -> Facts:
 def read_layers_recomputed(settings: Settings) -> Facts:
     """Read `recompute_every`: the method `block` recomputes a number of layers of each chunk."""
     recomputed = size(settings, "recompute_num_layers", "activations_checkpoint_num_layers")
-    layers, method = size(settings, "num_layers", "encoder_num_layers"), settings.get("activations_checkpoint_method")
+    layers, method = (
+        size(settings, "num_layers", "encoder_num_layers"),
+        settings.get("activations_checkpoint_method"),
+    )
     if settings.get("recompute_method", method) != "block" or not recomputed or layers is None:
         return {}
-    pp, vp = size(settings, "pipeline_model_parallel_size") or 1, size(settings, "num_virtual_stages_per_pipeline_rank") or 1
+    pp, vp = (
+        size(settings, "pipeline_model_parallel_size") or 1,
+        size(settings, "num_virtual_stages_per_pipeline_rank") or 1,
+    )
     layers_per_chunk = size(settings, "num_layers_per_virtual_pipeline_stage")
     chunk_layers = layers_per_chunk or layers // (pp * vp)
     return {"recompute_every": max(round(chunk_layers / recomputed), 1)}
@@ -163,7 +194,9 @@ def read_attention(settings: Settings) -> Facts:
     """Read the attention kernel: fused by default."""
     backend = str(settings.get("attention_backend", "auto"))
     local_transformer = settings.get("transformer_impl") == "local" and "attention_backend" not in settings
-    unfused = backend in ("unfused", "local") or (local_transformer and is_off(settings.get("use_flash_attn")))
+    unfused = backend in ("unfused", "local") or (
+        local_transformer and is_off(settings.get("use_flash_attn"))
+    )
     return {"attention": "unfused" if unfused else "flash"}
 
 
@@ -171,7 +204,11 @@ def write_offload(facts: Facts) -> Settings:
     """Write what is offloaded to the host; activations only without a pipeline."""
     offloaded = set(facts["offload"].split("+"))
     optimizer = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
-    activations = {"cpu_offloading_num_layers": facts["layers"]} if "activations" in offloaded and facts["pp"] == 1 else {}
+    activations = (
+        {"cpu_offloading_num_layers": facts["layers"]}
+        if "activations" in offloaded and facts["pp"] == 1
+        else {}
+    )
     return optimizer | activations
 
 
@@ -202,7 +239,14 @@ def read_batch(settings: Settings) -> Facts:
     return {"gbs": given} if given else {}
 
 
-LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "world_size", "nodes", "gpus_per_node", "ntasks_per_node")
+LAUNCHER_SETTINGS: Final = (
+    "nnodes",
+    "nproc_per_node",
+    "world_size",
+    "nodes",
+    "gpus_per_node",
+    "ntasks_per_node",
+)
 CHUNK_SETTINGS: Final = (
     "num_virtual_stages_per_pipeline_rank",
     "num_layers_per_virtual_pipeline_stage",
@@ -254,7 +298,11 @@ def stage_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[b
     for chunk, number in ((0, first), (pp - 1, last)):
         if number:
             layers_of_chunks[chunk::pp] = [number // vp] * vp
-    even_chunks = [chunk for chunk in range(pp * vp) if not (first and chunk % pp == 0) and not (last and chunk % pp == pp - 1)]
+    even_chunks = [
+        chunk
+        for chunk in range(pp * vp)
+        if not (first and chunk % pp == 0) and not (last and chunk % pp == pp - 1)
+    ]
     rest = layers - sum(layers_of_chunks) + sum(ends)
     if not even_chunks or rest % len(even_chunks):
         wanted = f"{rest} layers do not divide over {len(even_chunks)} chunks of the pipeline"

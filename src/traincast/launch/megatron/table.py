@@ -13,10 +13,17 @@ from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings,
 from traincast.launch.megatron import model_settings, plan_settings
 from traincast.launch.pipeline_layout import layout_chunks, layout_text
 
-SOURCE: Final = "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
-SHARED_GATE_SOURCE: Final = "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
+SOURCE: Final = (
+    "NVIDIA/Megatron-LM, megatron/training/arguments.py (commit 000c4ac, late 2025), looked at on 2026-11-20"
+)
+SHARED_GATE_SOURCE: Final = (
+    "NVIDIA-NeMo/Megatron-Bridge and NVIDIA/Megatron-LM scripts of 2026, looked at on 2026-11-20"
+)
 
-FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")  # with --moe-token-dispatcher-type flex
+FLEX_DISPATCHER_FLAGS: Final = (
+    "moe_enable_deepep",
+    "moe_flex_dispatcher_backend",
+)  # with --moe-token-dispatcher-type flex
 
 
 def _write_chunks(facts: Facts) -> Settings:
@@ -35,17 +42,26 @@ def _read_chunks(settings: Settings) -> Facts:
     if layout is not None:
         chunks = layout_chunks(str(layout))
         if len(chunks) % pp:
-            problem = (
-                f"pipeline_model_parallel_layout = {str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
-            )
+            problem = f"pipeline_model_parallel_layout = {str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
             raise InputError("layout", [problem])
         return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
-    vp = model_settings.size(settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size")
+    vp = model_settings.size(
+        settings, "num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"
+    )
     layers_per_chunk = model_settings.size(settings, "num_layers_per_virtual_pipeline_stage")
-    ends = [plan_settings.is_on(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    ends = [
+        plan_settings.is_on(settings, f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")
+    ]
     if vp is None:
         vp = max((layers + sum(ends)) // pp // layers_per_chunk, 1) if layers_per_chunk and layers else 1
-    return {"vp": vp, **({"chunks": plan_settings.stage_layers(settings, layers, pp, vp, ends)} if layers and pp > 1 else {})}
+    return {
+        "vp": vp,
+        **(
+            {"chunks": plan_settings.stage_layers(settings, layers, pp, vp, ends)}
+            if layers and pp > 1
+            else {}
+        ),
+    }
 
 
 ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
@@ -91,7 +107,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             (("swiglu", {"swiglu": True}), ("relu2", {"squared_relu": True}), ("gelu", {})),
             (("geglu", {"quick_geglu": True}),),
         ),
-        ChoiceRow("norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {})), others=("LayerNorm",)),
+        ChoiceRow(
+            "norm", (("rmsnorm", {"normalization": "RMSNorm"}), ("layernorm", {})), others=("LayerNorm",)
+        ),
         ChoiceRow("qk_norm", (("head", {"qk_layernorm": True}), ("plain", {"qk_l2_norm": True}))),
         ComputedRow(
             ("biases", "experts.router_bias"),
@@ -100,7 +118,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model_settings.read_bias,
             "of all linear layers (including the router), of queries, keys and values only, or none",
         ),
-        ChoiceRow("sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")),
+        ChoiceRow(
+            "sinks", ((True, {"softmax_type": "learnable"}), (False, {})), others=("vanilla", "off-by-one")
+        ),
         ComputedRow(
             ("dropout",),
             ("attention_dropout", "hidden_dropout"),
@@ -145,7 +165,9 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ValueRow("latent.q_rank", "q_lora_rank", least=0),
         ValueRow("latent.kv_rank", "kv_lora_rank", usual=32, given="multi_latent_attention", always=True),
         ValueRow("latent.nope_dim", "qk_head_dim", usual=128, given="multi_latent_attention", always=True),
-        ValueRow("latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True),
+        ValueRow(
+            "latent.rope_dim", "qk_pos_emb_head_dim", usual=64, given="multi_latent_attention", always=True
+        ),
         ValueRow("latent.value_dim", "v_head_dim", usual=128, given="multi_latent_attention", always=True),
     ),
     "experts": (
@@ -158,8 +180,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             model_settings.read_expert_width,
             "by default that of the MLP",
         ),
-        ValueRow("experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0),
-        ChoiceRow("experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE),
+        ValueRow(
+            "experts.shared_ffn", "moe_shared_expert_intermediate_size", usual=0, given="num_experts", least=0
+        ),
+        ChoiceRow(
+            "experts.shared_gate", ((True, {"moe_shared_expert_gate": True}),), source=SHARED_GATE_SOURCE
+        ),
         ComputedRow(
             ("moe_layers",),
             ("moe_layer_freq",),
@@ -168,14 +194,19 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
             "a mark for each layer; a number n is read as the last of every n layers, of which Megatron-LM takes the first",
         ),
         ComputedRow(
-            ("experts.capacity",), ("moe_expert_capacity_factor",), model_settings.write_capacity, model_settings.read_capacity
+            ("experts.capacity",),
+            ("moe_expert_capacity_factor",),
+            model_settings.write_capacity,
+            model_settings.read_capacity,
         ),
     ),
     "parallelism": (
         ValueRow("tp", "tensor_model_parallel_size", ("model_parallel_size",), usual=1, always=True),
         ValueRow("pp", "pipeline_model_parallel_size", usual=1, always=True),
         ValueRow("cp", "context_parallel_size", usual=1),
-        ValueRow("ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"),
+        ValueRow(
+            "ep", "expert_model_parallel_size", ("moe_expert_parallel_size",), usual=1, given="num_experts"
+        ),
         ComputedRow(
             ("etp",),
             ("expert_tensor_parallel_size",),
@@ -212,7 +243,12 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
     ),
     "batch": (
         ValueRow("mbs", "micro_batch_size", usual=1, always=True),
-        ComputedRow(("gbs",), ("global_batch_size",), lambda facts: {"global_batch_size": facts["gbs"]}, plan_settings.read_batch),
+        ComputedRow(
+            ("gbs",),
+            ("global_batch_size",),
+            lambda facts: {"global_batch_size": facts["gbs"]},
+            plan_settings.read_batch,
+        ),
     ),
     "precision and optimizer": (
         ChoiceRow(
@@ -247,8 +283,22 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ChoiceRow(
             "optimizer_kind",
             (
-                ("adam-8bit", {"use_precision_aware_optimizer": True, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": "fp8"}),
-                ("adam-bf16", {"use_precision_aware_optimizer": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}),
+                (
+                    "adam-8bit",
+                    {
+                        "use_precision_aware_optimizer": True,
+                        "exp_avg_dtype": "fp8",
+                        "exp_avg_sq_dtype": "fp8",
+                    },
+                ),
+                (
+                    "adam-bf16",
+                    {
+                        "use_precision_aware_optimizer": True,
+                        "exp_avg_dtype": "bf16",
+                        "exp_avg_sq_dtype": "bf16",
+                    },
+                ),
                 ("sgd", {"optimizer": "sgd"}),
                 ("muon", {"optimizer": "muon"}),
                 ("adam", {}),
@@ -311,18 +361,28 @@ WHY: Final[Mapping[str, str]] = {  # facts that cannot always be expressed
 }
 
 
-FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")  # overlap without a flag of their own
+FSDP_FLAGS: Final = (
+    "use_megatron_fsdp",
+    "use_custom_fsdp",
+    "use_torch_fsdp2",
+)  # overlap without a flag of their own
 
 
 def granted(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
     notes = []
     if stack(settings) == "megatron-deepspeed-2022":
-        notes.append("changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them")
-    if plan_settings.is_on(settings, "deepspeed_config") and not any(name.startswith("deepspeed_config.") for name in settings):
+        notes.append(
+            "changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them"
+        )
+    if plan_settings.is_on(settings, "deepspeed_config") and not any(
+        name.startswith("deepspeed_config.") for name in settings
+    ):
         notes.append("what the file of --deepspeed-config sets besides the ZeRO stage is not read")
     if plan_settings.is_on(settings, "fp8_format") and not plan_settings.is_on(settings, "fp8_param_gather"):
-        notes.append("whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set")
+        notes.append(
+            "whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set"
+        )
     if not any(plan_settings.is_on(settings, name) for name in ("overlap_grad_reduce", *FSDP_FLAGS)):
         notes.append(
             "gradients are reduced while backward runs, although the launch does not set --overlap-grad-reduce"
@@ -338,4 +398,8 @@ def stack(settings: Settings) -> str:
     flex = settings.get("moe_token_dispatcher_type") == "flex" or any(
         plan_settings.is_on(settings, name) for name in FLEX_DISPATCHER_FLAGS
     )
-    return "megatron-core-deepep" if flex and plan_settings.is_on(settings, "num_experts") else "megatron-core-2025"
+    return (
+        "megatron-core-deepep"
+        if flex and plan_settings.is_on(settings, "num_experts")
+        else "megatron-core-2025"
+    )

@@ -19,8 +19,21 @@ UNREAD_EFFECTS: Final = (
     UnreadEffect(
         "another attention variant",
         (
-            *("experimental_attention_variant", "linear_attention_freq", "linear_*_dim", "linear_num_*", "dsa_*", "gdp_*"),
-            *("attention_output_gate", "chunk_attention*", "sparse_attention*", "use_kitchen*", "kitchen_attention_backend"),
+            *(
+                "experimental_attention_variant",
+                "linear_attention_freq",
+                "linear_*_dim",
+                "linear_num_*",
+                "dsa_*",
+                "gdp_*",
+            ),
+            *(
+                "attention_output_gate",
+                "chunk_attention*",
+                "sparse_attention*",
+                "use_kitchen*",
+                "kitchen_attention_backend",
+            ),
         ),
     ),
     UnreadEffect("residual streams", ("enable_mhc_connections", "mhc_*")),
@@ -35,37 +48,72 @@ UNREAD_EFFECTS: Final = (
         "sequences of varying length",
         ("variable_seq_lengths", "use_dynamic_batch_size", "max_tokens_per_gpu", "*sequence_packing*"),
     ),
-    UnreadEffect("attention within documents only", ("reset_attention_mask", "dataloader_inter_document_masking")),
+    UnreadEffect(
+        "attention within documents only", ("reset_attention_mask", "dataloader_inter_document_masking")
+    ),
     # experts
-    UnreadEffect("another token dispatcher", ("moe_token_dispatcher_type",), neutral=("alltoall", "flex"), given="num_experts"),
+    UnreadEffect(
+        "another token dispatcher",
+        ("moe_token_dispatcher_type",),
+        neutral=("alltoall", "flex"),
+        given="num_experts",
+    ),
     UnreadEffect(
         "how experts compute, overlap or are recomputed",
         (
-            *("moe_shared_expert_overlap", "moe_use_legacy_grouped_gemm", "moe_layer_recompute", "moe_extended_tp"),
+            *(
+                "moe_shared_expert_overlap",
+                "moe_use_legacy_grouped_gemm",
+                "moe_layer_recompute",
+                "moe_extended_tp",
+            ),
             *(
                 "moe_expert_rank_capacity_factor",
                 "moe_paged_stash",
                 "moe_single_grouped_weight",
                 "moe_pad_expert_input_to_capacity",
             ),
-            *("overlap_dispatch_backward_with_experts_wgrad", "moe_dispatch_fwd_dtype", "moe_combine_bwd_dtype", "moe_upcycling*"),
+            *(
+                "overlap_dispatch_backward_with_experts_wgrad",
+                "moe_dispatch_fwd_dtype",
+                "moe_combine_bwd_dtype",
+                "moe_upcycling*",
+            ),
         ),
         given="num_experts",
     ),
     UnreadEffect(
         "experts of Megatron-DeepSpeed",
-        ("topk", "mlp_type", "expert_interval", "moe_train_capacity_factor", "use_tutel", "enable_expert_tensor_parallelism"),
+        (
+            "topk",
+            "mlp_type",
+            "expert_interval",
+            "moe_train_capacity_factor",
+            "use_tutel",
+            "enable_expert_tensor_parallelism",
+        ),
         given="num_experts",
     ),
     # parallelism
     UnreadEffect(
-        "sequences or batches are sharded in another way", ("ds_sequence_parallel_size", "force_ds_sequence_parallel"), neutral=(1,)
+        "sequences or batches are sharded in another way",
+        ("ds_sequence_parallel_size", "force_ds_sequence_parallel"),
+        neutral=(1,),
     ),
     UnreadEffect(
         "sequences or batches are sharded in another way",
-        ("hybrid_context_parallel", "dynamic_context_parallel", "max_seqlen_per_dp_cp_rank", "max_seqlen_per_cp_rank"),
+        (
+            "hybrid_context_parallel",
+            "dynamic_context_parallel",
+            "max_seqlen_per_dp_cp_rank",
+            "max_seqlen_per_cp_rank",
+        ),
     ),
-    UnreadEffect("weights are sharded over another group", ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"), neutral=(1,)),
+    UnreadEffect(
+        "weights are sharded over another group",
+        ("gtp_*", "expert_gtp_*", "*_parallel_num_weight_shards"),
+        neutral=(1,),
+    ),
     UnreadEffect("replicas of the sharded state", ("outer_dp_sharding_strategy",), neutral=("no_shard",)),
     UnreadEffect("replicas of the sharded state", ("enable_full_sharding_in_hsdp",)),
     UnreadEffect("optimizer states of whole layers", ("use_layer_wise_distributed_optimizer",)),
@@ -74,12 +122,16 @@ UNREAD_EFFECTS: Final = (
         ("pp_partition_method",),
         neutral=("type:transformer", "uniform", "parameters"),
     ),
-    UnreadEffect("separate pipeline stages", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")),
+    UnreadEffect(
+        "separate pipeline stages", ("standalone_embedding_stage", "pipeline_model_parallel_split_rank")
+    ),
     UnreadEffect(
         "order of micro-batches in the pipeline",
         ("microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"),
     ),
-    UnreadEffect("order of micro-batches in the pipeline", ("num_microbatches_with_partial_activation_checkpoints",)),
+    UnreadEffect(
+        "order of micro-batches in the pipeline", ("num_microbatches_with_partial_activation_checkpoints",)
+    ),
     UnreadEffect(
         "the encoder is sharded in another way",
         ("encoder_tensor_model_parallel_size", "encoder_pipeline_model_parallel_size"),
@@ -90,8 +142,17 @@ UNREAD_EFFECTS: Final = (
     UnreadEffect(
         "communication is overlapped in another way",
         (
-            *("no_overlap_p2p_communication", "overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush"),
-            *("disable_tp_comm_*", "no_async_tensor_model_parallel_allreduce", "tp_comm_overlap_disable_*", "no_delay_grad_reduce"),
+            *(
+                "no_overlap_p2p_communication",
+                "overlap_p2p_communication_warmup_flush",
+                "overlap_p2p_comm_warmup_flush",
+            ),
+            *(
+                "disable_tp_comm_*",
+                "no_async_tensor_model_parallel_allreduce",
+                "tp_comm_overlap_disable_*",
+                "no_delay_grad_reduce",
+            ),
         ),
     ),
     UnreadEffect(
@@ -102,7 +163,13 @@ UNREAD_EFFECTS: Final = (
     ),
     UnreadEffect(
         "CUDA graphs",
-        ("enable_cuda_graph", "external_cuda_graph", "optimizer_cuda_graph", "cuda_graph_scope", "cuda_graph_modules"),
+        (
+            "enable_cuda_graph",
+            "external_cuda_graph",
+            "optimizer_cuda_graph",
+            "cuda_graph_scope",
+            "cuda_graph_modules",
+        ),
     ),
     UnreadEffect("CUDA graphs", ("cuda_graph_impl", "megatron_fsdp_cuda_graph_mode"), neutral=("none",)),
     UnreadEffect("deterministic kernels", ("deterministic_mode", "batch_invariant_mode")),
@@ -168,13 +235,23 @@ UNREAD_EFFECTS: Final = (
     UnreadEffect("some matmuls are in another precision", ("fp8_wgrad",), at=(False,), given="fp8_format"),
     UnreadEffect("weights are gathered in 4 bits", ("fp4_param_gather",)),
     UnreadEffect("low-precision buffers", ("keep_fp8_transpose_cache*", "reuse_grad_buf_for_mxfp8_param_ag")),
-    UnreadEffect("distillation from a teacher", ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*")),
+    UnreadEffect(
+        "distillation from a teacher",
+        ("export_kd_*", "kd_*", "logits_load_dir", "distillation*", "teacher_*"),
+    ),
     # memory
     UnreadEffect(
         "offloading to the host",
-        ("fine_grained_activation_offloading", "offload_modules", "offload_optimizer_states", "activation_offload_fraction"),
+        (
+            "fine_grained_activation_offloading",
+            "offload_modules",
+            "offload_optimizer_states",
+            "activation_offload_fraction",
+        ),
     ),
-    UnreadEffect("offloading to the host", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"),
+    UnreadEffect(
+        "offloading to the host", ("optimizer_offload_fraction",), neutral=(1,), given="optimizer_cpu_offload"
+    ),
     UnreadEffect("offloading to the host", ("cpu_offloading",), unless="cpu_offloading_num_layers"),
     UnreadEffect(
         "offloading to the host",
@@ -183,7 +260,12 @@ UNREAD_EFFECTS: Final = (
     ),
     UnreadEffect(
         "activations are partitioned or tiled",
-        ("distribute_saved_activations", "distribute_checkpointed_activations", "partition_activations", "mhc_recompute_layer_num"),
+        (
+            "distribute_saved_activations",
+            "distribute_checkpointed_activations",
+            "partition_activations",
+            "mhc_recompute_layer_num",
+        ),
     ),
     UnreadEffect("activations are partitioned or tiled", ("checkpoint_num_layers",), neutral=(1,)),
     UnreadEffect(
@@ -194,7 +276,13 @@ UNREAD_EFFECTS: Final = (
     ),
     UnreadEffect(
         "some steps skip tokens or layers",
-        ("curriculum_learning*", "random_ltd*", "data_efficiency_*", "progressive_layer_drop", "compression_training"),
+        (
+            "curriculum_learning*",
+            "random_ltd*",
+            "data_efficiency_*",
+            "progressive_layer_drop",
+            "compression_training",
+        ),
     ),
 )
 SMALL: Final = split_names("""
@@ -286,7 +374,12 @@ HARMLESS: Final = (
     """),
 )
 READ_BY_FLAGS: Final = (  # settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well
-    *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "zero_optimization.stage"),
+    *(
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "zero_optimization.stage",
+    ),
     *("fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
 )
 
@@ -306,7 +399,10 @@ OFFLOADED: Final = tuple(f"zero_optimization.offload_{part}.device" for part in 
 MEGATRON: Final = UnreadRules(
     (
         *UNREAD_EFFECTS,
-        *map(_of_written_file, (*DEEPSPEED.matter, UnreadEffect("offloading to the host", OFFLOADED, neutral=("none",)))),
+        *map(
+            _of_written_file,
+            (*DEEPSPEED.matter, UnreadEffect("offloading to the host", OFFLOADED, neutral=("none",))),
+        ),
     ),
     (*SMALL, *(f"deepspeed_config.{name}" for name in DEEPSPEED.small)),
     (*HARMLESS, *(f"deepspeed_config.{name}" for name in (*DEEPSPEED.harmless, *READ_BY_FLAGS))),

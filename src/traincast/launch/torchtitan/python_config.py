@@ -27,7 +27,9 @@ CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4Line
 
 def torchtitan(writing: Writing) -> str:
     """Write a module with a function that returns the configuration."""
-    settings: Settings = {name: value for section in writing.settings.values() for name, value in section.items()}
+    settings: Settings = {
+        name: value for section in writing.settings.values() for name, value in section.items()
+    }
     function_prefix = identifier(writing.name)
     name, flavour = settings.get("model.name", function_prefix), settings.get("model.flavor", writing.name)
     class_names = {section: title for title, section in SECTIONS.items()}
@@ -48,7 +50,11 @@ def torchtitan(writing: Writing) -> str:
         "from torchtitan.components.optimizer import default_adamw",
         *([f"from torchtitan.components.quantization import {converter}"] if converter else []),
         f"from torchtitan.config import {', '.join(sorted(class_names[section] for section in parts))}",
-        *([f"from torchtitan.distributed.activation_checkpoint import {recompute}"] if recompute not in (None, "None") else []),
+        *(
+            [f"from torchtitan.distributed.activation_checkpoint import {recompute}"]
+            if recompute not in (None, "None")
+            else []
+        ),
         f"from torchtitan.models.{name} import model_registry",
         "from torchtitan.models.common.config_utils import decoder_vocab_size",
         "from torchtitan.trainer import Trainer",
@@ -65,7 +71,11 @@ def torchtitan(writing: Writing) -> str:
         "        model_spec=model_spec,",
         "        optimizer=default_adamw(lr=1e-4),",
         *(line for section, values in parts.items() for line in _call(section, class_names[section], values)),
-        *([f"        activation_checkpoint={'None' if recompute == 'None' else f'{recompute}.Config()'},"] if recompute else []),
+        *(
+            [f"        activation_checkpoint={'None' if recompute == 'None' else f'{recompute}.Config()'},"]
+            if recompute
+            else []
+        ),
         "    )",
     ]
     return "\n".join(lines) + "\n"
@@ -110,7 +120,9 @@ def settings_of(text: str) -> Settings:
         raise InputError("Python", [f"describes {len(runs)} runs; keep only one"])
     settings: Settings = {}
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")):
+        if isinstance(node, ast.ImportFrom) and (
+            match := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")
+        ):
             settings["model.name"] = match[1]
         elif isinstance(node, ast.Call):
             settings |= _of_call(node)
@@ -126,7 +138,11 @@ def _of_call(node: ast.Call) -> Settings:
     if title == "model_registry" and node.args:
         return {"model.flavor": str(_constant(node.args[0]))}
     if title == "ActivationCheckpointConfig":  # until 2026
-        return {"activation_checkpoint": RECOMPUTATION_CLASSES.get(str(given.get("mode", "selective")), str(given.get("mode")))}
+        return {
+            "activation_checkpoint": RECOMPUTATION_CLASSES.get(
+                str(given.get("mode", "selective")), str(given.get("mode"))
+            )
+        }
     if title in SECTIONS:
         return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
     if title == "Config" and isinstance(node.func, ast.Attribute):

@@ -40,13 +40,18 @@ ROTATE_METHOD: Final = f"{PARALLELISM}context_parallel_rotate_method"
 def known_flavours() -> str:
     """Return the known models and flavours as text."""
     names = dict.fromkeys(name for name, _ in MODELS)
-    return "; ".join(f"{name} {', '.join(flavour for known_name, flavour in MODELS if known_name == name)}" for name in names)
+    return "; ".join(
+        f"{name} {', '.join(flavour for known_name, flavour in MODELS if known_name == name)}"
+        for name in names
+    )
 
 
 @cache
 def facts_of(name: str) -> Facts:
     """Return the facts of a catalogue model as torchtitan builds it: no multi-token prediction, any sequence length."""
-    return {name: value for name, value in model_facts(load_model(name)).items() if name != "seq"} | {"mtp": 0}
+    return {name: value for name, value in model_facts(load_model(name)).items() if name != "seq"} | {
+        "mtp": 0
+    }
 
 
 def write_flavour(facts: Facts) -> Settings:
@@ -106,7 +111,9 @@ def read_data(settings: Settings) -> Facts:
     if str(shard) == "-1":
         return {"zero": fsdp_zero, **({"replicas": replicate} if replicate > 1 else {})}
     sharded = (
-        size(settings, f"{PARALLELISM}data_parallel_shard_degree") * size(settings, f"{PARALLELISM}context_parallel_degree") > 1
+        size(settings, f"{PARALLELISM}data_parallel_shard_degree")
+        * size(settings, f"{PARALLELISM}context_parallel_degree")
+        > 1
     )
     zero = fsdp_zero if sharded else 0
     return {"dp": replicate * size(settings, f"{PARALLELISM}data_parallel_shard_degree"), "zero": zero} | (
@@ -120,14 +127,20 @@ def write_batch(facts: Facts) -> Settings:
     if facts["pp"] == 1:
         return {"training.local_batch_size": facts["mbs"], **settings}
     local = max(facts["gbs"] // facts["dp"], 1)
-    return {"training.local_batch_size": local, **settings, f"{PARALLELISM}pipeline_parallel_microbatch_size": facts["mbs"]}
+    return {
+        "training.local_batch_size": local,
+        **settings,
+        f"{PARALLELISM}pipeline_parallel_microbatch_size": facts["mbs"],
+    }
 
 
 def read_batch(settings: Settings) -> Facts:
     """Read micro-batch, batch and sequence length."""
     local = size(settings, "training.local_batch_size", size(settings, "training.batch_size", 8))
     has_pipeline = size(settings, f"{PARALLELISM}pipeline_parallel_degree") > 1
-    facts: Facts = {"mbs": size(settings, f"{PARALLELISM}pipeline_parallel_microbatch_size") if has_pipeline else local}
+    facts: Facts = {
+        "mbs": size(settings, f"{PARALLELISM}pipeline_parallel_microbatch_size") if has_pipeline else local
+    }
     if given := size(settings, "training.global_batch_size", 0):
         facts["gbs"] = given
     else:
@@ -163,7 +176,9 @@ def write_pipeline(facts: Facts, head: str) -> Settings:
     name = INTERLEAVED if schedule == "1f1b" and facts["vp"] > 1 else SCHEDULES[schedule]
     settings: Settings = {f"{PARALLELISM}pipeline_parallel_schedule": name}
     chunks_per_stage = 2 if name in (INTERLEAVED, "ZBVZeroBubble") else 1
-    if len(chunks) == facts["pp"] * chunks_per_stage and chunks == default_split(facts["layers"], len(chunks)):
+    if len(chunks) == facts["pp"] * chunks_per_stage and chunks == default_split(
+        facts["layers"], len(chunks)
+    ):
         return settings
     return {**settings, f"{PARALLELISM}module_fqns_per_model_part": module_names(chunks, head)}
 
@@ -186,7 +201,10 @@ def read_pipeline(settings: Settings) -> Facts:
             f"{PARALLELISM}pipeline_parallel_schedule",
             [f"{PARALLELISM}pipeline_parallel_schedule = {schedule_name[:60]!r}: must be one of {wanted}"],
         )
-    schedule, vp = names[schedule_name.lower()].strip(), 2 if schedule_name.lower() in (INTERLEAVED.lower(), "zbvzerobubble") else 1
+    schedule, vp = (
+        names[schedule_name.lower()].strip(),
+        2 if schedule_name.lower() in (INTERLEAVED.lower(), "zbvzerobubble") else 1,
+    )
     parts = settings.get(f"{PARALLELISM}module_fqns_per_model_part") or settings.get(
         f"{PARALLELISM}pipeline_parallel_module_fqns_per_model_part"
     )
@@ -197,7 +215,11 @@ def read_pipeline(settings: Settings) -> Facts:
     layers_per_stage = size(settings, f"{PARALLELISM}pipeline_parallel_layers_per_stage", 0)
     if layers is None:
         return {"schedule": schedule, "vp": vp}
-    vp = max(math.ceil((layers + 2) / layers_per_stage) // pp, 1) if layers_per_stage and vp == 2 and schedule != "zb-v" else vp
+    vp = (
+        max(math.ceil((layers + 2) / layers_per_stage) // pp, 1)
+        if layers_per_stage and vp == 2 and schedule != "zb-v"
+        else vp
+    )
     return {"schedule": schedule, "vp": vp, "chunks": default_split(layers, pp * vp)}
 
 
@@ -218,7 +240,9 @@ def read_precision(settings: Settings) -> Facts:
     if "mx" in converters:
         return {"precision": "mxfp8"}
     if "float8" in converters:
-        recipe = next((str(settings[f"{name}.recipe_name"]) for name in FLOAT8 if f"{name}.recipe_name" in settings), "")
+        recipe = next(
+            (str(settings[f"{name}.recipe_name"]) for name in FLOAT8 if f"{name}.recipe_name" in settings), ""
+        )
         return {"precision": "fp8-rowwise" if "rowwise" in recipe else "fp8-current"}
     if settings.get("training.dtype") == "bfloat16":
         return {"precision": "bf16-pure"}
@@ -231,7 +255,10 @@ def write_precision(facts: Facts) -> Settings:
     if (precision := facts["precision"]) in float8_recipes:
         return {"model.converters": [FLOAT8[0]], f"{FLOAT8[0]}.recipe_name": float8_recipes[precision]}
     other_settings: dict[str, Settings] = {
-        "mxfp8": {"model.converters": ["quantize.linear.mx"], "quantize.linear.mx.recipe_name": "mxfp8_cublas"},
+        "mxfp8": {
+            "model.converters": ["quantize.linear.mx"],
+            "quantize.linear.mx.recipe_name": "mxfp8_cublas",
+        },
         "bf16-pure": {"training.dtype": "bfloat16"},
         "fp32": {"training.mixed_precision_param": "float32"},
         "bf16": {"training.mixed_precision_param": "bfloat16"},
@@ -243,7 +270,10 @@ def write_recompute(facts: Facts) -> Settings:
     """Write what is recomputed: nothing, all or every n-th layer, or per-op selective activation checkpointing."""
     mode, every = facts["recompute"], facts.get("recompute_every", 1)
     if mode == "full" and every > 1:
-        return {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": str(every)}
+        return {
+            "activation_checkpoint.mode": "selective",
+            "activation_checkpoint.selective_ac_option": str(every),
+        }
     if mode == "per-op":
         return {"activation_checkpoint.mode": "selective", "activation_checkpoint.selective_ac_option": "op"}
     return {"activation_checkpoint.mode": mode} if mode in ("none", "full") else {}
@@ -254,11 +284,15 @@ def read_recompute(settings: Settings) -> Facts:
     mode = str(settings.get("activation_checkpoint.mode", "selective"))
     if mode not in ("none", "full", "selective"):
         raise InputError(
-            "activation_checkpoint.mode", [f"activation_checkpoint.mode = {mode[:60]!r}: must be one of none, selective, full"]
+            "activation_checkpoint.mode",
+            [f"activation_checkpoint.mode = {mode[:60]!r}: must be one of none, selective, full"],
         )
     option = str(settings.get("activation_checkpoint.selective_ac_option", "2"))
     if mode != "selective":
         return {"recompute": mode}
     if option == "op":
         return {"recompute": "per-op"}
-    return {"recompute": "full", "recompute_every": int(whole_number("activation_checkpoint.selective_ac_option", option))}
+    return {
+        "recompute": "full",
+        "recompute_every": int(whole_number("activation_checkpoint.selective_ac_option", option)),
+    }

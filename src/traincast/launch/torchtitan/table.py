@@ -10,12 +10,19 @@ from functools import partial
 from typing import Final
 
 from traincast.launch.canonical import Facts
-from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, Settings, ValueRow, constant_facts, is_off
+from traincast.launch.mapping import (
+    ANY,
+    ChoiceRow,
+    ComputedRow,
+    Row,
+    Settings,
+    ValueRow,
+    constant_facts,
+    is_off,
+)
 from traincast.launch.torchtitan import settings as titan_settings
 
-TOML: Final = (
-    "pytorch/torchtitan, torchtitan/config/job_config.py (TOML, commit 000204a and later of 2025), looked at on 2026-11-20"
-)
+TOML: Final = "pytorch/torchtitan, torchtitan/config/job_config.py (TOML, commit 000204a and later of 2025), looked at on 2026-11-20"
 PYTHON: Final = (
     "torchtitan 0.3.0 (PyPI), torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py and "
     "torchtitan/models/llama3/config_registry.py, looked at on 2026-11-20"
@@ -30,14 +37,22 @@ MODEL: Final = ComputedRow(
 BATCH: Final = ComputedRow(
     ("mbs", "gbs", "seq"),
     (
-        *("training.local_batch_size", "training.batch_size", "training.global_batch_size", "training.seq_len"),
+        *(
+            "training.local_batch_size",
+            "training.batch_size",
+            "training.global_batch_size",
+            "training.seq_len",
+        ),
         f"{titan_settings.PARALLELISM}pipeline_parallel_microbatch_size",
     ),
     titan_settings.write_batch,
     titan_settings.read_batch,
     "batch of a rank; with a pipeline of all its micro-batches",
 )
-RECIPE_SETTINGS: Final = (*(f"{name}.recipe_name" for name in titan_settings.FLOAT8), "quantize.linear.mx.recipe_name")
+RECIPE_SETTINGS: Final = (
+    *(f"{name}.recipe_name" for name in titan_settings.FLOAT8),
+    "quantize.linear.mx.recipe_name",
+)
 PRECISION: Final = ComputedRow(
     ("precision",),
     ("model.converters", "training.dtype", "training.mixed_precision_param", *RECIPE_SETTINGS),
@@ -50,7 +65,11 @@ PARALLELISM_ROWS: Final[tuple[Row, ...]] = (
         ("dp", "zero", "replicas"),
         tuple(
             f"{titan_settings.PARALLELISM}{name}"
-            for name in (titan_settings.DEGREES["replicate"], titan_settings.DEGREES["shard"], "fsdp_reshard_after_forward")
+            for name in (
+                titan_settings.DEGREES["replicate"],
+                titan_settings.DEGREES["shard"],
+                "fsdp_reshard_after_forward",
+            )
         ),
         titan_settings.write_data,
         titan_settings.read_data,
@@ -87,7 +106,9 @@ COMPILED: Final = ComputedRow(
     lambda _: {},
     "selects the software stack of the prediction: compiled or eager",
 )
-OFFLOAD: Final = ChoiceRow("offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {})))
+OFFLOAD: Final = ChoiceRow(
+    "offload", (("optimizer+weights", {"training.enable_cpu_offload": True}), ("none", {}))
+)
 RECOMPUTATION: Final = ComputedRow(
     ("recompute", "recompute_every"),
     ("activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"),
@@ -102,18 +123,28 @@ ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         PRECISION,
         OFFLOAD,
         COMPILED,
-        ChoiceRow("optimizer_kind", (("adam", {"optimizer.name": "AdamW"}),), (("adam", {"optimizer.name": "Adam"}),)),
+        ChoiceRow(
+            "optimizer_kind",
+            (("adam", {"optimizer.name": "AdamW"}),),
+            (("adam", {"optimizer.name": "Adam"}),),
+        ),
     ),
     "parallelism": (
         *PARALLELISM_ROWS,
         pipeline("output"),
         ChoiceRow(
             "cp_kind",
-            (("all-gather", {titan_settings.ROTATE_METHOD: "allgather"}), ("ring", {titan_settings.ROTATE_METHOD: "alltoall"})),
+            (
+                ("all-gather", {titan_settings.ROTATE_METHOD: "allgather"}),
+                ("ring", {titan_settings.ROTATE_METHOD: "alltoall"}),
+            ),
             (("all-gather", {f"{titan_settings.PARALLELISM}context_parallel_degree": ANY}),),
             others=(),
         ),
-        ChoiceRow("tp_overlap", ((True, {f"{titan_settings.PARALLELISM}enable_async_tensor_parallel": True}), (False, {}))),
+        ChoiceRow(
+            "tp_overlap",
+            ((True, {f"{titan_settings.PARALLELISM}enable_async_tensor_parallel": True}), (False, {})),
+        ),
         constant_facts(sp=True),
     ),
     "recomputation": (RECOMPUTATION,),
@@ -150,13 +181,21 @@ PYTHON_ROWS: Final[Mapping[str, tuple[Row, ...]]] = {
         ComputedRow(
             ("sp",),
             (f"{titan_settings.PARALLELISM}enable_sequence_parallel",),
-            lambda facts: {} if facts.get("sp", True) else {f"{titan_settings.PARALLELISM}enable_sequence_parallel": False},
-            lambda settings: {"sp": not is_off(settings.get(f"{titan_settings.PARALLELISM}enable_sequence_parallel", True))},
+            lambda facts: (
+                {}
+                if facts.get("sp", True)
+                else {f"{titan_settings.PARALLELISM}enable_sequence_parallel": False}
+            ),
+            lambda settings: {
+                "sp": not is_off(settings.get(f"{titan_settings.PARALLELISM}enable_sequence_parallel", True))
+            },
             "by default on",
         ),
         constant_facts(cp_kind="all-gather"),
     ),
-    "compile": (ChoiceRow("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),),
+    "compile": (
+        ChoiceRow("tp_overlap", ((True, {"compile.enable_async_tensor_parallel": True}), (False, {}))),
+    ),
     "recomputation": (
         ChoiceRow(
             "recompute",

@@ -25,7 +25,16 @@ from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
-from traincast.planner.study.results import FORMATS, Results, arrange, collect, describe, fingerprint, to_frame, to_header
+from traincast.planner.study.results import (
+    FORMATS,
+    Results,
+    arrange,
+    collect,
+    describe,
+    fingerprint,
+    to_frame,
+    to_header,
+)
 from traincast.planner.study.sweep import Chunk, Study, define
 
 MALLOC: Final = {  # keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work
@@ -35,7 +44,9 @@ MALLOC: Final = {  # keep freed memory: by dask's setting large arrays return to
 ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
 MAX_CHUNKS_SUBMITTED: Final = 256  # chunks given to an executor at once
 MAX_RESTARTS: Final = 3  # times that local workers are started again after one was killed
-Progress = Callable[[int, int, int], None]  # (chunks done, chunks in total, candidates decided by the last chunk)
+Progress = Callable[
+    [int, int, int], None
+]  # (chunks done, chunks in total, candidates decided by the last chunk)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,9 @@ class Shard:
         """
         k, slash, n = text.partition("/")
         if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
-            raise InputError("shard", [f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"])
+            raise InputError(
+                "shard", [f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"]
+            )
         return cls(int(k), int(n))
 
     def has(self, number: int) -> bool:
@@ -86,7 +99,10 @@ class Parts:
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
             if not force:
-                raise InputError(str(parts.folder), ["holds finished parts of another study; traincast study --force drops them"])
+                raise InputError(
+                    str(parts.folder),
+                    ["holds finished parts of another study; traincast study --force drops them"],
+                )
             parts.drop()
         if not create:
             return parts
@@ -145,16 +161,21 @@ class Parts:
         missing = [number for number in range(len(chunks)) if not self.has(number)]
         if missing:
             raise InputError(
-                str(self.folder), [f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"]
+                str(self.folder),
+                [f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"],
             )
         if output.suffix == ".parquet":
-            blocks = [self._keep(f"block-{number:06d}", frame) for number, frame in enumerate(self._blocks(chunks))]
+            blocks = [
+                self._keep(f"block-{number:06d}", frame) for number, frame in enumerate(self._blocks(chunks))
+            ]
             table = pl.scan_parquet(blocks)
             header = to_header(describe(self.study, table.collect_schema().names()))
             with atomic_output(output) as partial:
                 table.sink_parquet(partial, metadata=header, maintain_order=True)
         else:
-            collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(output, force)
+            collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(
+                output, force
+            )
         self.drop()
 
     def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
@@ -270,7 +291,9 @@ def run_to(
     check_output(output, force, FORMATS)
     parts = Parts.of(study, output, force)
     chunks = dict(enumerate(study.chunks()))
-    open_chunks = {number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)}
+    open_chunks = {
+        number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)
+    }
     in_shard = sum(shard.has(number) for number in chunks)
     done = in_shard - len(open_chunks)
     for number, frame in _completed(open_chunks, executor, workers):
@@ -284,7 +307,9 @@ def run_to(
     return True
 
 
-def _completed(chunks: dict[int, Chunk], executor: Executor | None, workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
+def _completed(
+    chunks: dict[int, Chunk], executor: Executor | None, workers: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield numbers and frames of chunks as they finish."""
     if executor is not None:
         yield from _submitted(chunks, executor)
@@ -299,7 +324,8 @@ def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[i
     waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
     while True:
         running |= {
-            executor.submit(run_chunk, chunk): number for number, chunk in islice(waiting, MAX_CHUNKS_SUBMITTED - len(running))
+            executor.submit(run_chunk, chunk): number
+            for number, chunk in islice(waiting, MAX_CHUNKS_SUBMITTED - len(running))
         }
         if not running:
             return
@@ -312,7 +338,9 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
     """Run all chunks on local processes, which are restarted if one is killed."""
     for attempt in range(MAX_RESTARTS + 1):
         try:
-            with ProcessPoolExecutor(workers, get_context("spawn")) as pool:  # a forked process may inherit polars' locks
+            with ProcessPoolExecutor(
+                workers, get_context("spawn")
+            ) as pool:  # a forked process may inherit polars' locks
                 try:
                     for number, frame in _submitted(chunks.copy(), pool):
                         del chunks[number]
@@ -338,7 +366,9 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         from dask import config
         from distributed import Client, LocalCluster
     except ImportError:
-        raise InputError("dask", ["dask.distributed is not installed: pip install 'traincast[dask]'"]) from None
+        raise InputError(
+            "dask", ["dask.distributed is not installed: pip install 'traincast[dask]'"]
+        ) from None
     cluster: Any = None
     open_cluster: Any = LocalCluster  # dask's functions have no types
     open_client: Any = Client
@@ -391,6 +421,8 @@ def mpi() -> Iterator[Executor]:
     try:
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError):
-        raise InputError("mpi", ["mpi4py and an MPI library are needed: pip install 'traincast[mpi]'"]) from None
+        raise InputError(
+            "mpi", ["mpi4py and an MPI library are needed: pip install 'traincast[mpi]'"]
+        ) from None
     with MPIPoolExecutor() as pool:
         yield pool

@@ -83,7 +83,9 @@ def read(path: str | Path) -> Results:
         metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
         return Results(pl.read_parquet(path), metadata)
     except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InputError(str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]) from None
+        raise InputError(
+            str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]
+        ) from None
 
 
 def written(path: Path, study: Study) -> Results:
@@ -121,19 +123,26 @@ def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
     """Return the metadata of a study's table: the meaning of its columns, and its provenance."""
-    return {"columns": {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}} | provenance(study)
+    return {
+        "columns": {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}
+    } | provenance(study)
 
 
 def to_frame(table: Table) -> pl.DataFrame:
     """Return a chunk's table as a frame, with whole numbers as integers and null for missing values."""
     frame = pl.DataFrame({name: np.asarray(column) for name, column in table.items()})
     frame = frame.with_columns(pl.selectors.float().fill_nan(None) + 0.0)  # no -0.0
-    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE_NUMBER_COLUMNS)
+    return frame.with_columns(
+        pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE_NUMBER_COLUMNS
+    )
 
 
 def provenance(study: Study) -> dict[str, Any]:
     """Return the provenance of a study's table: version, definition, and a hash of each model and system."""
-    models_and_systems: list[Model | System] = [*study.models, *study.systems]  # of different names, as define() asks
+    models_and_systems: list[Model | System] = [
+        *study.models,
+        *study.systems,
+    ]  # of different names, as define() asks
     inputs = {item.name: _hash(_plain(item)) for item in models_and_systems}
     definition = _plain(replace(study, models=(), systems=())) | {
         "models": [model.name for model in study.models],

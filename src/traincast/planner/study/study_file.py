@@ -15,7 +15,18 @@ from traincast.core.units import EXAMPLES, parse
 from traincast.planner.study.sweep import Study, define
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # of one field
-KEYS: Final = ("name", "title", "models", "systems", "gpus", "strategies", "global_batch", "assumptions", "top", "vary")
+KEYS: Final = (
+    "name",
+    "title",
+    "models",
+    "systems",
+    "gpus",
+    "strategies",
+    "global_batch",
+    "assumptions",
+    "top",
+    "vary",
+)
 SERIES: Final = {  # ways to write values besides a list, and their arguments
     "linspace": "[first, last, how many]",
     "logspace": "[first, last, how many]",
@@ -52,7 +63,9 @@ def load_study(path: str | Path) -> Study:
     if unnamed := [f"{key} = {text!r}: must be a name" for key, text in texts if not isinstance(text, str)]:
         raise InputError(str(path), [*problems, *unnamed])
     gpus = _values("gpus", document.get("gpus", [1]), problems)
-    batches = _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
+    batches = (
+        _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
+    )
     vary = _axes(document.get("vary", []), problems)
     try:
         study = define(
@@ -67,13 +80,21 @@ def load_study(path: str | Path) -> Study:
             name=str(document.get("name", Path(path).stem)),
         )
     except InputError as error:
-        problems += error.problems if len(error.problems) > 1 or error.subject == document.get("name") else [str(error)]
+        problems += (
+            error.problems
+            if len(error.problems) > 1 or error.subject == document.get("name")
+            else [str(error)]
+        )
     if problems:
         raise InputError(str(path), problems)
     return study
 
 
-_DEFAULTS: Final[dict[str, list[str]]] = {"models": [], "systems": [], "strategies": ["1d", "summa", "context"]}
+_DEFAULTS: Final[dict[str, list[str]]] = {
+    "models": [],
+    "systems": [],
+    "strategies": ["1d", "summa", "context"],
+}
 
 
 def _unknown(key: object) -> str:
@@ -100,7 +121,12 @@ def _axes(raw: Any, problems: list[str]) -> list[dict[str, list[float]]]:
         if not isinstance(axis, Mapping) or not axis:
             problems.append(f"vary.{number} = {axis!r}: not a mapping of fields to values")
             continue
-        axes.append({str(path): _values(f"vary.{number}.{path}", values, problems, str(path)) for path, values in axis.items()})
+        axes.append(
+            {
+                str(path): _values(f"vary.{number}.{path}", values, problems, str(path))
+                for path, values in axis.items()
+            }
+        )
     return axes
 
 
@@ -115,7 +141,10 @@ def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[
         problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {ways}")
         return [1.0]
     units = (unit, unit, unit if kind == "range" else "")
-    numbers = [_number(f"{place}.{kind}", value, problems, of) for value, of in zip(_list(written), units, strict=False)]
+    numbers = [
+        _number(f"{place}.{kind}", value, problems, of)
+        for value, of in zip(_list(written), units, strict=False)
+    ]
     if len(_list(written)) != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
         problems.append(f"{place}.{kind} = {written!r}: must be {SERIES[kind]}, all above 0")
         return [1.0]
@@ -125,7 +154,9 @@ def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[
     counted = kind in {"linspace", "logspace"}
     how_many = numbers[2] if counted else (numbers[1] - numbers[0]) / numbers[-1]
     if how_many > MAX_SWEEP_VALUES or (counted and how_many != int(how_many)):
-        problems.append(f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MAX_SWEEP_VALUES:,}")
+        problems.append(
+            f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MAX_SWEEP_VALUES:,}"
+        )
         return [1.0]
     return _series(kind, numbers)
 

@@ -77,28 +77,42 @@ class Study:
         """Return every varied field at every point; the last axis varies fastest."""
         lengths = [len(next(iter(axis.values()))) for axis in self.vary]
         index = np.indices(lengths).reshape(len(lengths), self.points)
-        return {path: np.asarray(values, float)[index[i]] for i, axis in enumerate(self.vary) for path, values in axis.items()}
+        return {
+            path: np.asarray(values, float)[index[i]]
+            for i, axis in enumerate(self.vary)
+            for path, values in axis.items()
+        }
 
     def chunks(self) -> list["Chunk"]:
         """Return the study in chunks, in the order of its table."""
-        series = product(range(len(self.models)), range(len(self.systems)), range(len(self.batches)), self.strategies)
+        series = product(
+            range(len(self.models)), range(len(self.systems)), range(len(self.batches)), self.strategies
+        )
         return [
             chunk
             for number, (model, system, batch, strategy) in enumerate(series)
-            for chunk in self._series(number, self.models[model], self.systems[system], self.batches[batch], strategy)
+            for chunk in self._series(
+                number, self.models[model], self.systems[system], self.batches[batch], strategy
+            )
         ]
 
-    def _series(self, number: int, model: Model, system: System, gbs: int, strategy: str) -> Iterator["Chunk"]:
+    def _series(
+        self, number: int, model: Model, system: System, gbs: int, strategy: str
+    ) -> Iterator["Chunk"]:
         """Yield the chunks of one model, system, batch and strategy: machines with one space, those with equal times adjacent."""
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
-        shapes = np.array([np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))])
+        shapes = np.array(
+            [np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))]
+        )
         _, first, group = np.unique(shapes, axis=1, return_index=True, return_inverse=True)
         timing = [values for path, values in columns.items() if path != CAPACITY]
         for shape in range(len(first)):
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
-            shape_fields = {path: values[first[shape]] for path, values in fields.items() if not is_column(path)}
+            shape_fields = {
+                path: values[first[shape]] for path, values in fields.items() if not is_column(path)
+            }
             for low, size in product(range(0, len(points), MACHINES), range(0, len(self.gpus), SIZES)):
                 chunk_points = points[low : low + MACHINES]
                 machines = with_shape(system, shape_fields).with_figures(
@@ -106,7 +120,18 @@ class Study:
                 )
                 chunk_model = with_fields(model, shape_fields)
                 vp, gpus = int(shape_fields.get("plan.vp", 1)), self.gpus[size : size + SIZES]
-                yield Chunk(number, chunk_points, chunk_model, machines, gpus, gbs, strategy, vp, self.assumptions, self.top)
+                yield Chunk(
+                    number,
+                    chunk_points,
+                    chunk_model,
+                    machines,
+                    gpus,
+                    gbs,
+                    strategy,
+                    vp,
+                    self.assumptions,
+                    self.top,
+                )
 
 
 @dataclass(frozen=True)
@@ -129,7 +154,9 @@ class Chunk:
         batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
         evaluation = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
-        outcomes = [outcome for machine in range(len(self.points)) for outcome in evaluation.outcomes(machine)]
+        outcomes = [
+            outcome for machine in range(len(self.points)) for outcome in evaluation.outcomes(machine)
+        ]
         ranking = rank(outcomes, self.top)
         plans_found = np.bincount(ranking.outcome, minlength=len(outcomes))
         outcome_index = np.repeat(np.arange(len(outcomes)), np.maximum(plans_found, 1))
@@ -164,7 +191,9 @@ class Chunk:
             | {name: np.array(values)[outcome_index] for name, values in counts.items()}
         )
 
-    def _what(self, outcomes: list[StrategyResult], outcome_index: Ints, plans: Any, plan_row: Ints, fits: Bools) -> Table:
+    def _what(
+        self, outcomes: list[StrategyResult], outcome_index: Ints, plans: Any, plan_row: Ints, fits: Bools
+    ) -> Table:
         """Return the columns of the plans and their estimates; nan where nothing fits."""
         if not fits.any():
             return {name: np.full(len(fits), np.nan) for name in self._results()}
@@ -181,7 +210,8 @@ class Chunk:
             **est.memory,
         }
         return {
-            name: np.where(fits, np.broadcast_to(columns[name], len(outcome_index))[plan_row], np.nan) for name in self._results()
+            name: np.where(fits, np.broadcast_to(columns[name], len(outcome_index))[plan_row], np.nan)
+            for name in self._results()
         }
 
     def _results(self) -> tuple[str, ...]:
@@ -189,7 +219,9 @@ class Chunk:
         return (*RESULTS, *(INTERVALS if self.assumptions.errors_known else ()))
 
 
-RESULTS: Final = tuple(name for name, info in COLUMNS.items() if info.kind in {"result", "time", "memory"} or name in KNOBS)
+RESULTS: Final = tuple(
+    name for name, info in COLUMNS.items() if info.kind in {"result", "time", "memory"} or name in KNOBS
+)
 
 
 def is_column(path: str) -> bool:
@@ -264,7 +296,9 @@ def define(
     required = {"models": loaded, "systems": machines, "gpus": gpus, "strategies": strategies}
     problems = [f"{what}: give at least one" for what, given in required.items() if not len(given)]
     given = [*(model.name for model in loaded), *(system.name for system in machines)]
-    problems += [f"{name} is given twice" for name in sorted({name for name in given if given.count(name) > 1})]
+    problems += [
+        f"{name} is given twice" for name in sorted({name for name in given if given.count(name) > 1})
+    ]
     batches = list(gbs) if isinstance(gbs, Sequence) else [gbs]
     chosen: dict[int, None] = {}
     names: tuple[str, ...] = ()
@@ -277,12 +311,17 @@ def define(
     read = [_read_axis(axis) for axis in vary]
     problems += [problem for axis, wrong in read for problem in wrong or _wrong_axis(axis, machines)]
     paths = [path for axis, _ in read for path in axis]
-    problems += [f"vary: {path} stands in two axes" for path in sorted({path for path in paths if paths.count(path) > 1})]
+    problems += [
+        f"vary: {path} stands in two axes"
+        for path in sorted({path for path in paths if paths.count(path) > 1})
+    ]
     if problems:
         raise InputError(name, problems)
     sizes = tuple(sorted({int(n) for n in gpus}))
     axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis, _ in read)
-    study = Study(name, loaded, machines, sizes, names, tuple(chosen), _assumed(assumptions, loaded), top, axes)
+    study = Study(
+        name, loaded, machines, sizes, names, tuple(chosen), _assumed(assumptions, loaded), top, axes
+    )
     try:
         study.chunks()  # which makes every model and machine
     except InputError as error:

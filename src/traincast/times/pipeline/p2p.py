@@ -44,17 +44,29 @@ def slowest_stage_link(message: Column, stages: Group, system: System, assumed: 
     slowest: Column = within * np.minimum(inner, 1)
     for count, seconds in outer:
         slowest = np.maximum(slowest, seconds * np.minimum(count, 1))
-    has_near_neighbour = is_group(stages.near[0])  # 1 if the stage on its other side is in the same domain, else 0
-    return ((1 + (1 - has_near_neighbour)) * slowest + has_near_neighbour * within) / 2 * is_group(stages.members)
+    has_near_neighbour = is_group(
+        stages.near[0]
+    )  # 1 if the stage on its other side is in the same domain, else 0
+    return (
+        ((1 + (1 - has_near_neighbour)) * slowest + has_near_neighbour * within)
+        / 2
+        * is_group(stages.members)
+    )
 
 
-def _links(message: Column, stages: Group, system: System, assumed: Assumptions) -> list[tuple[Column, Column]]:
+def _links(
+    message: Column, stages: Group, system: System, assumed: Assumptions
+) -> list[tuple[Column, Column]]:
     """Return the number of links across each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
-    counted = 1 - (1 - assumed.slow_pipeline_links) * is_group(near[0])  # erratum 2: the published model left some out
+    counted = 1 - (1 - assumed.slow_pipeline_links) * is_group(
+        near[0]
+    )  # erratum 2: the published model left some out
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links.append((domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * counted))
+        links.append(
+            (domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * counted)
+        )
     return links
 
 

@@ -162,7 +162,9 @@ def dualpipe(device: int, pp: int, microbatches: int, v: int) -> Order:
         builder.add("W")
         builder.add("F", far=True)
     for turn in range(microbatches // 2 - pp + depth + 1):
-        if turn == 0 and inner == 0:  # the two in the middle wait for each other's F before their first backward pass
+        if (
+            turn == 0 and inner == 0
+        ):  # the two in the middle wait for each other's F before their first backward pass
             builder.add("F")
             builder.add("BW", far=True)
         else:

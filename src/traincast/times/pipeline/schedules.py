@@ -52,7 +52,9 @@ class Schedule(ABC):
     name: str
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
     virtual_stages: ClassVar[int | None] = 1  #: stages of a device; None where any number will do
-    directions: ClassVar[int] = 1  #: directions in which micro-batches run, each with its own copy of the weights
+    directions: ClassVar[int] = (
+        1  #: directions in which micro-batches run, each with its own copy of the weights
+    )
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -64,7 +66,16 @@ class Schedule(ABC):
         return range(device, pp * v, pp)
 
     @abstractmethod
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return the bubble: the share of the other stages' time that a step waits for while the pipeline fills and drains.
 
         A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp - 1) T.
@@ -147,7 +158,16 @@ class Schedule(ABC):
 class GPipe(Schedule):
     """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return 1: the time of all other stages."""
         return 1.0 + 0 * v
 
@@ -175,7 +195,16 @@ class OneForwardOneBackward(Schedule):
             Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
         )
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return 1/v (arXiv 2104.04473, section 2.2.2)."""
         return 1 / v
 
@@ -205,9 +234,21 @@ class ZeroBubbleH1(Schedule):
     @property
     def requirements(self) -> tuple[Requirement, ...]:
         """Return one chunk, and enough micro-batches to fill the pipeline."""
-        return (*super().requirements, Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp))
+        return (
+            *super().requirements,
+            Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp),
+        )
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return (F + B - W)/T if W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
         hidden = np.minimum(weight, forward)
         if barrier:
@@ -239,7 +280,16 @@ class ZeroBubbleH2(Schedule):
         rule = "zb-h2 needs at least 2 pp - 1 micro-batches"
         return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return (F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
@@ -270,7 +320,16 @@ class ZeroBubble2p(ZeroBubbleH2):
         rule = "zb-2p needs at least 2 pp - 1 micro-batches"
         return (_one_chunk(self.name), Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return the first device's wait for a B longer than F, with the F ahead that memory allows; with a barrier at least F.
 
         No order can do better. The one simulated takes up to a pass of each device more.
@@ -294,11 +353,23 @@ class ZeroBubbleV(Schedule):
     def requirements(self) -> tuple[Requirement, ...]:
         """Return two chunks, and enough micro-batches to fill the pipeline."""
         return (
-            Requirement("zb-v has two chunks on each of several devices, vp = 2", lambda pp, nm, v: (v == 2) & (pp > 1)),
+            Requirement(
+                "zb-v has two chunks on each of several devices, vp = 2",
+                lambda pp, nm, v: (v == 2) & (pp > 1),
+            ),
             Requirement("zb-v needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1),
         )
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
 
         The papers give no form for other ratios. The order simulated loses up to half the difference between the longest and the
@@ -306,7 +377,11 @@ class ZeroBubbleV(Schedule):
         """
         F, B, W = forward, backward, weight
         left = np.maximum(np.maximum(F, B) - W, F - (B + W) / 2)
-        late = np.maximum(np.maximum(F - B / 2, B / 2), W / 2) if barrier else np.maximum(np.abs(F - B), W - F) / 2
+        late = (
+            np.maximum(np.maximum(F - B / 2, B / 2), W / 2)
+            if barrier
+            else np.maximum(np.abs(F - B), W - F) / 2
+        )
         return np.maximum(left, late) / (F + B + W)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
@@ -335,11 +410,22 @@ class DualPipe(Schedule):
         return (
             *super().requirements,
             Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
-            Requirement("dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0),
+            Requirement(
+                "dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0
+            ),
             Requirement("dualpipe needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp),
         )
 
-    def lost(self, forward: Column, backward: Column, weight: Column, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+    def lost(
+        self,
+        forward: Column,
+        backward: Column,
+        weight: Column,
+        pp: Column,
+        v: Column,
+        *,
+        barrier: bool = False,
+    ) -> Column:
         """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) if F <= B, W <= B and F + W <= 2B.
 
         F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is F + 2B - W in the

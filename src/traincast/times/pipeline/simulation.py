@@ -17,7 +17,9 @@ from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Ord
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.pipeline.zb_2p import AUTOMATIC, simulate_zb_2p
 
-Key: TypeAlias = tuple[bool, int, int]  # whether backward, chunk, micro-batch: identifies the output of a pass
+Key: TypeAlias = tuple[
+    bool, int, int
+]  # whether backward, chunk, micro-batch: identifies the output of a pass
 
 
 class SimulatedPass(NamedTuple):
@@ -73,7 +75,9 @@ class Timeline:
     @cached_property
     def busy(self) -> Floats:
         """Return the time each device works [s]."""
-        spans = {(run.device, run.start, run.end) for run in self.passes}  # a set: overlapped passes count once
+        spans = {
+            (run.device, run.start, run.end) for run in self.passes
+        }  # a set: overlapped passes count once
         busy = np.zeros(self.pp)
         for device, start, end in spans:
             busy[device] += end - start
@@ -96,7 +100,9 @@ class Timeline:
                 in_flight[device] -= 1
         return peak / self.v
 
-    def _over_devices(self, reduce: np.ufunc, initial: float, figure: Callable[[SimulatedPass], float]) -> Floats:
+    def _over_devices(
+        self, reduce: np.ufunc, initial: float, figure: Callable[[SimulatedPass], float]
+    ) -> Floats:
         values = np.full(self.pp, initial)
         reduce.at(values, [run.device for run in self.passes], [figure(run) for run in self.passes])
         return values
@@ -145,7 +151,10 @@ def simulate(
     durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": full_backward}
     if schedule == AUTOMATIC:
         return Timeline(
-            schedule, pp, v, tuple(SimulatedPass(*run) for run in simulate_zb_2p(durations, pp, microbatches, transfer))
+            schedule,
+            pp,
+            v,
+            tuple(SimulatedPass(*run) for run in simulate_zb_2p(durations, pp, microbatches, transfer)),
         )
     orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
 
@@ -168,7 +177,9 @@ def _raise_if_impossible(
     """Raise if the schedule cannot run with these numbers."""
     numbers = {"microbatches": microbatches, "v": v}
     problems = [
-        f"{name} = {value!r}: must be a whole number of at least 1" for name, value in numbers.items() if not is_whole(value)
+        f"{name} = {value!r}: must be a whole number of at least 1"
+        for name, value in numbers.items()
+        if not is_whole(value)
     ]
     if not problems:
         if not len(forward) == len(backward) == len(weight):
@@ -192,7 +203,9 @@ def _raise_if_impossible(
 
 
 def run(
-    orders: Sequence[Order], durations: dict[Kind, Sequence[float]], arrival: Callable[[Key, int, float], float]
+    orders: Sequence[Order],
+    durations: dict[Kind, Sequence[float]],
+    arrival: Callable[[Key, int, float], float],
 ) -> tuple[SimulatedPass, ...]:
     """Run the orders of all devices, each block as soon as its device is free and its inputs have arrived.
 
@@ -237,7 +250,11 @@ def run(
                 ends[key] = end
                 if key in waiting:
                     ready.append(waiting.pop(key))
-    stuck = [f"device {d} waits for ever before {orders[d][at]}" for d, at in enumerate(position) if at < len(orders[d])]
+    stuck = [
+        f"device {d} waits for ever before {orders[d][at]}"
+        for d, at in enumerate(position)
+        if at < len(orders[d])
+    ]
     if stuck:
         raise InputError("pipeline order", stuck)
     return tuple(run for runs in passes for run in runs)
@@ -255,5 +272,7 @@ def _input(action: Action, chunks: int) -> Key | None:
 
 def _record(block: Block, device: int, start: float, end: float, passes: list[SimulatedPass]) -> list[Key]:
     """Append the passes of a block and return the keys of their outputs."""
-    passes += (SimulatedPass(device, chunk, microbatch, kind, start, end) for kind, chunk, microbatch in block)
+    passes += (
+        SimulatedPass(device, chunk, microbatch, kind, start, end) for kind, chunk, microbatch in block
+    )
     return [(kind != "F", chunk, microbatch) for kind, chunk, microbatch in block if kind != "W"]

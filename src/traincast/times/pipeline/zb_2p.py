@@ -23,7 +23,9 @@ class _Choice(NamedTuple):
 class _Devices:
     """Devices of a pipeline, with the passes that each has run."""
 
-    def __init__(self, durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float) -> None:
+    def __init__(
+        self, durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
+    ) -> None:
         self.durations, self.pp, self.microbatches, self.transfer = durations, pp, microbatches, transfer
         self.ends: dict[Kind, list[list[float]]] = {kind: [[] for _ in range(pp)] for kind in ("F", "B", "W")}
         self.free = [0.0] * pp

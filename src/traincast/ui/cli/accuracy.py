@@ -8,7 +8,18 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError
-from traincast.ui.cli.app import OUTPUT, QUESTION, Force, HtmlFile, Json, app, check_html, html_key, print_json, write_html
+from traincast.ui.cli.app import (
+    OUTPUT,
+    QUESTION,
+    Force,
+    HtmlFile,
+    Json,
+    app,
+    check_html,
+    html_key,
+    print_json,
+    write_html,
+)
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
 
@@ -16,7 +27,10 @@ from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 def validate(
     *,
     runs: Annotated[
-        Path | None, Parameter(help="Table of runs, a CSV file with the columns of the bundled one; the bundled one without it.")
+        Path | None,
+        Parameter(
+            help="Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
+        ),
     ] = None,
     assumptions: Annotated[
         str,
@@ -27,7 +41,10 @@ def validate(
     ] = "calibrated",
     output: Annotated[
         Path | None,
-        Parameter(group=OUTPUT, help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."),
+        Parameter(
+            group=OUTPUT,
+            help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.",
+        ),
     ] = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -83,16 +100,30 @@ def calibrate(
             help="The system of the catalogue, or the file, that is most like yours.",
         ),
     ],
-    runs: Annotated[FileList, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")] = None,
-    log: Annotated[FileList, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")] = None,
+    runs: Annotated[
+        FileList, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")
+    ] = None,
+    log: Annotated[
+        FileList, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")
+    ] = None,
     nccl: Annotated[FileList, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
-    gemm: Annotated[FileList, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")] = None,
-    config: Annotated[Path | None, Parameter(help="Configuration of the runs whose logs do not hold it.")] = None,
+    gemm: Annotated[
+        FileList, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")
+    ] = None,
+    config: Annotated[
+        Path | None, Parameter(help="Configuration of the runs whose logs do not hold it.")
+    ] = None,
     given: Annotated[
         list[str] | None,
-        Parameter(negative="", consume_multiple=True, help="What logs and tables do not say, such as model=llama-3-8b seq=4096."),
+        Parameter(
+            negative="",
+            consume_multiple=True,
+            help="What logs and tables do not say, such as model=llama-3-8b seq=4096.",
+        ),
     ] = None,
-    output: Annotated[Path, Parameter(group=OUTPUT, help="File of the calibrated system, .yaml, for --system.")],
+    output: Annotated[
+        Path, Parameter(group=OUTPUT, help="File of the calibrated system, .yaml, for --system.")
+    ],
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -107,7 +138,9 @@ def calibrate(
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
     errors.catch(_check_name_value_pairs, given or ())
-    settings = {name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value}
+    settings = {
+        name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value
+    }
     measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
     calibration = fitted_to(system, errors.require(measured))
     calibration.write(output, force)
@@ -122,7 +155,11 @@ def calibrate(
 
 def _check_name_value_pairs(words: Sequence[str]) -> None:
     """Refuse words that are no pairs of name and value, and names that stand there twice."""
-    wrong = [f"{word!r}: write name=value, such as model=llama-3-8b" for word in words if not all(word.partition("="))]
+    wrong = [
+        f"{word!r}: write name=value, such as model=llama-3-8b"
+        for word in words
+        if not all(word.partition("="))
+    ]
     names = Counter(word.partition("=")[0] for word in words)
     wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
     if wrong:

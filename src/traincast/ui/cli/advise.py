@@ -28,9 +28,12 @@ def advise(
     plan: PlanOptions = None,
     options: RunArguments = NO_RUN_OPTIONS,
     step_seconds: Annotated[
-        float | None, Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it.")
+        float | None,
+        Parameter(help="Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."),
     ] = None,
-    network_share: Annotated[float, Parameter(help="Share of the step that may wait for bandwidth between nodes.")] = 0.05,
+    network_share: Annotated[
+        float, Parameter(help="Share of the step that may wait for bandwidth between nodes.")
+    ] = 0.05,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:

@@ -27,7 +27,10 @@ def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
-QUESTION, SEARCH = Group("Question", sort_key=1), Group("Search", sort_key=2)  # option groups of the help pages
+QUESTION, SEARCH = (
+    Group("Question", sort_key=1),
+    Group("Search", sort_key=2),
+)  # option groups of the help pages
 KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
@@ -44,10 +47,16 @@ app = App(
 
 HtmlFile = Annotated[
     Path | None,
-    Parameter(name="--html", group=OUTPUT, help="Write a report to this file, .html: one page with figures, sources and all."),
+    Parameter(
+        name="--html",
+        group=OUTPUT,
+        help="Write a report to this file, .html: one page with figures, sources and all.",
+    ),
 ]
 Force = Annotated[bool, Parameter(negative="", group=OUTPUT, help="Overwrite the files that are written.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")]
+Json = Annotated[
+    bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")
+]
 
 
 @contextmanager
@@ -56,7 +65,11 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
-    columns: tuple[ProgressColumn | str, ...] = (*Progress.get_default_columns()[:3], "{task.fields[rate]}", TimeRemainingColumn())
+    columns: tuple[ProgressColumn | str, ...] = (
+        *Progress.get_default_columns()[:3],
+        "{task.fields[rate]}",
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
         task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
 
@@ -119,8 +132,12 @@ def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
 def print_failure(message: str, code: int, error: Exception | None = None) -> None:
     """Print an error without exiting."""
     if _Reply.wanted and not _Reply.printed:
-        subject, problems = (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
-        print_json({"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}})
+        subject, problems = (
+            (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
+        )
+        print_json(
+            {"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}}
+        )
     warn(message)
 
 

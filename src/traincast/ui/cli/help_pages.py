@@ -50,7 +50,13 @@ MAX_PAGE_COLUMNS, OPTION_COLUMNS, COMMAND_COLUMNS, INDENT = (
     14,
     "  ",
 )  # columns of a page, of names of options, and of commands
-VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}  # names of values by type
+VALUE_NAMES: Final = {
+    "INT": "N",
+    "FLOAT": "X",
+    "STR": "TEXT",
+    "PATH": "FILE",
+    "CHOICE": "WORD",
+}  # names of values by type
 MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name
 ROOT_EPILOGUE: Final = f"""Example:
 {INDENT}traincast plan llama-3-8b --system dgx-h100 --gpus 64
@@ -75,7 +81,9 @@ def arrange(app: App) -> None:
             if name in sections:
                 command.group, command.sort_key = sections[name], order.index(name)
             command.help = EXAMPLE_LINE.sub("", written)
-            command.help_epilogue = "\n\n".join(_epilogue(name, EXAMPLE_LINE.findall(written), "json" in _argument_names(command)))
+            command.help_epilogue = "\n\n".join(
+                _epilogue(name, EXAMPLE_LINE.findall(written), "json" in _argument_names(command))
+            )
     app.help_epilogue, app.help_formatter = ROOT_EPILOGUE, Manual(app)
 
 
@@ -90,7 +98,9 @@ def _epilogue(name: str, examples: list[str], takes_json: bool) -> Iterator[str]
     lines = [line for example in examples for line in broken_into_lines(example)]
     yield "\n".join(("Example:", *lines))
     yield f"Exit codes:\n{INDENT}{EXIT_CODES}"
-    places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [f"traincast schema {name}, for --json"] * takes_json
+    places = [f"docs/{page}.md" for page in PAGES.get(name, ())] + [
+        f"traincast schema {name}, for --json"
+    ] * takes_json
     if places:
         yield "\n".join(("See also:", *(INDENT + place for place in places)))
 
@@ -104,7 +114,10 @@ def broken_into_lines(command: str) -> list[str]:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    return [INDENT * (1 if i == 0 else 2) + line + (" \\" if i < len(lines) - 1 else "") for i, line in enumerate(lines)]
+    return [
+        INDENT * (1 if i == 0 else 2) + line + (" \\" if i < len(lines) - 1 else "")
+        for i, line in enumerate(lines)
+    ]
 
 
 class Manual:
@@ -118,9 +131,13 @@ class Manual:
         words = _plain_text(usage).removeprefix("Usage: ").split()
         if "[OPTIONS]" in words:
             at = words.index("[OPTIONS]") + 1
-            positional = [f"[{name.upper()}]" for name in _argument_names(self.app[words[1]], by_position=True)]
+            positional = [
+                f"[{name.upper()}]" for name in _argument_names(self.app[words[1]], by_position=True)
+            ]
             words = words[:2] + (positional if "[ARGS]" in words else words[at:]) + words[2:at]
-        self._paragraph(console, "Usage: " + " ".join(VALUE_NAMES.get(word, word) for word in words), INDENT * 2)
+        self._paragraph(
+            console, "Usage: " + " ".join(VALUE_NAMES.get(word, word) for word in words), INDENT * 2
+        )
 
     def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
         """Print what a command does."""
@@ -148,7 +165,9 @@ class Manual:
 
     def _paragraph(self, console: "Console", words: str, indent: str = "") -> None:
         """Print a paragraph, wrapped."""
-        lines = textwrap.wrap(" ".join(words.split()), _width(console), subsequent_indent=indent, break_on_hyphens=False)
+        lines = textwrap.wrap(
+            " ".join(words.split()), _width(console), subsequent_indent=indent, break_on_hyphens=False
+        )
         console.print("\n".join(lines), markup=False, highlight=False)
 
 
@@ -177,7 +196,10 @@ def _label(entry: "HelpEntry") -> str:
 def _entry_text(entry: "HelpEntry") -> str:
     """Return the description of an entry, with choices and default where the description lacks them."""
     about, choices = _plain_text(entry.description), entry.choices or ()
-    known = set(re.findall(r"[\w-]+", about)) >= set(choices) or len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
+    known = (
+        set(re.findall(r"[\w-]+", about)) >= set(choices)
+        or len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
+    )
     rest = [] if known else [", ".join(choices)]
     rest += [] if entry.default in (None, "False", "True") else [f"default {entry.default}"]
     rest += ["required"] if entry.required and entry.names else []

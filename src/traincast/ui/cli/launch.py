@@ -39,14 +39,21 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")] = "megatron",
+    to: Annotated[
+        str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")
+    ] = "megatron",
     gpus: Annotated[
         int | None,
-        Parameter(group=QUESTION, help="GPUs of a search whose best plan is written; else the plan is what its knobs say."),
+        Parameter(
+            group=QUESTION,
+            help="GPUs of a search whose best plan is written; else the plan is what its knobs say.",
+        ),
     ] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     locks: LockOptions = NO_LOCKS,
-    output: Annotated[Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")] = None,
+    output: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")
+    ] = None,
     force: Force = False,
     assumptions: Assumed = None,
     json: Json = False,
@@ -82,7 +89,10 @@ def export(
             partial.write_text(launch.text, encoding="utf-8")
     if json:
         written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
-        print_json(case_dict(subject) | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed})
+        print_json(
+            case_dict(subject)
+            | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed}
+        )
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
@@ -90,7 +100,9 @@ def export(
 
 @app.command
 def check(
-    file: Annotated[Path, Parameter(help="Launch script or configuration, as `export` writes them or as people do.")],
+    file: Annotated[
+        Path, Parameter(help="Launch script or configuration, as `export` writes them or as people do.")
+    ],
     /,
     *,
     system: SystemName,
@@ -103,14 +115,26 @@ def check(
             help="Model, where the file does not describe it: a name of the catalogue, or a file.",
         ),
     ] = None,
-    gpus: Annotated[int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")] = None,
+    gpus: Annotated[
+        int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")
+    ] = None,
     global_batch: Annotated[
         int | None,
-        Parameter(group=QUESTION, name=["--global-batch", "--gbs"], help="Global batch [sequences], where the file does not say."),
+        Parameter(
+            group=QUESTION,
+            name=["--global-batch", "--gbs"],
+            help="Global batch [sequences], where the file does not say.",
+        ),
     ] = None,
-    framework: Annotated[str | None, Parameter(help="What the file is, where its content should not decide.")] = None,
+    framework: Annotated[
+        str | None, Parameter(help="What the file is, where its content should not decide.")
+    ] = None,
     accept_unread: Annotated[
-        bool, Parameter(negative="", help="Answer although settings that matter for time or memory are not read; they are named.")
+        bool,
+        Parameter(
+            negative="",
+            help="Answer although settings that matter for time or memory are not read; they are named.",
+        ),
     ] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
@@ -127,7 +151,16 @@ def check(
     locked = {name: value for name, value in vars(locks).items() if value is not None}
     with progress("check") as report_progress:
         checked = check_launch(
-            file, system, model, gpus, global_batch, framework, assumptions, locked, report_progress, accept_unread
+            file,
+            system,
+            model,
+            gpus,
+            global_batch,
+            framework,
+            assumptions,
+            locked,
+            report_progress,
+            accept_unread,
         )
         content = checked.to_dict()
     if json:
@@ -144,7 +177,13 @@ def check(
 
 
 def _best(
-    options: RunOptions, model: str, system: str, gpus: int, form: "Format", locked: dict[str, Any], assumptions: str | None
+    options: RunOptions,
+    model: str,
+    system: str,
+    gpus: int,
+    form: "Format",
+    locked: dict[str, Any],
+    assumptions: str | None,
 ) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import expressible_space
@@ -153,10 +192,22 @@ def _best(
     errors = ErrorCollector("export")
     model_read, machine, gbs = options.read(errors, model, system)
     space, framework_locks = (
-        (form.framework, {}) if model_read is None else expressible_space(form, model_read, locked | {"stack": assumptions})
+        (form.framework, {})
+        if model_read is None
+        else expressible_space(form, model_read, locked | {"stack": assumptions})
     )
     request = search_request(
-        errors, model_read, machine, (gpus,), gbs, assumptions, None, MAX_PLANS_TRIED, None, space, framework_locks | locked
+        errors,
+        model_read,
+        machine,
+        (gpus,),
+        gbs,
+        assumptions,
+        None,
+        MAX_PLANS_TRIED,
+        None,
+        space,
+        framework_locks | locked,
     )
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def limits(
     *,
     accelerator: Annotated[
-        str | None, Parameter(completer=names_of_accelerators, help="Accelerator of the catalogue, such as h100-sxm-80.")
+        str | None,
+        Parameter(completer=names_of_accelerators, help="Accelerator of the catalogue, such as h100-sxm-80."),
     ] = None,
     system: Annotated[
         str | None,
@@ -32,17 +33,24 @@ def limits(
     ] = None,
     network: Annotated[
         str | None,
-        Parameter(help="What a GPU sends and receives together, such as '900 GB/s'; else that of the fastest domain known."),
+        Parameter(
+            help="What a GPU sends and receives together, such as '900 GB/s'; else that of the fastest domain known."
+        ),
     ] = None,
     layer: Annotated[str, Parameter(help="Input and output width of the layer.")] = "16384x81920",
     batch: Annotated[str, Parameter(help="Batch of the layer in tokens; k, M and G count in 1024.")] = "4M",
     micro_batches: Annotated[int, Parameter(help="Micro-batches of that batch.")] = 1,
     gpus: Annotated[str | None, Parameter(help="Numbers of GPUs with commas; else 4, 16, … 4194304.")] = None,
-    days: Annotated[float | None, Parameter(help="Length of training runs [days]; else three months.")] = None,
-    batch_growth: Annotated[
-        float | None, Parameter(help="Exponent of training compute by which batches of training runs grow; else 1/6.")
+    days: Annotated[
+        float | None, Parameter(help="Length of training runs [days]; else three months.")
     ] = None,
-    figures: Annotated[Path | None, Parameter(group=OUTPUT, help="Draw utilisation into this folder as well, as SVG.")] = None,
+    batch_growth: Annotated[
+        float | None,
+        Parameter(help="Exponent of training compute by which batches of training runs grow; else 1/6."),
+    ] = None,
+    figures: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="Draw utilisation into this folder as well, as SVG.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say how far moving data lets a cluster, and a training run of fixed length, grow: the best sharding, and what binds.
@@ -56,7 +64,10 @@ def limits(
     widths = errors.catch(_layer_widths, layer) or (1, 1)
     tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
     counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
-    run_days, growth_exponent = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
+    run_days, growth_exponent = (
+        DAYS if days is None else days,
+        BATCH_GROWTH if batch_growth is None else batch_growth,
+    )
     errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth_exponent)
     errors.catch(device_of, accelerator, system, network)
     if figures is not None:

@@ -11,7 +11,19 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError
 
 from traincast.core.errors import InputError, TraincastError
-from traincast.ui.cli import accuracy, advise, launch, limits, measure, plan, reference, scaling, serve, study, trace
+from traincast.ui.cli import (
+    accuracy,
+    advise,
+    launch,
+    limits,
+    measure,
+    plan,
+    reference,
+    scaling,
+    serve,
+    study,
+    trace,
+)
 from traincast.ui.cli.app import app, begin_reply, fail
 from traincast.ui.cli.help_pages import arrange
 from traincast.ui.cli.usage_errors import mistakes_of

@@ -20,16 +20,28 @@ def measure(
             ".csv; else it goes beside the machine's file.",
         ),
     ] = None,
-    budget: Annotated[float | None, Parameter(help="Time for all of it [s]; else 120, and 180 with --step.")] = None,
+    budget: Annotated[
+        float | None, Parameter(help="Time for all of it [s]; else 120, and 180 with --step.")
+    ] = None,
     ranks: Annotated[
         int | None,
-        Parameter(help="Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."),
+        Parameter(
+            help="Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."
+        ),
     ] = None,
-    threads: Annotated[int | None, Parameter(help="Threads of a rank on a CPU; else the cores shared out.")] = None,
+    threads: Annotated[
+        int | None, Parameter(help="Threads of a rank on a CPU; else the cores shared out.")
+    ] = None,
     step: Annotated[
-        bool, Parameter(negative="", help="Train small GPTs under several plans instead, and compare with what is predicted.")
+        bool,
+        Parameter(
+            negative="",
+            help="Train small GPTs under several plans instead, and compare with what is predicted.",
+        ),
     ] = False,
-    system: Annotated[str | None, Parameter(help="With --step: the file of this machine, as it was measured.")] = None,
+    system: Annotated[
+        str | None, Parameter(help="With --step: the file of this machine, as it was measured.")
+    ] = None,
     shapes: Annotated[
         str | None,
         Parameter(
@@ -39,7 +51,10 @@ def measure(
     ] = None,
     calibrated: Annotated[
         Path | None,
-        Parameter(group=OUTPUT, help="With --step: where the machine calibrated to half of the shapes is written, .yaml."),
+        Parameter(
+            group=OUTPUT,
+            help="With --step: where the machine calibrated to half of the shapes is written, .yaml.",
+        ),
     ] = None,
     force: Force = False,
     json: Json = False,
@@ -112,7 +127,9 @@ def judge_steps(
     file = errors.catch(_machine_file, system) or Path("machine.yaml")
     table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
     shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-    job = TrainingJob(table, DEFAULT_BUDGET_SECONDS if budget is None else budget, ranks, threads, shapes_wanted)
+    job = TrainingJob(
+        table, DEFAULT_BUDGET_SECONDS if budget is None else budget, ranks, threads, shapes_wanted
+    )
     errors.catch(job.check, calibrated, force)
     errors.raise_any()
     with progress("training steps") as report_progress:
@@ -123,7 +140,12 @@ def judge_steps(
     partial_path(table).unlink(missing_ok=True)
     judgement = compare_with_predictions(rows, file, calibrated)
     if json:
-        print_json({"steps": judgement.to_dict(), "files": [str(path) for path in (table, calibrated) if path is not None]})
+        print_json(
+            {
+                "steps": judgement.to_dict(),
+                "files": [str(path) for path in (table, calibrated) if path is not None],
+            }
+        )
         return
     from traincast.ui.text.plans import console
     from traincast.ui.text.training_steps import print_judgement
@@ -137,6 +159,8 @@ def _machine_file(system: str | None) -> Path:
     from traincast.catalog.load import load_system
 
     if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):
-        raise InputError("--system", [f"{system!r}: give the file that traincast measure has written of this machine"])
+        raise InputError(
+            "--system", [f"{system!r}: give the file that traincast measure has written of this machine"]
+        )
     load_system(system)
     return Path(system)

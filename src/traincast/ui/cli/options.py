@@ -54,20 +54,32 @@ class RunOptions:
     seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
     global_batch: Annotated[
         int | None,
-        Parameter(name=["--global-batch", "--gbs"], help="Global batch [sequences]; else the model's own, or 4M tokens."),
+        Parameter(
+            name=["--global-batch", "--gbs"],
+            help="Global batch [sequences]; else the model's own, or 4M tokens.",
+        ),
     ] = None
     tokens_per_batch: Annotated[
-        str | None, Parameter(help="Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192.")
+        str | None,
+        Parameter(help="Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192."),
     ] = None
     imbalance: Annotated[
-        str | None, Parameter(help="Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas.")
+        str | None,
+        Parameter(
+            help="Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
+        ),
     ] = None
-    tokens: Annotated[str | None, Parameter(help="Tokens of the whole run, such as 15T; else the model's own.")] = None
-    price: Annotated[float | None, Parameter(help="Price of a GPU for an hour [$]; else the system's.")] = None
-
-    restart: Annotated[float | None, Parameter(help="Time from a failure until training goes on [s]; with it goodput is told.")] = (
+    tokens: Annotated[
+        str | None, Parameter(help="Tokens of the whole run, such as 15T; else the model's own.")
+    ] = None
+    price: Annotated[float | None, Parameter(help="Price of a GPU for an hour [$]; else the system's.")] = (
         None
     )
+
+    restart: Annotated[
+        float | None,
+        Parameter(help="Time from a failure until training goes on [s]; with it goodput is told."),
+    ] = None
 
     def read(
         self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
@@ -98,7 +110,9 @@ class RunOptions:
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
-            raise InputError("--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]) from None
+            raise InputError(
+                "--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]
+            ) from None
         return load if len(load) > 1 else load[0]
 
     def _tokens(self) -> int | None:
@@ -129,7 +143,9 @@ class RunOptions:
             return None
         if tokens % model.seq or not tokens:
             near = max(round(tokens / model.seq), 1)
-            allowed = f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
+            allowed = (
+                f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
+            )
             wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
             raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
         return tokens // model.seq
@@ -138,10 +154,17 @@ class RunOptions:
 def _locks() -> Any:
     """Make a dataclass of the knobs and choices that a search can lock, each None by default."""
     kinds = get_type_hints(Plan)
-    locked = [knob for knob in fields(Plan) if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()]
+    locked = [
+        knob
+        for knob in fields(Plan)
+        if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()
+    ]
     return make_dataclass(
         "Locks",
-        [(knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata)) for knob in locked],
+        [
+            (knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata))
+            for knob in locked
+        ],
         frozen=True,
         kw_only=True,
         namespace={"__module__": __name__},  # else it counts as one of the standard library

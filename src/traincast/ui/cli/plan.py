@@ -91,7 +91,18 @@ def plan(
     model_read, machine, gbs = options.read(errors, model, system)
     locked = {name: value for name, value in vars(locks).items() if value is not None}
     request = search_request(
-        errors, model_read, machine, (gpus,), gbs, assumptions, strategy, top, None, framework, locked, objective
+        errors,
+        model_read,
+        machine,
+        (gpus,),
+        gbs,
+        assumptions,
+        strategy,
+        top,
+        None,
+        framework,
+        locked,
+        objective,
     )
     question = errors.require(request)
     with progress("search") as report_progress:
@@ -122,7 +133,12 @@ def _report_search(result: "Found", explanation: "Explanation", options: RunOpti
     from traincast.ui.text.plans import remarks
 
     measures = None if result.best is None else options.metrics(result.best[1])
-    write_html(search_report.page(result, explanation, measures, remarks(result, options.leaves_batch(result.model))), html)
+    write_html(
+        search_report.page(
+            result, explanation, measures, remarks(result, options.leaves_batch(result.model))
+        ),
+        html,
+    )
 
 
 @app.command
@@ -133,7 +149,9 @@ def estimate(
     system: SystemName,
     plan: PlanOptions = None,
     options: RunArguments = NO_RUN_OPTIONS,
-    operations: Annotated[bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")] = False,
+    operations: Annotated[
+        bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")
+    ] = False,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -150,12 +168,25 @@ def estimate(
         from traincast.ui.html import plan_report
         from traincast.ui.text.plans import remarks
 
-        write_html(plan_report.page(est, options.metrics(est), remarks(est, options.leaves_batch(est.model))), html)
+        write_html(
+            plan_report.page(est, options.metrics(est), remarks(est, options.leaves_batch(est.model))), html
+        )
     if json:
         content = {"estimate": est.summary(), "metrics": vars(options.metrics(est))}
-        print_json(case_dict(est) | content | ({"operations": est.operations()} if operations else {}) | html_key(html))
+        print_json(
+            case_dict(est)
+            | content
+            | ({"operations": est.operations()} if operations else {})
+            | html_key(html)
+        )
     else:
-        from traincast.ui.text.plans import console, print_breakdowns, print_header, print_metrics, print_operations
+        from traincast.ui.text.plans import (
+            console,
+            print_breakdowns,
+            print_header,
+            print_metrics,
+            print_operations,
+        )
 
         out = console()
         print_header(est, out, options.leaves_batch(est.model))
@@ -186,7 +217,9 @@ def memory(
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     given = plan or Plan()
-    est = estimate_of_options(options, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp)
+    est = estimate_of_options(
+        options, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp
+    )
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
 
@@ -214,7 +247,9 @@ def _search_dict(result: "Found", options: RunOptions) -> dict[str, Any]:
 
     probabilities = result.within_3_percent
     within = (
-        {} if probabilities is None else {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
+        {}
+        if probabilities is None
+        else {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
     )
     return case_dict(result) | {
         "framework": result.framework.name,

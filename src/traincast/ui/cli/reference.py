@@ -13,7 +13,8 @@ from traincast.ui.cli.completion import names_of_entries, names_of_outputs
 @app.command
 def catalog(
     name: Annotated[
-        str | None, Parameter(completer=names_of_entries, help="What to show, by name, or a file; all names without it.")
+        str | None,
+        Parameter(completer=names_of_entries, help="What to show, by name, or a file; all names without it."),
     ] = None,
     /,
     *,
@@ -40,10 +41,20 @@ def catalog(
         return
     entries = figures(name)
     if json:
-        print_json({"name": name, "figures": [{key: getattr(figure, key) for key in _FIGURE_KEYS} for figure in entries]})
+        print_json(
+            {
+                "name": name,
+                "figures": [{key: getattr(figure, key) for key in _FIGURE_KEYS} for figure in entries],
+            }
+        )
         return
     print_figures(
-        name, [(figure.path, quantity(figure.value, figure.unit), f"{figure.source} ({figure.basis})") for figure in entries], out
+        name,
+        [
+            (figure.path, quantity(figure.value, figure.unit), f"{figure.source} ({figure.basis})")
+            for figure in entries
+        ],
+        out,
     )
 
 
@@ -56,7 +67,8 @@ def reproduce(
     /,
     *,
     figures: Annotated[
-        Path | None, Parameter(group=OUTPUT, help="Draw the paper's figures into this folder as well, as SVG.")
+        Path | None,
+        Parameter(group=OUTPUT, help="Draw the paper's figures into this folder as well, as SVG."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -105,7 +117,8 @@ def schema(
     name: Annotated[
         str | None,
         Parameter(
-            completer=names_of_outputs, help="Command, or error for what stands in place of an answer; all names without it."
+            completer=names_of_outputs,
+            help="Command, or error for what stands in place of an answer; all names without it.",
         ),
     ] = None,
     /,

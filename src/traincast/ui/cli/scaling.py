@@ -15,16 +15,25 @@ def scaling(
     *,
     model: ModelName,
     system: SystemName,
-    gpus: Annotated[str, Parameter(group=QUESTION, help="Numbers of GPUs with commas; efficiencies refer to the fewest.")],
+    gpus: Annotated[
+        str, Parameter(group=QUESTION, help="Numbers of GPUs with commas; efficiencies refer to the fewest.")
+    ],
     zero: Annotated[str, Parameter(help="Stages of ZeRO with commas.")] = "1,2,3",
     mbs: Annotated[int, Parameter(help="Sequences of a GPU in an iteration.")] = 1,
     k1: Annotated[float, Parameter(help="Share of compute time in which kernels run.")] = KERNELS,
-    k2: Annotated[float, Parameter(help="Share of kernel time in which the transformer's kernels run.")] = TRANSFORMER,
+    k2: Annotated[
+        float, Parameter(help="Share of kernel time in which the transformer's kernels run.")
+    ] = TRANSFORMER,
     efficiency: Annotated[
-        str | None, Parameter(help="Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's.")
+        str | None,
+        Parameter(help="Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's."),
     ] = None,
-    comm_share: Annotated[float | None, Parameter(help="Measured share of communication on the fewest GPUs.")] = None,
-    target: Annotated[float | None, Parameter(help="Efficiency for which to say what network is enough, such as 0.9.")] = None,
+    comm_share: Annotated[
+        float | None, Parameter(help="Measured share of communication on the fewest GPUs.")
+    ] = None,
+    target: Annotated[
+        float | None, Parameter(help="Efficiency for which to say what network is enough, such as 0.9.")
+    ] = None,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:

@@ -11,7 +11,9 @@ from traincast.ui.cli.app import Json, app, outlive_closed_pipes, print_json
 @app.command
 def serve(
     *,
-    host: Annotated[str, Parameter(help="Address to listen on; the default is reached from this machine only.")] = "127.0.0.1",
+    host: Annotated[
+        str, Parameter(help="Address to listen on; the default is reached from this machine only.")
+    ] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port to listen on; 0 takes any that is free.")] = 8765,
     json: Json = False,
 ) -> None:

@@ -36,12 +36,19 @@ def study(
     *,
     output: Annotated[Path, Parameter(group=OUTPUT, help="Where the table goes: .parquet, .csv or .json.")],
     workers: Annotated[int, Parameter(help="Local processes.")] = 1,
-    dask: Annotated[str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")] = None,
+    dask: Annotated[
+        str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")
+    ] = None,
     mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
-    shard: Annotated[str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")] = "1/1",
+    shard: Annotated[
+        str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")
+    ] = "1/1",
     html: HtmlFile = None,
     force: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study.")
+        bool,
+        Parameter(
+            negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -66,7 +73,9 @@ def study(
     started = time.perf_counter()
     try:
         with executor_context as executor, progress(definition.name) as report_progress:
-            written = executors.run_to(definition, output, force, shard_read, executor, workers, report_progress)
+            written = executors.run_to(
+                definition, output, force, shard_read, executor, workers, report_progress
+            )
     except KeyboardInterrupt:
         message = "interrupted; finished chunks are kept: the same command goes on from there"
         if dask:  # its normal shutdown could wait forever
@@ -78,7 +87,9 @@ def study(
     _print_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
 
-FigureKind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
+FigureKind = Literal[
+    "scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"
+]
 
 
 @app.command
@@ -86,7 +97,9 @@ def plot(
     file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
     /,
     *,
-    kind: Annotated[FigureKind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")],
+    kind: Annotated[
+        FigureKind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")
+    ],
     output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
     x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
     y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
@@ -147,7 +160,9 @@ def merge(
     _print_outcome(definition, output, True, time.perf_counter() - started, html, json)
 
 
-def _print_outcome(study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool) -> None:
+def _print_outcome(
+    study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
+) -> None:
     """Say what a study gave, in a report as well where one is wanted."""
     from traincast.planner.study import results
 
@@ -157,7 +172,13 @@ def _print_outcome(study: "Study", output: Path, written: bool, elapsed: float, 
 
         write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
-        content = {"study": study.name, "output": str(output), "rows": rows, "candidates": decided, "seconds": elapsed}
+        content = {
+            "study": study.name,
+            "output": str(output),
+            "rows": rows,
+            "candidates": decided,
+            "seconds": elapsed,
+        }
         print_json(content | html_key(html))
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")

@@ -31,12 +31,18 @@ def trace(
     plan: PlanOptions = None,
     options: RunArguments = NO_RUN_OPTIONS,
     output: Annotated[
-        Path | None, Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz.")
+        Path | None,
+        Parameter(group=OUTPUT, help="Where the trace goes, for Perfetto: .json, or compressed .json.gz."),
     ] = None,
-    figure: Annotated[Path | None, Parameter(group=OUTPUT, help="Where a drawing of it goes: .svg, .pdf or .png.")] = None,
-    stages: Annotated[str | None, Parameter(group=OUTPUT, help="Only these stages in the output, such as 0,1,6-7.")] = None,
+    figure: Annotated[
+        Path | None, Parameter(group=OUTPUT, help="Where a drawing of it goes: .svg, .pdf or .png.")
+    ] = None,
+    stages: Annotated[
+        str | None, Parameter(group=OUTPUT, help="Only these stages in the output, such as 0,1,6-7.")
+    ] = None,
     micro_batches: Annotated[
-        str | None, Parameter(group=OUTPUT, help="Only passes of these micro-batches in the output, such as 0-15.")
+        str | None,
+        Parameter(group=OUTPUT, help="Only passes of these micro-batches in the output, such as 0-15."),
     ] = None,
     assumptions: Assumed = None,
     force: Force = False,
@@ -56,9 +62,12 @@ def trace(
     if figure is not None:
         errors.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
     selection = [
-        errors.catch(_numbers, name, text) or () for name, text in (("--stages", stages), ("--micro-batches", micro_batches))
+        errors.catch(_numbers, name, text) or ()
+        for name, text in (("--stages", stages), ("--micro-batches", micro_batches))
     ]
-    est = errors.require(errors.catch(estimate_of_options, options, model, system, plan or Plan(), assumptions))
+    est = errors.require(
+        errors.catch(estimate_of_options, options, model, system, plan or Plan(), assumptions)
+    )
     step_trace = trace(est)
     if output is not None:
         chrome_trace.write(step_trace, output, force, *selection)
@@ -66,7 +75,9 @@ def trace(
         from traincast.ui.figures import save, timeline
 
         save(timeline(step_trace), figure)
-    files = {name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))}
+    files = {
+        name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))
+    }
     if json:
         print_json(case_dict(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
     else:

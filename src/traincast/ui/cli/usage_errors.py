@@ -70,7 +70,11 @@ def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
     for parameter in signature(error.target or _missing_arguments).parameters.values():
         option = f"--{parameter.name.replace('_', '-')}"
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and option not in given:
+        if (
+            parameter.kind is parameter.KEYWORD_ONLY
+            and parameter.default is parameter.empty
+            and option not in given
+        ):
             yield f"{option}: missing"
 
 
@@ -80,4 +84,7 @@ def _allowed_values(error: CoercionError) -> str:
     if choices:
         return f"must be one of {', '.join(choices)}"
     kinds = {error.target_type, *get_args(error.target_type)}
-    return next((f"must be {name}" for kind, name in KIND_NAMES.items() if kind in kinds), str(error.msg or error).strip())
+    return next(
+        (f"must be {name}" for kind, name in KIND_NAMES.items() if kind in kinds),
+        str(error.msg or error).strip(),
+    )

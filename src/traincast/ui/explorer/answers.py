@@ -77,7 +77,10 @@ def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
     per_gpu = [row["tokens_per_second_per_gpu"] for row in rows]
     first = next((value for value in per_gpu if value is not None), None)
     efficiencies = [None if value is None or first is None else value / first for value in per_gpu]
-    return {"gpus": state.gpus, "rows": [row | {"efficiency": share} for row, share in zip(rows, efficiencies, strict=True)]}
+    return {
+        "gpus": state.gpus,
+        "rows": [row | {"efficiency": share} for row, share in zip(rows, efficiencies, strict=True)],
+    }
 
 
 def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +88,9 @@ def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
     case, knobs = _case_and_plan(content)
     passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
     if passes > MOST_PASSES:
-        raise InputError("timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"])
+        raise InputError(
+            "timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"]
+        )
     return trace(_estimate(case, knobs)).to_dict()
 
 
@@ -156,7 +161,9 @@ def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
     state, (knobs,) = _split_request(content, "plan")
     if wrong := type_problems("plan", knobs, "an object of knobs and choices", Mapping):
         raise InputError("plan", wrong)
-    problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in knobs if name not in KNOBS]
+    problems = [
+        f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in knobs if name not in KNOBS
+    ]
     problems += [
         f"{name} = {str(value)[:60]}: must be a number, a word or a truth value"
         for name, value in knobs.items()
@@ -180,13 +187,22 @@ def _sizes(case: ExplorerCase) -> tuple[int, ...]:
 def _given_sizes(sizes: Any) -> tuple[int, ...]:
     """Return the requested numbers of GPUs, ascending."""
     if not isinstance(sizes, list) or not 0 < len(sizes) <= MOST_SIZES or not all(map(is_whole, sizes)):
-        raise InputError("sizes", [f"{str(sizes)[:60]}: must be a list of 1 to {MOST_SIZES} whole numbers of at least 1"])
+        raise InputError(
+            "sizes", [f"{str(sizes)[:60]}: must be a list of 1 to {MOST_SIZES} whole numbers of at least 1"]
+        )
     return tuple(sorted(set(sizes)))
 
 
 def _scaling_row(case: ExplorerCase, result: Found) -> dict[str, Any]:
     """Return the best plan on one number of GPUs; nulls where nothing fits."""
-    names = ("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes", "tokens_per_second_per_gpu", "training_days")
+    names = (
+        "step_seconds",
+        "step_seconds_low",
+        "step_seconds_high",
+        "memory_bytes",
+        "tokens_per_second_per_gpu",
+        "training_days",
+    )
     best: Answer | None = result.best
     known = {} if best is None else best[1].summary() | {"label": str(best[0]), "knobs": knobs_of(best[0])}
     counts = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}

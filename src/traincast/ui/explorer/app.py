@@ -21,8 +21,19 @@ from traincast.ui.explorer.static_files import Body, static_files
 from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
-ASKED: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")  # POST endpoints, each with a state
-FIRST: Final = b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
+ASKED: Final = (
+    "search",
+    "explain",
+    "plan",
+    "scaling",
+    "timeline",
+    "copy",
+    "model",
+    "system",
+)  # POST endpoints, each with a state
+FIRST: Final = (
+    b'<script type="application/json" id="first"></script>'  # of the page; filled with its first answer
+)
 FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 RETRY_SECONDS: Final = 1
 LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")  # addresses of clients on this machine
@@ -31,7 +42,9 @@ DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 
 
 def application(
-    pool_of: Callable[[], Pool] = Pool, host: str = "127.0.0.1", files: Callable[[], Mapping[str, Body]] = static_files
+    pool_of: Callable[[], Pool] = Pool,
+    host: str = "127.0.0.1",
+    files: Callable[[], Mapping[str, Body]] = static_files,
 ) -> Starlette:
     """Return the application.
 
@@ -63,7 +76,12 @@ def application(
         Route("/api/system", _get_endpoint("system")),
         *(Route(f"/api/{kind}", _post_endpoint(kind), methods=["POST"]) for kind in ASKED),
     ]
-    handlers: Any = {HTTPException: _refused, InputError: _unusable, Busy: _busy, ClientDisconnect: _client_gone}
+    handlers: Any = {
+        HTTPException: _refused,
+        InputError: _unusable,
+        Busy: _busy,
+        ClientDisconnect: _client_gone,
+    }
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.add_middleware(Guard, host=host)
     return app
@@ -75,14 +93,22 @@ async def page(request: Request) -> Response:
     if index is None:
         raise HTTPException(404, "the page is not part of this installation")
     first = (await _first_content(request)).replace(b"<", b"\\u003c")
-    return _response(request, Body(index.content.replace(FIRST, FIRST[:-9] + first + FIRST[-9:]), index.media_type))
+    return _response(
+        request, Body(index.content.replace(FIRST, FIRST[:-9] + first + FIRST[-9:]), index.media_type)
+    )
 
 
 async def _first_content(request: Request) -> bytes:
     """Return what the page shows before its first request: state of the address, choices, and the answer."""
     pool: Pool = request.app.state.pool
     catalog = (await pool.answer("catalog", "{}"))[1]
-    parts: dict[str, bytes] = {"state": b"null", "model": b"null", "system": b"null", "answer": b"null", "error": b"null"}
+    parts: dict[str, bytes] = {
+        "state": b"null",
+        "model": b"null",
+        "system": b"null",
+        "answer": b"null",
+        "error": b"null",
+    }
     try:
         state = read_address(request.query_params.multi_items())
     except InputError as error:
@@ -95,10 +121,22 @@ async def _first_content(request: Request) -> bytes:
             "system": pool.answer("system", _canonical_text({"system": state.system})),
             "model": pool.answer("model", _canonical_text({"model": state.model, "seq": state.seq})),
         }
-        for name, answer in zip(wanted, await asyncio.gather(*map(_answer_in_time, wanted.values())), strict=True):
+        for name, answer in zip(
+            wanted, await asyncio.gather(*map(_answer_in_time, wanted.values())), strict=True
+        ):
             if answer is not None:
-                parts[name if answer[0] == 200 else "error"] = answer[1] if answer[0] == 200 else _error_of(answer[1])
-    return b",".join([b'{"catalog":' + catalog, *(b'"' + name.encode() + b'":' + value for name, value in parts.items())]) + b"}"
+                parts[name if answer[0] == 200 else "error"] = (
+                    answer[1] if answer[0] == 200 else _error_of(answer[1])
+                )
+    return (
+        b",".join(
+            [
+                b'{"catalog":' + catalog,
+                *(b'"' + name.encode() + b'":' + value for name, value in parts.items()),
+            ]
+        )
+        + b"}"
+    )
 
 
 async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody | None:
@@ -154,7 +192,8 @@ def _post_endpoint(kind: str) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         content = await _json_content(request)
         return _json_response(
-            request, *await request.app.state.pool.answer(kind, _canonical_text(content), request.is_disconnected)
+            request,
+            *await request.app.state.pool.answer(kind, _canonical_text(content), request.is_disconnected),
         )
 
     return endpoint

@@ -28,7 +28,11 @@ def catalog() -> dict[str, Any]:
     """Return everything that can be chosen for a search, by name."""
     presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
     components = {
-        kind: [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in COLUMNS.items() if info.kind == kind]
+        kind: [
+            {"name": name, "label": label(name), "meaning": info.meaning}
+            for name, info in COLUMNS.items()
+            if info.kind == kind
+        ]
         for kind in ("time", "memory")
     }
     return {
@@ -58,7 +62,10 @@ def catalog() -> dict[str, Any]:
 
 def model_info(model: Model) -> dict[str, Any]:
     """Return the key figures of a model."""
-    shape = {name: getattr(model, name) for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")}
+    shape = {
+        name: getattr(model, name)
+        for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")
+    }
     return {
         "name": model.name,
         "left_out": model.left_out or None,
@@ -123,5 +130,13 @@ def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
     else:
         scale, low, high = "linear", 0.0, 1.0
     info = COLUMNS[path]
-    described = {"path": path, "meaning": info.meaning, "unit": info.unit, "value": value, "low": low, "high": high, "scale": scale}
+    described = {
+        "path": path,
+        "meaning": info.meaning,
+        "unit": info.unit,
+        "value": value,
+        "low": low,
+        "high": high,
+        "scale": scale,
+    }
     return described | {"source": system.sources.get(path, "")}

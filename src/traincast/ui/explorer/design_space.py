@@ -21,10 +21,15 @@ def sample(result: Found) -> dict[str, Any]:
     """
     which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
     layout, seconds = (
-        np.concatenate([getattr(outcome, name) for outcome in result.outcomes]) for name in ("fitting", "least_seconds")
+        np.concatenate([getattr(outcome, name) for outcome in result.outcomes])
+        for name in ("fitting", "least_seconds")
     )
     order = np.argsort(seconds, kind="stable")
-    ranks = np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1 if len(order) else order
+    ranks = (
+        np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1
+        if len(order)
+        else order
+    )
     picked = order[ranks]
     return _points(result, which[picked], layout[picked])
 
@@ -47,7 +52,11 @@ def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
         at = np.searchsorted(outcome.fitting, chosen)
         seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
         filled = space.strategy == "summa"  # the number of panels belongs to the placement
-        plans = fastest_plans(outcome, chosen) if filled else space.without_assumptions(space.layouts.take(chosen))
+        plans = (
+            fastest_plans(outcome, chosen)
+            if filled
+            else space.without_assumptions(space.layouts.take(chosen))
+        )
         for row, knobs_of_row in zip(rows, _knobs(plans, len(chosen), filled), strict=True):
             knobs[row] = knobs_of_row
     return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
@@ -60,13 +69,20 @@ def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
         for name, column in plans.numbers().items()
         if filled or not name.startswith("fast_")
     }
-    choices = {name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(DEFAULT_PLAN, name)}
-    for name in [name for name in numbers if name.startswith("fast_")]:  # a group of one rank has no placement
+    choices = {
+        name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(DEFAULT_PLAN, name)
+    }
+    for name in [
+        name for name in numbers if name.startswith("fast_")
+    ]:  # a group of one rank has no placement
         numbers[name] = [
-            1 if alone == 1 else n for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
+            1 if alone == 1 else n
+            for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
         ]
     varied = {name: column for name, column in numbers.items() if any(value != 1 for value in column)}
-    return [{name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)]
+    return [
+        {name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)
+    ]
 
 
 def _rounded(values: Any) -> list[float]:

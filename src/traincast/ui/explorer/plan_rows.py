@@ -29,15 +29,23 @@ def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for group in _groups_by_choices(plans):
         plans_in_group = _plan_columns([plans[i] for i in group])
-        est = estimate_columns(case.model, case.system, plans_in_group, case.question.gbs, case.question.assumptions)
+        est = estimate_columns(
+            case.model, case.system, plans_in_group, case.question.gbs, case.question.assumptions
+        )
         columns_by_name = {name: getattr(est, name) for name in SUMMARY_FIELDS} | est.uncertainty()
         columns_by_name |= {
             "breakdown_seconds": est.breakdown,
             "memory_by_component_bytes": est.memory,
             "metrics": vars(case.metrics(est)),
         }
-        sizes = _row_of_columns(est.case.sizes, 0)  # they depend on model and GPUs only: the same for all rows
-        outside_measured = {"outside_measured": outside_measured_range(replace(est.case, sizes=sizes))} if est.interval else {}
+        sizes = _row_of_columns(
+            est.case.sizes, 0
+        )  # they depend on model and GPUs only: the same for all rows
+        outside_measured = (
+            {"outside_measured": outside_measured_range(replace(est.case, sizes=sizes))}
+            if est.interval
+            else {}
+        )
         for row, i in enumerate(group):
             rows[i] = {
                 "strategy": plans[i].strategy,
@@ -69,7 +77,10 @@ def _groups_by_choices(plans: Sequence[Plan]) -> Iterable[list[int]]:
 
 def _plan_columns(plans: Sequence[Plan]) -> Plans:
     """Return plans with equal choices as columns."""
-    return Plans(**{knob: np.array([float(getattr(plan, knob)) for plan in plans]) for knob in KNOBS} | plans[0].choices())
+    return Plans(
+        **{knob: np.array([float(getattr(plan, knob)) for plan in plans]) for knob in KNOBS}
+        | plans[0].choices()
+    )
 
 
 def _row_of_columns(value: Any, row: int) -> Any:

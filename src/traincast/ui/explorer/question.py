@@ -69,7 +69,9 @@ def read_state(content: Mapping[str, Any]) -> State:
     InputError
         If a field is not known.
     """
-    wrong = [f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in content if name not in FIELDS]
+    wrong = [
+        f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in content if name not in FIELDS
+    ]
     if wrong:
         raise InputError("state", wrong)
     return State(**{name: value for name, value in content.items() if value is not None})
@@ -265,7 +267,9 @@ def system_of(state: State) -> System:
             values[path] = known[path].model_validate({"value": _with_unit(raw, known[path])}).value
         except ValidationError as error:
             detail = error.errors()[0]
-            problems.append(f"{path} = {str(raw)[:60]!r}: {detail.get('ctx', {}).get('error', detail['msg'])}")
+            problems.append(
+                f"{path} = {str(raw)[:60]!r}: {detail.get('ctx', {}).get('error', detail['msg'])}"
+            )
     if problems:
         raise InputError("figures", problems)
     return varied(system, values)

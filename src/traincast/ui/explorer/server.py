@@ -33,9 +33,13 @@ def listen(host: str, port: int) -> socket.socket:
     ):
         raise InputError("serve", wrong)
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else bodies wait 40 ms for an acknowledgement
+        listening.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # else bodies wait 40 ms for an acknowledgement
         return listening
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)

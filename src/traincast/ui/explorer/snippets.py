@@ -12,7 +12,16 @@ from traincast.step.estimate import estimate
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
-STATE_ARGUMENTS: Final = ("seq", "global_batch", "framework", "strategy", "assumptions", "tokens", "price", "restart")
+STATE_ARGUMENTS: Final = (
+    "seq",
+    "global_batch",
+    "framework",
+    "strategy",
+    "assumptions",
+    "tokens",
+    "price",
+    "restart",
+)
 
 
 def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
@@ -30,7 +39,11 @@ def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
     dict
         ``"python"``, ``"cli"``, and ``"launch"``: flags by framework.
     """
-    return {"python": _python(case, plan), "cli": _command(case, plan), "launch": [] if plan is None else _launches(case, plan)}
+    return {
+        "python": _python(case, plan),
+        "cli": _command(case, plan),
+        "launch": [] if plan is None else _launches(case, plan),
+    }
 
 
 def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
@@ -38,7 +51,12 @@ def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
     est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
     launches = [(form, export(est, name)) for name, form in FORMATS.items()]
     return [
-        {"name": form.name, "title": form.title, "text": launch.text, "unsaid": list(launch.not_expressed.values())}
+        {
+            "name": form.name,
+            "title": form.title,
+            "text": launch.text,
+            "unsaid": list(launch.not_expressed.values()),
+        }
         for form, launch in launches
     ]
 
@@ -104,9 +122,17 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
             *_flags({name: getattr(state, name) for name in STATE_ARGUMENTS}),
             *_flags(state.locks),
         ]
-        words += [*(["--objective", state.objective] if state.objective != "time" else []), "--top", str(state.top)]
+        words += [
+            *(["--objective", state.objective] if state.objective != "time" else []),
+            "--top",
+            str(state.top),
+        ]
     else:
-        arguments = {"seq": state.seq, "global_batch": case.question.gbs, "assumptions": case.question.assumptions.name}
+        arguments = {
+            "seq": state.seq,
+            "global_batch": case.question.gbs,
+            "assumptions": case.question.assumptions.name,
+        }
         words += [*_flags(arguments), *_flags(knobs_of(plan))]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
     return comments + shlex.join(words) + "\n"
@@ -128,4 +154,8 @@ def knobs_of(plan: Plan) -> dict[str, Any]:
     """Return the knobs and choices of a plan that differ from the default, including the full placement."""
     knobs = {name: getattr(plan, name) for name in KNOBS}
     unplaced = {name for name in KNOBS if name.startswith("fast_") and knobs[name.removeprefix("fast_")] == 1}
-    return {name: value for name, value in knobs.items() if value != KNOBS[name] and value is not None and name not in unplaced}
+    return {
+        name: value
+        for name, value in knobs.items()
+        if value != KNOBS[name] and value is not None and name not in unplaced
+    }

@@ -20,7 +20,9 @@ def work(pipe: Connection) -> None:
     """Send READY, then answer requests until the pipe is closed."""
     from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal reaches the server, which then closes the pipe
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # an interrupt at the terminal reaches the server, which then closes the pipe
     _bound_memory()
     np.seterr(all="ignore")  # NaN and infinity become null
     pipe.send(READY)
@@ -55,7 +57,9 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
         return 422, failure("the numbers asked for are too large to be searched here")
     except Exception as error:  # a bug in traincast: reported, and the process goes on
         traceback.print_exc()
-        return 500, failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
+        return 500, failure(
+            f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}"
+        )
 
 
 def failure(message: str, problems: Any = None) -> bytes:

@@ -57,7 +57,9 @@ class Worker:
                 return answer
             answer = (
                 422,
-                failure(f"this takes longer than {seconds:g} s: ask for fewer GPUs, another framework, or lock some knobs"),
+                failure(
+                    f"this takes longer than {seconds:g} s: ask for fewer GPUs, another framework, or lock some knobs"
+                ),
             )
         except (EOFError, OSError):
             answer = 503, failure("the search was ended by the system; it may have needed too much memory")
@@ -113,7 +115,9 @@ class Pool:
 
     async def ready(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
-        await asyncio.gather(*(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all))
+        await asyncio.gather(
+            *(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all)
+        )
         await self.answer(kind, text)
 
     async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> StatusAndBody:
@@ -154,7 +158,10 @@ class Pool:
                 if job.kind not in SLOW or idle_worker is not self._all[0] or len(self._all) == 1
             ]
             if able:
-                worker = min(able, key=lambda idle_worker: (idle_worker.last != job.text, idle_worker is not self._all[0]))
+                worker = min(
+                    able,
+                    key=lambda idle_worker: (idle_worker.last != job.text, idle_worker is not self._all[0]),
+                )
                 self._idle.remove(worker)
                 self._queue.remove(job)
                 task = asyncio.create_task(self._work(worker, job))

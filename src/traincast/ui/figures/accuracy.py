@@ -21,7 +21,9 @@ Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows,
 
 
 @styled
-def accuracy(measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str) -> Figure:
+def accuracy(
+    measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str
+) -> Figure:
     """Draw predicted against measured step times, beside the parts of the step that each source's errors go with.
 
     Parameters
@@ -57,14 +59,27 @@ def accuracy(measured: Floats, predicted: Floats, families: Sequence[str], moe: 
 
 def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools) -> None:
     """Draw the left panel: predicted against measured."""
-    axis_limits = np.array([min(measured.min(), predicted.min()) / 1.5, max(measured.max(), predicted.max()) * 1.5])
+    axis_limits = np.array(
+        [min(measured.min(), predicted.min()) / 1.5, max(measured.max(), predicted.max()) * 1.5]
+    )
     ax.fill_between(
-        axis_limits, axis_limits * (1 - PARITY_BAND), axis_limits * (1 + PARITY_BAND), color=GREY, alpha=0.25, linewidth=0
+        axis_limits,
+        axis_limits * (1 - PARITY_BAND),
+        axis_limits * (1 + PARITY_BAND),
+        color=GREY,
+        alpha=0.25,
+        linewidth=0,
     )
     ax.plot(axis_limits, axis_limits, color=BLACK, linewidth=0.6)
     names = np.array(families)
     handles: list[Any] = [Patch(color=GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
-    style: dict[str, Any] = {"linestyle": "", "markersize": 2.2, "markeredgewidth": 0, "alpha": 0.6, "rasterized": True}
+    style: dict[str, Any] = {
+        "linestyle": "",
+        "markersize": 2.2,
+        "markeredgewidth": 0,
+        "alpha": 0.6,
+        "rasterized": True,
+    }
     for family, colour in zip(dict.fromkeys(families), cycle(COLOURS), strict=False):
         for selected, marker in ((~moe, "o"), (moe, "^")):
             rows = selected & (names == family)
@@ -82,23 +97,51 @@ def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Sequen
 def _draw_budgets(ax: Axes, budgets: Budgets) -> list[Patch]:
     """Draw the right panel: bars of causes to both sides, a line for the unexplained error. Returns the legend of the causes."""
     places = np.arange(len(budgets))[::-1]
-    largest = {name: max(abs(budget[2].get(name, 0.0)) for budget in budgets) for name in (budgets[0][2] if budgets else ())}
+    largest = {
+        name: max(abs(budget[2].get(name, 0.0)) for budget in budgets)
+        for name in (budgets[0][2] if budgets else ())
+    }
     shown = [name for name, largest_size in largest.items() if largest_size > MIN_CAUSE_DRAWN]
     for sign in (1, -1):
         ends = np.zeros(len(budgets))
         for name in shown:
             size = np.array([max(sign * budget[2].get(name, 0.0), 0.0) for budget in budgets]) * 100
             colour, hatch = COMPONENTS[name]
-            ax.barh(places, sign * size, 0.7, left=sign * ends, color=colour, hatch=hatch, edgecolor="white", linewidth=0)
+            ax.barh(
+                places,
+                sign * size,
+                0.7,
+                left=sign * ends,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0,
+            )
             ends += size
     unexplained = np.array([100 * budget[3] for budget in budgets])
-    ax.errorbar(np.zeros(len(budgets)), places, xerr=unexplained, fmt="none", ecolor=BLACK, elinewidth=0.7, capsize=1.5)
+    ax.errorbar(
+        np.zeros(len(budgets)),
+        places,
+        xerr=unexplained,
+        fmt="none",
+        ecolor=BLACK,
+        elinewidth=0.7,
+        capsize=1.5,
+    )
     ax.axvline(0, color=BLACK, linewidth=0.6)
     ax.set_yticks(places, [f"{budget[0]} ({budget[1]})" for budget in budgets], fontsize=SMALL)
     ax.set_ylim(-0.7, len(budgets) - 0.3)
-    ax.set_xlabel("Points of the mean error that go with a part [%];\nlines: mean error that no part explains")
+    ax.set_xlabel(
+        "Points of the mean error that go with a part [%];\nlines: mean error that no part explains"
+    )
     ax.grid(True, axis="x")
     return [
-        Patch(facecolor=COMPONENTS[name][0], hatch=COMPONENTS[name][1], edgecolor="white", linewidth=0, label=component_name(name))
+        Patch(
+            facecolor=COMPONENTS[name][0],
+            hatch=COMPONENTS[name][1],
+            edgecolor="white",
+            linewidth=0,
+            label=component_name(name),
+        )
         for name in shown
     ]

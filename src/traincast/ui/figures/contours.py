@@ -72,11 +72,15 @@ def contour(
     for name in (x, y, value):
         if name not in frame.columns:
             raise unknown_name_error(
-                "column", name, [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}]
+                "column",
+                name,
+                [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}],
             )
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
     problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
-    problems += [f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2]
+    problems += [
+        f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2
+    ]
     if x == y:
         problems.append(f"x and y are both {x}")
     elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
@@ -102,7 +106,9 @@ def contour(
 
 def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
     """Return the value of the fastest plan at each pair of fields."""
-    fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique([x, y], keep="first", maintain_order=True)
+    fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique(
+        [x, y], keep="first", maintain_order=True
+    )
     xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
     ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
     z = np.full((len(ys), len(xs)), np.nan)
@@ -119,7 +125,9 @@ def _contour_levels(values: Floats) -> Floats:
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for stride in (8, 4, 2, 1):
         levels = np.outer(decades, LEVEL_STEPS[::stride]).ravel()
-        levels = levels[np.searchsorted(levels, low, "right") - 1 : np.searchsorted(levels, high, "right") + 1]
+        levels = levels[
+            np.searchsorted(levels, low, "right") - 1 : np.searchsorted(levels, high, "right") + 1
+        ]
         if len(levels) >= MIN_LEVELS:
             return levels
     return np.asarray(MaxNLocator(MIN_LEVELS).tick_values(low, high * (1 + 1e-9)))
@@ -129,14 +137,25 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
     """Draw filled contours and labelled isolines for one number of GPUs; empty areas are marked as not fitting."""
     xs, ys, z = grid
     ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
-    log_axes(ax, "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]))
+    log_axes(
+        ax,
+        "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]),
+    )
     empty = np.isnan(z)
     if empty.any():
         hatched(ax)
         up, across = np.nonzero(empty)
-        places = ax.transAxes.inverted().transform(ax.transData.transform(np.column_stack((xs[across], ys[up]))))
+        places = ax.transAxes.inverted().transform(
+            ax.transData.transform(np.column_stack((xs[across], ys[up])))
+        )
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        look: dict[str, Any] = {"transform": ax.transAxes, "fontsize": SMALL, "ha": "center", "va": "center", "bbox": box}
+        look: dict[str, Any] = {
+            "transform": ax.transAxes,
+            "fontsize": SMALL,
+            "ha": "center",
+            "va": "center",
+            "bbox": box,
+        }
         right, top = places.mean(axis=0).clip(0.16, 0.84)
         ax.text(right, top, "does not fit", **look)
     if empty.all():
@@ -170,7 +189,9 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
         point = float(in_unit(x, figures[x])), float(in_unit(y, figures[y]))
         right, up = ax.transAxes.inverted().transform(ax.transData.transform(point))
         if max(abs(right - 0.5), abs(up - 0.5)) < 0.5 + 1e-6:
-            ax.plot(*point, "o", color="white", markeredgecolor="black", markersize=4.5, clip_on=False, zorder=5)
+            ax.plot(
+                *point, "o", color="white", markeredgecolor="black", markersize=4.5, clip_on=False, zorder=5
+            )
             ax.annotate(
                 system.accelerator.name, point, (6 if right < 0.5 else -6, 0), textcoords="offset points", fontsize=SMALL, bbox=box,
                 zorder=5, ha="left" if right < 0.5 else "right", va="bottom" if up < 0.5 else "top",
@@ -187,7 +208,9 @@ def _add_opposite_axes(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool)
         low, high = values[0], values[-1]
         ticks = round_ticks(low, high)
         second = ax.secondary_xaxis("top") if side == "top" else ax.secondary_yaxis("right")
-        plain_ticks(second.xaxis if side == "top" else second.yaxis, np.interp(ticks, values, at).tolist(), ticks)
+        plain_ticks(
+            second.xaxis if side == "top" else second.yaxis, np.interp(ticks, values, at).tolist(), ticks
+        )
         second.tick_params(labelsize=7, width=0.6)
         second.set(**{"xlabel" if side == "top" else "ylabel": label(name)})
 

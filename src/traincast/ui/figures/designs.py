@@ -56,7 +56,8 @@ def design_space(
     columns = list(_estimates_of_placements(model, system, gpus, gbs, base, stages, assumptions))
     if not columns:
         raise InputError(
-            "design space", [f"{base} on {gpus:,} GPUs: no number of pipeline stages gives a plan that meets the rules"]
+            "design space",
+            [f"{base} on {gpus:,} GPUs: no number of pipeline stages gives a plan that meets the rules"],
         )
     figure, (ax,) = panels(1, width=max(COLUMN + 0.7, 1.2 + 0.5 * len(columns)), height=3.6)
     for place, est in enumerate(columns):
@@ -65,14 +66,19 @@ def design_space(
     log_axes(ax, "y")
     ax.grid(True, axis="y")
     ax.set_ylabel(label("step_seconds"))
-    ticks = [f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory_shown(est):.0f}" for est in columns]
+    ticks = [
+        f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory_shown(est):.0f}" for est in columns
+    ]
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
     ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")
     ax.set_xlabel(f"{label('pp')}, {label('dp').lower()},\n{label('memory_bytes', '').lower()}")
     figure.suptitle(f"{model.title} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": BLUE}
-    handles = [Line2D([], [], label="a placement", **dot), Line2D([], [], label="does not fit", markerfacecolor="white", **dot)]
+    handles = [
+        Line2D([], [], label="a placement", **dot),
+        Line2D([], [], label="does not fit", markerfacecolor="white", **dot),
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
@@ -86,8 +92,17 @@ def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
     """Draw the times of all placements of a plan above each other, the best one labelled."""
     seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
     fits = bool(np.all(est.fits))
-    ax.plot([place] * 2, [seconds.min(), seconds.max()], color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
-    ax.plot([place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3)
+    ax.plot(
+        [place] * 2,
+        [seconds.min(), seconds.max()],
+        color=BLUE,
+        linewidth=4,
+        alpha=0.25,
+        solid_capstyle="butt",
+    )
+    ax.plot(
+        [place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3
+    )
     plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan.take(int(np.argmin(seconds)))
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
     label_text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
@@ -102,7 +117,13 @@ def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
 
 
 def _estimates_of_placements(
-    model: Model, system: System, gpus: int, gbs: int, base: Plan, stages: Sequence[int], assumptions: str | Assumptions | None
+    model: Model,
+    system: System,
+    gpus: int,
+    gbs: int,
+    base: Plan,
+    stages: Sequence[int],
+    assumptions: str | Assumptions | None,
 ) -> Iterator[Estimate]:
     """Yield an estimate for each plan that meets the rules, with columns over its placements."""
     for pp in stages:
@@ -110,7 +131,9 @@ def _estimates_of_placements(
         if rest or not dp:
             continue
         fast_pp, fast_dp = (1 if degree == 1 else None for degree in (pp, dp))
-        all_placements = placements(replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp), system.fast_domain)
+        all_placements = placements(
+            replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp), system.fast_domain
+        )
         if all_placements is not None:
             try:
                 yield estimate(model, system, all_placements, gbs, assumptions)

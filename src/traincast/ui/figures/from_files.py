@@ -44,21 +44,36 @@ def draw_plan(path: Path, kind: str) -> Figure:
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = {key: document[key] for key in ("gpus", "assumptions")}
-        model, system = load_model(document["model"], seq=document.get("seq")), load_system(document["system"])
+        model, system = (
+            load_model(document["model"], seq=document.get("seq")),
+            load_system(document["system"]),
+        )
         result = search(
-            model, system, gbs=document["global_batch"], strategy=document["strategies"], framework=document["framework"], **names
+            model,
+            system,
+            gbs=document["global_batch"],
+            strategy=document["strategies"],
+            framework=document["framework"],
+            **names,
         )
     except FileNotFoundError:
         raise InputError(str(path), ["no such file"]) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(str(path), [f"is no search as traincast plan --json prints it ({type(error).__name__})"]) from None
+        raise InputError(
+            str(path), [f"is no search as traincast plan --json prints it ({type(error).__name__})"]
+        ) from None
     if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
     return OF_A_PLAN[kind](result)
 
 
 def draw_study(
-    path: Path, kind: str, x: str | None = None, y: str | None = None, gpus: int | None = None, **select: str | int | None
+    path: Path,
+    kind: str,
+    x: str | None = None,
+    y: str | None = None,
+    gpus: int | None = None,
+    **select: str | int | None,
 ) -> Figure:
     """Draw the table of a study.
 
@@ -106,5 +121,8 @@ def _first_field(path: Path, results: Results, axis: int) -> str:
     """Return the first field of a study's axis."""
     axes = results.metadata["study"]["vary"]
     if axis >= len(axes):
-        raise InputError(str(path), [f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"])
+        raise InputError(
+            str(path),
+            [f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"],
+        )
     return str(next(iter(axes[axis])))

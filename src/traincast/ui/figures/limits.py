@@ -10,10 +10,26 @@ from matplotlib.lines import Line2D
 
 from traincast.analysis.training_limits import Limits
 from traincast.core.quantities import Floats
-from traincast.ui.figures.style import BLACK, BLUE, GREY, ORANGE, SKY, SMALL, label, log_axes, panels, power, styled
+from traincast.ui.figures.style import (
+    BLACK,
+    BLUE,
+    GREY,
+    ORANGE,
+    SKY,
+    SMALL,
+    label,
+    log_axes,
+    panels,
+    power,
+    styled,
+)
 
 FIGURE_WIDTH: Final = 4.6  # of a figure [inch]
-BINDING_STYLES: Final = {"FLOP": (BLUE, "o"), "memory": (SKY, "^"), "network": (ORANGE, "s")}  # what binds → colour and marker
+BINDING_STYLES: Final = {
+    "FLOP": (BLUE, "o"),
+    "memory": (SKY, "^"),
+    "network": (ORANGE, "s"),
+}  # what binds → colour and marker
 
 
 @styled
@@ -51,14 +67,18 @@ def utilisation_by_compute(limits: Limits) -> Figure:
         if at is not None:
             ax.axvline(at, color=GREY, linestyle="--", linewidth=0.7)
             look: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "va": "top"}
-            ax.annotate(f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), **look)
+            ax.annotate(
+                f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=("data", "axes fraction"), **look
+            )
     ax.set_xlabel(f"Training compute in {runs.days:.0f} days [FLOP]")
     ax.set_title(f"{limits.device.name}, {limits.device.network_bandwidth / 1e9:g} GB/s of network")
     _legend(figure)
     return figure
 
 
-def _draw_utilisation(ax: Axes, limits: Limits, x: Floats, utilisation: Floats, binds: Sequence[str | None]) -> None:
+def _draw_utilisation(
+    ax: Axes, limits: Limits, x: Floats, utilisation: Floats, binds: Sequence[str | None]
+) -> None:
     """Draw utilisation, with a marker for what binds at each point."""
     ax.plot(x, utilisation, color=BLACK, linewidth=0.8)
     for name, (colour, marker) in BINDING_STYLES.items():
@@ -74,9 +94,14 @@ def _draw_utilisation(ax: Axes, limits: Limits, x: Floats, utilisation: Floats, 
 def _legend(figure: Figure) -> None:
     """Draw the legend of markers and dotted line."""
     marks = [
-        Line2D([], [], color=colour, marker=marker, linestyle="", label=name) for name, (colour, marker) in BINDING_STYLES.items()
+        Line2D([], [], color=colour, marker=marker, linestyle="", label=name)
+        for name, (colour, marker) in BINDING_STYLES.items()
     ]
     sustained = Line2D([], [], color=GREY, linestyle=":", label="sustained peak")
     figure.legend(
-        handles=[*marks, sustained], ncols=4, loc="outside lower center", title="most of the time is bound by", title_fontsize=7
+        handles=[*marks, sustained],
+        ncols=4,
+        loc="outside lower center",
+        title="most of the time is bound by",
+        title_fontsize=7,
     )

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
 GPT, VIT = MODELS.values()
-GENERATIONS: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # generations that studies 4 and 5 run through
+GENERATIONS: Final = (
+    "a100-nvs8",
+    "h200-nvs8",
+    "b200-nvs8",
+    "b200-next-nvs8",
+)  # generations that studies 4 and 5 run through
 HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
 RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
 OPTIMA_CASES: Final = ((GPT, "1d"), (GPT, "summa"), (VIT, "summa"), (VIT, "context"))
@@ -44,7 +49,9 @@ def paper_studies() -> dict[str, Study]:
     paired = between_generations(HBM, 4), between_generations(RATES, 8)
     return {
         "strong-scaling": define(list(MODELS.values()), systems, GPUS, gbs=BATCH, name="strong-scaling"),
-        "capacity-bandwidth": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"),
+        "capacity-bandwidth": define(
+            [GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"
+        ),
         "flops-capacity": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=paired, name="flops-capacity"),
     }
 
@@ -52,8 +59,13 @@ def paper_studies() -> dict[str, Study]:
 def between_generations(paths: tuple[str, ...], points: int) -> Axis:
     """Return fields that vary together between generations of accelerators, `points` on each leg, its ends included."""
     figures = [load_system(name).figures() for name in GENERATIONS]
-    legs = {path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)] for path in paths}
-    return {path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()}
+    legs = {
+        path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)]
+        for path in paths
+    }
+    return {
+        path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()
+    }
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
@@ -73,7 +85,9 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     yield "1-strong-scaling-days", plots.strong_scaling(scaling)
     yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput")
     for model, strategy in OPTIMA_CASES:
-        rows = scaling.filter(pl.col("model") == model, pl.col("system") == SYSTEM, pl.col("strategy") == strategy)
+        rows = scaling.filter(
+            pl.col("model") == model, pl.col("system") == SYSTEM, pl.col("strategy") == strategy
+        )
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
     machine = load_system(SYSTEM)
     for model, plans in DESIGN_PLANS.items():
@@ -82,4 +96,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
             yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, BATCH, plan)
     marks = [load_system(name) for name in GENERATIONS]
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
-    yield "5-flops-capacity", plots.contour(frames["flops-capacity"], RATES[0], HBM[0], CONTOUR_GPUS, marks=marks)
+    yield (
+        "5-flops-capacity",
+        plots.contour(frames["flops-capacity"], RATES[0], HBM[0], CONTOUR_GPUS, marks=marks),
+    )

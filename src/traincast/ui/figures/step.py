@@ -91,7 +91,10 @@ def stage_memory(est: Estimate) -> Figure:
     ax.set_xlabel("Pipeline stage, from the first")
     ax.set_ylabel(label("memory_bytes"))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [*ax.get_lines(), *(Patch(label=component_name(name), **_bar_style(name)) for name in reversed(components))]
+    handles = [
+        *ax.get_lines(),
+        *(Patch(label=component_name(name), **_bar_style(name)) for name in reversed(components)),
+    ]
     figure.legend(handles=handles, loc="outside right center")
     return figure
 
@@ -118,13 +121,19 @@ def time_waterfall(est: Estimate) -> Figure:
         ax.barh(place, size, left=before, height=0.7, **_bar_style(name))
         ax.plot([before + size] * 2, [place + 0.35, place + 0.65], color=GREY, linewidth=0.6)
         ax.annotate(
-            f"{seconds(size)}, {size / total:.1%}", (before + size, place), (3, 0), textcoords="offset points", **_TEXT_STYLE
+            f"{seconds(size)}, {size / total:.1%}",
+            (before + size, place),
+            (3, 0),
+            textcoords="offset points",
+            **_TEXT_STYLE,
         )
     low, high = (total, total) if est.interval is None else (float(end) for end in est.interval)
     ax.barh(len(spent), total, color=GREY, height=0.7)
     ax.annotate(seconds(total), (high, len(spent)), (5, 0), textcoords="offset points", **_TEXT_STYLE)
     if est.interval is not None:
-        ax.errorbar(total, len(spent), xerr=[[total - low], [high - total]], color=BLACK, elinewidth=0.8, capsize=2)
+        ax.errorbar(
+            total, len(spent), xerr=[[total - low], [high - total]], color=BLACK, elinewidth=0.8, capsize=2
+        )
     ax.set_yticks(range(len(spent) + 1), [*map(component_name, spent), "step"])
     ax.invert_yaxis()
     ax.set_xlim(0, max(total * 1.25, high * 1.15))
@@ -152,7 +161,15 @@ def _bar_style(name: str) -> dict[str, Any]:
 def _write_size(ax: Axes, place: float, top: float, size: float) -> None:
     """Write a bar's size above it."""
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    ax.annotate(f"{size:.1f}", (place, top), (0, 2.5), textcoords="offset points", ha="center", fontsize=SMALL, bbox=box)
+    ax.annotate(
+        f"{size:.1f}",
+        (place, top),
+        (0, 2.5),
+        textcoords="offset points",
+        ha="center",
+        fontsize=SMALL,
+        bbox=box,
+    )
 
 
 def _draw_capacity(ax: Axes, est: Estimate) -> None:
@@ -160,8 +177,12 @@ def _draw_capacity(ax: Axes, est: Estimate) -> None:
     capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(in_unit("memory_bytes", est.memory_bytes))
     unit = unit_of("memory_bytes")[0]
-    capacity_text = f"capacity {capacity:.1f} {unit}" + ("" if est.fits else f": {total - capacity:.1f} {unit} too little")
-    ax.axhline(capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=capacity_text)
+    capacity_text = f"capacity {capacity:.1f} {unit}" + (
+        "" if est.fits else f": {total - capacity:.1f} {unit} too little"
+    )
+    ax.axhline(
+        capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=capacity_text
+    )
     ax.set_ylim(0, max(capacity, total) * 1.12)
 
 

@@ -38,7 +38,10 @@ from traincast.ui.figures.style import (
     unit_of,
 )
 
-VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}  # what scales → its column
+VALUE_COLUMNS: Final = {
+    "training_days": "training_days",
+    "throughput": "tokens_per_second_per_gpu",
+}  # what scales → its column
 TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 
@@ -74,7 +77,9 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     figure, axes = panels(len(models), height=3.5)
     for ax, model in zip(axes, models, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
-        size, title = (in_unit(column, 1.0), model) if value == "training_days" else _normalisation(model_rows)
+        size, title = (
+            (in_unit(column, 1.0), model) if value == "training_days" else _normalisation(model_rows)
+        )
         for (system, (chip, domain)), strategy in product(systems.items(), dashes):
             line = model_rows.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
             line_style = {"color": colours[chip], "marker": markers[domain], "linestyle": dashes[strategy]}
@@ -109,7 +114,9 @@ def _scaling_axes(ax: Axes, sizes: list[int]) -> None:
     ax.set_xlabel(label("gpus"))
 
 
-def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]) -> None:
+def _legend(
+    figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]
+) -> None:
     """Draw the legend of colours, markers and line styles in three groups below the panels."""
     colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
     markers = [
@@ -121,7 +128,11 @@ def _legend(figure: Figure, chip_colours: dict[str, str], domain_markers: dict[s
     rows = max(map(len, (colours, markers, lines)))
     blank = Line2D([], [], linestyle="", label=" ")
     groups = [group + [blank] * (rows - len(group)) for group in (colours, markers, lines) if group]
-    figure.legend(handles=[handle for group in groups for handle in group], ncols=len(groups), loc="outside lower center")
+    figure.legend(
+        handles=[handle for group in groups for handle in group],
+        ncols=len(groups),
+        loc="outside lower center",
+    )
 
 
 @styled
@@ -158,8 +169,13 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
     bottom.set_xlim(-0.5, len(rows) - 0.5)
     bottom.set_xlabel(label("gpus"))
-    grid.set_title(f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}, batch of {rows['gbs'][0]} sequences")
-    handles = [Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n)) for n in spent]
+    grid.set_title(
+        f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}, batch of {rows['gbs'][0]} sequences"
+    )
+    handles = [
+        Patch(facecolor=COMPONENTS[n][0], hatch=COMPONENTS[n][1], edgecolor="white", label=component_name(n))
+        for n in spent
+    ]
     if rows["step_seconds"].null_count():
         handles.append(Patch(label="does not fit", **INFEASIBLE))
     figure.legend(handles=handles, ncols=4, loc="outside lower center")
@@ -171,14 +187,27 @@ def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None
     counts = rows.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
     names = [*knobs, "mbs", MICROBATCHES, *(["panels"] if rows["strategy"][0] == "summa" else [])]
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
-    ax.imshow(sizes, cmap="Blues", vmin=0, vmax=24, aspect="auto", extent=(-0.5, len(rows) - 0.5, len(names) - 0.5, -0.5), zorder=1)
+    ax.imshow(
+        sizes,
+        cmap="Blues",
+        vmin=0,
+        vmax=24,
+        aspect="auto",
+        extent=(-0.5, len(rows) - 0.5, len(names) - 0.5, -0.5),
+        zorder=1,
+    )
     for (line, name), (place, row) in product(enumerate(names), enumerate(counts.iter_rows(named=True))):
         if row[name] is not None:
             ax.text(place, line, f"{row[name]:.0f}", ha="center", va="center", fontsize=SMALL)
     for place, row in enumerate(counts.iter_rows(named=True)):
         if row["step_seconds"] is not None:
             ax.text(
-                place, len(names), "·".join(f"{row[f'fast_{axis}']}" for axis in knobs), ha="center", va="center", fontsize=SMALL
+                place,
+                len(names),
+                "·".join(f"{row[f'fast_{axis}']}" for axis in knobs),
+                ha="center",
+                va="center",
+                fontsize=SMALL,
             )
     ax.set_yticks(range(len(names) + 1), [*names, f"fast {'·'.join(knobs)}"])
     ax.set_ylim(len(names) + 0.5, -0.5)
@@ -209,7 +238,15 @@ def _draw_time_split(ax: Axes, rows: pl.DataFrame, names: list[str]) -> None:
         share = 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy()
         colour, hatch = COMPONENTS[name]
         ax.bar(
-            range(len(rows)), share, bottom=under, color=colour, hatch=hatch, edgecolor="white", linewidth=0, width=0.7, label=name
+            range(len(rows)),
+            share,
+            bottom=under,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0,
+            width=0.7,
+            label=name,
         )
         under += share
     ax.set_ylim(0, 100)

@@ -40,7 +40,12 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"), "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"),
     "reserved": (GREY, "xxx"),
 }  # fmt: skip
-INFEASIBLE: Final[dict[str, Any]] = {"facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0}
+INFEASIBLE: Final[dict[str, Any]] = {
+    "facecolor": "#f2f2f2",
+    "edgecolor": "#bbbbbb",
+    "hatch": "////",
+    "linewidth": 0,
+}
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
 SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 MAX_DECADES_TICKED: Final = 8  # ticks at every decade of a logarithmic axis up to here
@@ -50,7 +55,18 @@ SMALL: Final = 6.5  # font size [pt]
 LABEL_OFFSETS: Final[list[tuple[float, float]]] = [  # places around a point, nearest first [pt]
     (right * radius, up * radius)
     for radius in (10, 15, 22, 30, 40, 50, 62, 76)
-    for right, up in ((0, 1), (0, -1), (2, 0.5), (-2, 0.5), (2, -0.5), (-2, -0.5), (1, -1), (-1, -1), (1, 1), (-1, 1))
+    for right, up in (
+        (0, 1),
+        (0, -1),
+        (2, 0.5),
+        (-2, 0.5),
+        (2, -0.5),
+        (-2, -0.5),
+        (1, -1),
+        (-1, -1),
+        (1, 1),
+        (-1, 1),
+    )
 ]
 STYLE: Final[dict[str, Any]] = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 7, "legend.frameon": False,
@@ -90,9 +106,13 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return inside
 
 
-def panels(count: int, width: float | None = None, height: float = PANEL_HEIGHT, **options: Any) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, width: float | None = None, height: float = PANEL_HEIGHT, **options: Any
+) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side."""
-    figure = Figure((width or (COLUMN if count == 1 else PAGE * max(count, 2) / 2), height), layout="constrained")
+    figure = Figure(
+        (width or (COLUMN if count == 1 else PAGE * max(count, 2) / 2), height), layout="constrained"
+    )
     axes = figure.subplots(1, count, squeeze=False, **options)[0].tolist()
     for ax in axes:
         ax.tick_params(which="both", labelsize=7, width=0.6)
@@ -163,7 +183,9 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
     for name in single:
         if len(values := unique(rows, name)) > 1:
             listed_values = ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
-            problems.append(f"the figure is of one {name}, the table has {len(values)} ({listed_values}): select one")
+            problems.append(
+                f"the figure is of one {name}, the table has {len(values)} ({listed_values}): select one"
+            )
     if problems:
         raise InputError(what, problems)
     return rows
@@ -225,19 +247,38 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
     boxes = [text.get_window_extent().padded(1) for text in ax.texts]
     existing = len(boxes)
     drawn = np.concatenate([points_along(ax.transData.transform(line.get_xydata())) for line in ax.lines])
-    marks = np.concatenate([np.empty((0, 2)), *(ax.transData.transform(collection.get_offsets()) for collection in ax.collections)])
+    marks = np.concatenate(
+        [
+            np.empty((0, 2)),
+            *(ax.transData.transform(collection.get_offsets()) for collection in ax.collections),
+        ]
+    )
     inside = ax.get_window_extent()
     leader = {"arrowstyle": "-", "linewidth": 0.4, "color": BLACK, "shrinkA": 0, "shrinkB": 1}
-    text_style: dict[str, Any] = {"textcoords": "offset points", "fontsize": SMALL, "ha": "center", "va": "center"}
+    text_style: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": SMALL,
+        "ha": "center",
+        "va": "center",
+    }
     for point, words in zip(points, texts, strict=True):
         text = ax.annotate(words, point, (0, 0), **text_style)
         choices: list[tuple[int, int, tuple[float, float], Any, Any]] = []
         for offset in LABEL_OFFSETS:
             text.set_position(offset)
             box = text.get_window_extent().padded(1)
-            path = points_along(np.array([ax.transData.transform(point), [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]]))
-            hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes) + box.padded(8).count_contains(marks)
-            crossed = box.count_contains(drawn) + sum(other.count_contains(path) for other in boxes[existing:])
+            path = points_along(
+                np.array([ax.transData.transform(point), [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]])
+            )
+            hidden = (
+                4
+                - inside.count_contains(box.corners())
+                + box.count_overlaps(boxes)
+                + box.padded(8).count_contains(marks)
+            )
+            crossed = box.count_contains(drawn) + sum(
+                other.count_contains(path) for other in boxes[existing:]
+            )
             choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
         _, _, offset, box, path = min(choices, key=lambda choice: choice[:2])
         boxes.append(box)

@@ -12,7 +12,19 @@ from matplotlib.patches import Patch
 
 from traincast.analysis.trace import Trace
 from traincast.times.pipeline.simulation import SimulatedPass
-from traincast.ui.figures.style import BLACK, BLUE, COMPONENTS, GREY, ORANGE, PAGE, PURPLE, SKY, SMALL, YELLOW, styled
+from traincast.ui.figures.style import (
+    BLACK,
+    BLUE,
+    COMPONENTS,
+    GREY,
+    ORANGE,
+    PAGE,
+    PURPLE,
+    SKY,
+    SMALL,
+    YELLOW,
+    styled,
+)
 
 KINDS: Final = {
     "F": ("forward", BLUE),
@@ -91,7 +103,9 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
     for device, passes in enumerate(trace.by_device):
         chunks = sorted({step_pass.chunk for step_pass in passes})
         for step_pass in passes:
-            colour = _lightened(KINDS[step_pass.kind][1], chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1))
+            colour = _lightened(
+                KINDS[step_pass.kind][1], chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1)
+            )
             looks.setdefault((colour, ""), []).append((device, step_pass.start, step_pass.end))
             if numbered:
                 _draw_number(ax, step_pass, window, colour)
@@ -99,9 +113,13 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
             looks.setdefault((WAITS[component][1], ""), []).append((device, start, start + seconds))
         for after in trace.after:
             start = trace.begin[device] + after.start
-            looks.setdefault(_colour_and_hatch(after.component), []).append((device, start, start + after.seconds))
+            looks.setdefault(_colour_and_hatch(after.component), []).append(
+                (device, start, start + after.seconds)
+            )
     for (colour, hatch), spans in looks.items():
-        shown = [span for span in spans if span[1] < window.end and span[2] > window.start and span[2] > span[1]]
+        shown = [
+            span for span in spans if span[1] < window.end and span[2] > window.start and span[2] > span[1]
+        ]
         _draw_bars(ax, colour, hatch, shown, edged=numbered)
     ax.set(xlim=window, ylim=(trace.timeline.pp - 0.5, -0.5))
     ax.set_yticks(range(0, trace.timeline.pp, 1 + (trace.timeline.pp - 1) // 16))
@@ -110,10 +128,14 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
     ax.spines["left"].set_visible(False)
 
 
-def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float, float]], edged: bool) -> None:
+def _draw_bars(
+    ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float, float]], edged: bool
+) -> None:
     """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
-    corners = [[(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans]
+    corners = [
+        [(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans
+    ]
     look: dict[str, Any] = {
         "facecolors": [colour],
         "edgecolors": _edge_colour(colour),
@@ -125,7 +147,9 @@ def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, f
 
 def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any) -> None:
     """Write the number of a pass's micro-batch where it has room."""
-    width = (min(step_pass.end, window.end) - max(step_pass.start, window.start)) / window.seconds * AXES_WIDTH
+    width = (
+        (min(step_pass.end, window.end) - max(step_pass.start, window.start)) / window.seconds * AXES_WIDTH
+    )
     if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
         light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
         middle = (max(step_pass.start, window.start) + min(step_pass.end, window.end)) / 2
@@ -158,9 +182,15 @@ def _legend(trace: Trace) -> list[Patch]:
     drawn = {step_pass.kind for step_pass in trace.timeline.passes}
     kinds = [Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in drawn]
     waited = {wait.component for waits in trace.waits for wait in waits}
-    waits = [Patch(color=colour, label=name) for component, (name, colour) in WAITS.items() if component in waited]
+    waits = [
+        Patch(color=colour, label=name) for component, (name, colour) in WAITS.items() if component in waited
+    ]
     after = []
     for entry in trace.after:
         colour, hatch = _colour_and_hatch(entry.component)
-        after.append(Patch(facecolor=colour, hatch=hatch, edgecolor=_edge_colour(colour), linewidth=0, label=entry.name))
+        after.append(
+            Patch(
+                facecolor=colour, hatch=hatch, edgecolor=_edge_colour(colour), linewidth=0, label=entry.name
+            )
+        )
     return [*kinds, *waits, *after]

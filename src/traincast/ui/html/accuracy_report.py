@@ -32,13 +32,21 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     """
     predicted = [prediction for prediction in report.predictions if prediction.skipped is None]
     errors_text = " and ".join(
-        f"of {KIND_TITLES[total.source]} within {total.mape:.1%}" for total in report.totals if total.mape is not None
+        f"of {KIND_TITLES[total.source]} within {total.mape:.1%}"
+        for total in report.totals
+        if total.mape is not None
     )
-    answer_text = f"Step times {errors_text or 'of no run'} are met in the mean, over {len(predicted):,} measured runs."
+    answer_text = (
+        f"Step times {errors_text or 'of no run'} are met in the mean, over {len(predicted):,} measured runs."
+    )
     title = f"{len(predicted):,} of {len(report.predictions):,} measured runs predicted"
     answer = joined((paragraph(answer_text), tiles(_summary(report))))
     return Page(
-        "Validation", title, [f"runs: {source}", f"assumptions: {report.assumptions}"], answer, tuple(_sections(report, source))
+        "Validation",
+        title,
+        [f"runs: {source}", f"assumptions: {report.assumptions}"],
+        answer,
+        tuple(_sections(report, source)),
     )
 
 
@@ -46,9 +54,17 @@ def _summary(report: Report) -> Iterator[tuple[str, object, object]]:
     """Yield the key figures."""
     for total in report.totals:
         if total.mape is not None and total.bias is not None:
-            yield f"Error of {KIND_TITLES[total.source]}", f"{total.mape:.1%}", f"mean of {total.n:,} runs, bias {total.bias:+.1%}"
+            yield (
+                f"Error of {KIND_TITLES[total.source]}",
+                f"{total.mape:.1%}",
+                f"mean of {total.n:,} runs, bias {total.bias:+.1%}",
+            )
         if total.memory is not None:
-            yield f"Memory of {KIND_TITLES[total.source]}", f"{total.memory:.1%}", "mean error, where it was measured"
+            yield (
+                f"Memory of {KIND_TITLES[total.source]}",
+                f"{total.memory:.1%}",
+                "mean error, where it was measured",
+            )
     if report.coverage is not None:
         yield "Inside their intervals", f"{report.coverage:.0%}", "of measured times, 90% expected"
 
@@ -56,7 +72,9 @@ def _summary(report: Report) -> Iterator[tuple[str, object, object]]:
 def _sections(report: Report, source: str) -> Iterator[Section]:
     """Yield the sections below the answer."""
     yield Section("question", "The question", _question_section(report, source))
-    yield Section("accuracy", "How far predictions are off", joined((_parity_figure(report), _error_section(report))))
+    yield Section(
+        "accuracy", "How far predictions are off", joined((_parity_figure(report), _error_section(report)))
+    )
     yield Section("farthest", "The runs that are met worst", largest_errors(report))
     yield Section("uncertainty", "How sure this is", _coverage_section(report))
     yield Section("skipped", "What was skipped, and why", _skipped_section(report))
@@ -69,7 +87,10 @@ def _question_section(report: Report, source: str) -> Html:
     stacks = Counter(subject.stack for subject in subjects)
     rows: list[tuple[str, object]] = [
         ("Runs", source),
-        ("Predicted with", "the software stack of each run" if report.assumptions == CALIBRATED.name else report.assumptions),
+        (
+            "Predicted with",
+            "the software stack of each run" if report.assumptions == CALIBRATED.name else report.assumptions,
+        ),
         ("Software", ", ".join(f"{name} ({n:,})" for name, n in stacks.most_common())),
         (
             "Kinds",
@@ -108,16 +129,21 @@ def largest_errors(report: Report, limit: int = MAX_RUNS_LISTED) -> Html:
     timed = [prediction for prediction in report.predictions if not math.isnan(prediction.error)]
     farthest_runs = sorted(timed, key=lambda prediction: -abs(prediction.error))[:limit]
     names = ("run", "measured", "predicted", "90% interval", "error", "memory measured", "predicted")
-    return table(f"The {len(farthest_runs)} runs with the largest errors", names, map(_run_cells, farthest_runs))
+    return table(
+        f"The {len(farthest_runs)} runs with the largest errors", names, map(_run_cells, farthest_runs)
+    )
 
 
 def _run_cells(prediction: Prediction) -> tuple[str, ...]:
     """Return the cells of a run."""
     interval = (
-        "" if prediction.low is None or prediction.high is None else f"{seconds(prediction.low)} to {seconds(prediction.high)}"
+        ""
+        if prediction.low is None or prediction.high is None
+        else f"{seconds(prediction.low)} to {seconds(prediction.high)}"
     )
     memory = (
-        "" if value is None else gib(value) for value in (prediction.measured_memory_bytes, prediction.predicted_memory_bytes)
+        "" if value is None else gib(value)
+        for value in (prediction.measured_memory_bytes, prediction.predicted_memory_bytes)
     )
     return (
         prediction.id,
@@ -148,7 +174,9 @@ def _skipped_section(report: Report) -> Html:
     if not counts:
         return paragraph("Nothing was skipped.")
     return table(
-        "Rows skipped, each for all its reasons", ("reason", "rows"), ((reason, f"{n:,}") for reason, n in counts.most_common())
+        "Rows skipped, each for all its reasons",
+        ("reason", "rows"),
+        ((reason, f"{n:,}") for reason, n in counts.most_common()),
     )
 
 

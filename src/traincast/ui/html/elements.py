@@ -46,7 +46,11 @@ def element(name: str, /, *content: object, **attributes: object) -> Html:
         for key, value in attributes.items()
         if value is not None and value is not False
     )
-    return Html(f"<{name}{attributes_text}>" if name in VOID_ELEMENTS else f"<{name}{attributes_text}>{joined(content)}</{name}>")
+    return Html(
+        f"<{name}{attributes_text}>"
+        if name in VOID_ELEMENTS
+        else f"<{name}{attributes_text}>{joined(content)}</{name}>"
+    )
 
 
 def linked(text: str) -> Html:
@@ -91,7 +95,9 @@ def items(lines: Iterable[object]) -> Html:
     return element("ul", *(element("li", line) for line in lines))
 
 
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()) -> Html:
+def table(
+    caption: str, header: Sequence[str], rows: Iterable[Sequence[object]], words: Collection[str] = ()
+) -> Html:
     """Return a table; the first cell of a row is its heading.
 
     Parameters
@@ -110,22 +116,37 @@ def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[object]],
     body = [
         element(
             "tr",
-            *(element("td" if i else "th", cell, class_=class_name, scope=None if i else "row") for i, (cell, class_name) in cells),
+            *(
+                element("td" if i else "th", cell, class_=class_name, scope=None if i else "row")
+                for i, (cell, class_name) in cells
+            ),
         )
         for cells in (list(enumerate(zip(row, classes, strict=True))) for row in all_rows[:MAX_TABLE_ROWS])
     ]
-    names = (element("th", name, scope="col", class_=class_name) for name, class_name in zip(header, classes, strict=True))
-    cut = f" (the first {MAX_TABLE_ROWS:,} of {len(all_rows):,} rows)" if len(all_rows) > MAX_TABLE_ROWS else ""
+    names = (
+        element("th", name, scope="col", class_=class_name)
+        for name, class_name in zip(header, classes, strict=True)
+    )
+    cut = (
+        f" (the first {MAX_TABLE_ROWS:,} of {len(all_rows):,} rows)" if len(all_rows) > MAX_TABLE_ROWS else ""
+    )
     body_table = element(
-        "table", element("caption", caption + cut), element("thead", element("tr", *names)), element("tbody", *body)
+        "table",
+        element("caption", caption + cut),
+        element("thead", element("tr", *names)),
+        element("tbody", *body),
     )
     return element("div", body_table, class_="wide", role="region", tabindex=0, aria_label=caption)
 
 
-def bars(caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Html:
+def bars(
+    caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float
+) -> Html:
     """Return a table of parts of a total, each with its share as number and bar."""
     shares = {name: float(value) / total for name, value in parts.items() if value}
-    rows = [(label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()]
+    rows = [
+        (label(name), form(float(parts[name])), f"{share:.1%}", _bar(share)) for name, share in shares.items()
+    ]
     return table(caption, ("part", what, "share", ""), rows, words=("",))
 
 
@@ -148,7 +169,9 @@ def tiles(figures: Iterable[tuple[str, object, object]]) -> Html:
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Html:
     """Return a list of names and values."""
-    return element("dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs")
+    return element(
+        "dl", *(joined((element("dt", name), element("dd", value))) for name, value in rows), class_="pairs"
+    )
 
 
 def code(text: object) -> Html:

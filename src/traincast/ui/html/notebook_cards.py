@@ -31,7 +31,9 @@ def card(result: object) -> str | None:
     content = None if make is None else make(result)
     if content is None:
         return None
-    style = element("style", Html(files("traincast.ui.html").joinpath("card.css").read_text(encoding="utf-8")))
+    style = element(
+        "style", Html(files("traincast.ui.html").joinpath("card.css").read_text(encoding="utf-8"))
+    )
     return str(element("div", style, content, class_="traincast"))
 
 
@@ -60,7 +62,12 @@ def _found(result: "Found") -> Html:
     counts = f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
     sentence = f"{counts}; assumptions: {result.assumptions.name}"
     head = paragraph(element("strong", title(result)), element("br"), sentence)
-    return joined((head, ranking(result.plans) if result.plans else paragraph("Nothing fits: explain() says what would.")))
+    return joined(
+        (
+            head,
+            ranking(result.plans) if result.plans else paragraph("Nothing fits: explain() says what would."),
+        )
+    )
 
 
 def _results(results: "Results") -> Html:
@@ -69,7 +76,12 @@ def _results(results: "Results") -> Html:
 
     study = results.metadata["study"]
     sentence = f"{count_of(len(results.frame), 'row')}; assumptions: {study['assumptions']['name']}"
-    return joined((paragraph(element("strong", study["name"]), element("br"), sentence), first_points(results, MAX_CARD_ROWS)))
+    return joined(
+        (
+            paragraph(element("strong", study["name"]), element("br"), sentence),
+            first_points(results, MAX_CARD_ROWS),
+        )
+    )
 
 
 def _report(report: "Report") -> Html:
@@ -78,7 +90,13 @@ def _report(report: "Report") -> Html:
 
     predicted = sum(prediction.skipped is None for prediction in report.predictions)
     sentence = f"{predicted:,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
-    return joined((paragraph(element("strong", sentence)), error_table(report), largest_errors(report, MAX_CARD_ROWS // 2)))
+    return joined(
+        (
+            paragraph(element("strong", sentence)),
+            error_table(report),
+            largest_errors(report, MAX_CARD_ROWS // 2),
+        )
+    )
 
 
 def _metrics(measures: "Metrics") -> Html | None:
@@ -94,13 +112,23 @@ def _limits(limits: "Limits") -> Html:
 
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
     clusters = limits.clusters
-    columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp, clusters.seconds, clusters.utilisation, *clusters.spent)
+    columns = (
+        clusters.gpus,
+        clusters.tp_in,
+        clusters.tp_out,
+        clusters.dp,
+        clusters.seconds,
+        clusters.utilisation,
+        *clusters.spent,
+    )
     forms: tuple[Callable[[float], str], ...] = (*[_count_text] * 4, seconds, percent, *[percent] * 3)
     rows = (
         tuple("" if np.isnan(value) else form(float(value)) for value, form in zip(row, forms, strict=True))
         for row in zip(*columns, strict=True)
     )
-    clusters_table = table(f"A layer of {limits.layer[0]:,} × {limits.layer[1]:,}, {limits.tokens:,} tokens a batch", names, rows)
+    clusters_table = table(
+        f"A layer of {limits.layer[0]:,} × {limits.layer[1]:,}, {limits.tokens:,} tokens a batch", names, rows
+    )
     return joined(
         (
             paragraph(element("strong", f"Limits of moving data: {limits.device.name}")),
@@ -149,7 +177,11 @@ def _advice(advice: "Advice") -> Html:
         (
             paragraph(element("strong", "Advice"), element("br"), code(advice.est.plan)),
             table("One GPU, by convention", ("convention", "FLOP/s", "MFU", "HFU"), utilisation_rows),
-            table("Micro-batches", ("mbs", "global batch", "accumulation", "tokens/s", "memory", "fits"), option_rows),
+            table(
+                "Micro-batches",
+                ("mbs", "global batch", "accumulation", "tokens/s", "memory", "fits"),
+                option_rows,
+            ),
             table("Rules of thumb, and this plan", ("about", "rule", "here"), rules, ("rule", "here")),
         )
     )
@@ -167,7 +199,9 @@ def _calibration(calibration: "Calibration") -> Html:
         for kind, group_errors in errors.items()
         if group_errors["before"] is not None and group_errors["after"] is not None
     )
-    return joined((paragraph(head), table("What the data determine", names, constant_rows(calibration)), items(lines)))
+    return joined(
+        (paragraph(head), table("What the data determine", names, constant_rows(calibration)), items(lines))
+    )
 
 
 def _count_text(value: float) -> str:

@@ -50,14 +50,18 @@ class Page:
             element("meta", name="viewport", content="width=device-width, initial-scale=1"),
             element("meta", name="generator", content=f"traincast {__version__}"),
             element("title", f"{self.title}: {self.kind.lower()}"),
-            element("style", Html(files("traincast.ui.html").joinpath("page.css").read_text(encoding="utf-8"))),
+            element(
+                "style", Html(files("traincast.ui.html").joinpath("page.css").read_text(encoding="utf-8"))
+            ),
         )
         body = element("body", self._header(), element("main", *self._main(parts)), _footer())
         return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
     def _header(self) -> Html:
         """Return the header: kind, title and remarks."""
-        return element("header", paragraph(self.kind, class_="kind"), element("h1", self.title), items(self.remarks))
+        return element(
+            "header", paragraph(self.kind, class_="kind"), element("h1", self.title), items(self.remarks)
+        )
 
     def _main(self, parts: tuple[Section, ...]) -> Iterator[Html]:
         """Yield the answer, the links to the sections, and the sections."""
@@ -93,7 +97,9 @@ def write(page: Page, path: Path, command: str | None = None) -> None:
 def _provenance(command: str | None) -> Section:
     """Return the section on version, date and the command that repeats the report."""
     today = _today()
-    facts = pairs([("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))])
+    facts = pairs(
+        [("Made with", f"traincast {__version__}"), ("Written", element("time", today, datetime=today))]
+    )
     if command is None:
         return Section("provenance", "Provenance", facts)
     note = paragraph("This command repeats it; the same version with the same inputs gives the same figures.")
@@ -106,9 +112,14 @@ def _today() -> str:
     try:
         return datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
-        raise InputError("SOURCE_DATE_EPOCH", [f"{epoch!r}: must be a time in seconds since 1970, such as 1767225600"]) from None
+        raise InputError(
+            "SOURCE_DATE_EPOCH", [f"{epoch!r}: must be a time in seconds since 1970, such as 1767225600"]
+        ) from None
 
 
 def _footer() -> Html:
     """Return the footer."""
-    return element("footer", f"traincast {__version__}: forecasts of training steps, from counts, measured rates and a search.")
+    return element(
+        "footer",
+        f"traincast {__version__}: forecasts of training steps, from counts, measured rates and a search.",
+    )

@@ -10,7 +10,19 @@ from traincast.planner.explain import sensitivity
 from traincast.planner.misfit import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate
 from traincast.step.metrics import Metrics, metrics
-from traincast.ui.html.elements import Html, Section, bars, code, element, items, joined, pairs, paragraph, table, tiles
+from traincast.ui.html.elements import (
+    Html,
+    Section,
+    bars,
+    code,
+    element,
+    items,
+    joined,
+    pairs,
+    paragraph,
+    table,
+    tiles,
+)
 from traincast.ui.html.page import Page
 from traincast.ui.html.sources import foundations
 from traincast.ui.html.svg import drawing
@@ -36,7 +48,9 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     """
     measures = metrics(est) if measures is None else measures
     sentence = (
-        paragraph(f"A step takes {step(est)}{whole_run(measures)}.") if est.fits else paragraph("The plan does not fit in memory.")
+        paragraph(f"A step takes {step(est)}{whole_run(measures)}.")
+        if est.fits
+        else paragraph("The plan does not fit in memory.")
     )
     shortfall = Html() if est.fits else memory_shortfall(est, advice=True)
     answer = joined((sentence, paragraph(code(est.plan)), shortfall, summary(est, measures)))
@@ -68,7 +82,9 @@ def whole_run(measures: Metrics) -> str:
     """Return length and cost of the whole run, where known, as the end of a sentence."""
     if measures.days is None:
         return ""
-    return f", the whole run {days(measures.days)}" + ("" if measures.cost is None else f" and {money(float(measures.cost))}")
+    return f", the whole run {days(measures.days)}" + (
+        "" if measures.cost is None else f" and {money(float(measures.cost))}"
+    )
 
 
 def money(value: float) -> str:
@@ -93,12 +109,24 @@ def _summary(est: Estimate, measures: Metrics) -> Iterator[tuple[str, object, ob
     every = f"{float(measures.tokens_per_second):,.0f} token/s in all"
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", every
     sure = "" if est.fits_probability is None else f", {probability_text(est.fits_probability)} likely to fit"
-    yield "Memory of a GPU", gib(float(est.memory_bytes)), f"of {gib(float(est.system.accelerator.hbm_bytes))}{sure}"
+    yield (
+        "Memory of a GPU",
+        gib(float(est.memory_bytes)),
+        f"of {gib(float(est.system.accelerator.hbm_bytes))}{sure}",
+    )
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
-        yield "Utilisation (MFU)", f"{float(measures.mfu['megatron']):.1%}", f"{flops} of a GPU, Megatron's convention"
+        yield (
+            "Utilisation (MFU)",
+            f"{float(measures.mfu['megatron']):.1%}",
+            f"{flops} of a GPU, Megatron's convention",
+        )
     if measures.days is not None:
-        yield "The whole run", days(measures.days), f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
+        yield (
+            "The whole run",
+            days(measures.days),
+            f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside",
+        )
     if measures.cost is not None and measures.gpu_hours:
         yield (
             "Its price",
@@ -126,7 +154,9 @@ def knobs(est: Estimate) -> Html:
     named = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     named += ["precision", *(name for name in summary if name.startswith("fast_") and summary[name] > 1)]
     rows = ((name, str(summary[name]), COLUMNS[name].meaning) for name in named)
-    knobs_table = table("What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning"))
+    knobs_table = table(
+        "What the plan sets, other than the usual", ("knob", "value", "meaning"), rows, ("value", "meaning")
+    )
     return joined((paragraph(code(plan)), knobs_table))
 
 
@@ -135,11 +165,13 @@ def time_spent(est: Estimate) -> Html:
     from traincast.ui.figures import time_waterfall
 
     largest = max(est.breakdown, key=lambda name: float(est.breakdown[name]))
-    alternative = (
-        f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {largest} is the largest"
+    alternative = f"Bars: the components of a step of {seconds(float(est.step_seconds))}, one after the other; {largest} is the largest"
+    drawn = drawing(
+        "time-figure", time_waterfall(est), "The parts of a step, one after the other.", alternative
     )
-    drawn = drawing("time-figure", time_waterfall(est), "The parts of a step, one after the other.", alternative)
-    table_of_times = bars("Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds))
+    table_of_times = bars(
+        "Time of a step by what it is spent on", "time", est.breakdown, seconds, float(est.step_seconds)
+    )
     return element("div", drawn, table_of_times, class_="beside")
 
 
@@ -149,13 +181,22 @@ def memory_used(est: Estimate) -> Html:
 
     capacity, stages = float(est.system.accelerator.hbm_bytes), int(est.plan.pp)
     figure, caption = (
-        (stage_memory(est), "Memory of every stage of the pipeline; the dashed line is what an accelerator has.")
+        (
+            stage_memory(est),
+            "Memory of every stage of the pipeline; the dashed line is what an accelerator has.",
+        )
         if stages > 1
-        else (memory_waterfall(est), "Memory of a rank, part on part; the dashed line is what an accelerator has.")
+        else (
+            memory_waterfall(est),
+            "Memory of a rank, part on part; the dashed line is what an accelerator has.",
+        )
     )
     memory = gib(float(est.memory_bytes))
     drawn = drawing(
-        "memory-figure", figure, caption, f"Stacked bars: the fullest of {stages} stages holds {memory} of {gib(capacity)}"
+        "memory-figure",
+        figure,
+        caption,
+        f"Stacked bars: the fullest of {stages} stages holds {memory} of {gib(capacity)}",
     )
     scale, capacity_text = whole_memory(est)
     bars_of_memory = bars(f"Memory of the fullest rank, {capacity_text}", "memory", est.memory, gib, scale)
@@ -169,11 +210,17 @@ def all_metrics(measures: Metrics) -> Html:
         (name, rate(float(flops), "FLOP/s"), *(f"{float(values[name]):.1%}" for values in shares.values()))
         for name, flops in measures.flops_per_second_per_gpu.items()
     )
-    flops_table = table("Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows)
-    job_table = table(
-        "The job and the whole run, failures aside where nothing else is said", ("metric", "value"), _job_rows(measures)
+    flops_table = table(
+        "Model FLOPs and utilisation of a GPU, by convention", ("convention", "FLOP/s", *shares), rows
     )
-    unknown = [f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()]
+    job_table = table(
+        "The job and the whole run, failures aside where nothing else is said",
+        ("metric", "value"),
+        _job_rows(measures),
+    )
+    unknown = [
+        f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()
+    ]
     unknown_list = (element("h3", "Not known"), items(unknown)) if unknown else ()
     return joined((element("div", flops_table, job_table, class_="beside"), *unknown_list))
 
@@ -213,7 +260,11 @@ def hardware_gains(moved: Mapping[str, float]) -> Html:
         for name, change in sorted(moved.items(), key=lambda item: item[1])
         if abs(change) > MIN_CHANGE_REPORTED
     ]
-    gains_table = table("Change of the step time where one figure is 10% better, the plan as it is", ("figure", "step time"), rows)
+    gains_table = table(
+        "Change of the step time where one figure is 10% better, the plan as it is",
+        ("figure", "step time"),
+        rows,
+    )
     idle = [name for name, change in moved.items() if abs(change) <= MIN_CHANGE_REPORTED]
     return joined((gains_table, *([paragraph(f"Nothing is gained by: {', '.join(idle)}.")] if idle else [])))
 
@@ -222,9 +273,7 @@ def operations(est: Estimate) -> Section:
     """Return the section on every operation of a layer."""
     from traincast.ui.figures import roofline
 
-    alternative = (
-        "Points under the roofline of the accelerator, one for each operation of a layer and direction; larger ones take longer"
-    )
+    alternative = "Points under the roofline of the accelerator, one for each operation of a layer and direction; larger ones take longer"
     caption = "Operations of one micro-batch under the accelerator's roofs; the area of a point is its time."
     drawn = drawing("roofline-figure", roofline(est), caption, alternative)
     rows = (
@@ -233,7 +282,14 @@ def operations(est: Estimate) -> Section:
             row["part"],
             seconds(row["forward_seconds"]),
             seconds(row["backward_seconds"] + row["again_seconds"]),
-            rate(sum(row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector")), "FLOP"),
+            rate(
+                sum(
+                    row[f"{way}_{unit}_flops"]
+                    for way in ("forward", "backward")
+                    for unit in ("matrix", "vector")
+                ),
+                "FLOP",
+            ),
             gib(row["forward_bytes"] + row["backward_bytes"]),
             seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]),
             gib(row["saved_bytes"]),
@@ -241,7 +297,9 @@ def operations(est: Estimate) -> Section:
         for row in est.operations()
     )
     names = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
-    operations_table = table("Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",))
+    operations_table = table(
+        "Operations of one micro-batch, once for each kind of layer", names, rows, ("layer",)
+    )
     return Section("operations", "Operations of a layer", joined((drawn, operations_table)))
 
 
@@ -256,15 +314,19 @@ def foundation_and_uncertainty(est: Estimate, measures: Metrics, *more: str) -> 
 def interval_and_outside(est: Estimate, *more: str) -> Html:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
     if est.interval is None:
-        idealised = (
-            "The step time is that of an idealised machine, a bound for comparing plans and machines: no interval is known for it."
-        )
+        idealised = "The step time is that of an idealised machine, a bound for comparing plans and machines: no interval is known for it."
         known = "No interval is known for these assumptions."
-        return joined((paragraph(known if est.assumptions.sustained_rates else idealised), *map(paragraph, more)))
+        return joined(
+            (paragraph(known if est.assumptions.sustained_rates else idealised), *map(paragraph, more))
+        )
     low, high = (seconds(float(end)) for end in est.interval)
     rows: list[tuple[str, object]] = [
         ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
         ("Memory", f"the plan fits with a probability of {probability_text(est.fits_probability or 0)}"),
     ]
-    outside = [paragraph("The interval is wider, being outside of measured runs:"), items(est.outside)] if est.outside else []
+    outside = (
+        [paragraph("The interval is wider, being outside of measured runs:"), items(est.outside)]
+        if est.outside
+        else []
+    )
     return joined((pairs(rows), *map(paragraph, more), *outside))

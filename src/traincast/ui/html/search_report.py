@@ -23,14 +23,25 @@ from traincast.ui.html.plan_report import (
 )
 from traincast.ui.html.sources import foundations
 from traincast.ui.html.svg import drawing
-from traincast.ui.text.plans import fast_legend, fast_members, knob_text, knobs_of, probability_text, remarks, title
+from traincast.ui.text.plans import (
+    fast_legend,
+    fast_members,
+    knob_text,
+    knobs_of,
+    probability_text,
+    remarks,
+    title,
+)
 
 BEST_WORDS: Final = {"memory": "leanest"}
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
 
 
 def page(
-    result: Found, explanation: Explanation | None = None, measures: Metrics | None = None, remarks_: list[str] | None = None
+    result: Found,
+    explanation: Explanation | None = None,
+    measures: Metrics | None = None,
+    remarks_: list[str] | None = None,
 ) -> Page:
     """Return the report on a search.
 
@@ -59,8 +70,20 @@ def page(
     _, est = result.best
     measures = measures or metrics(est)
     sentence = f"The {BEST_WORDS.get(result.objective, 'fastest')} of {result.feasible:,} plans that fit takes {step(est)} a step"
-    answer = joined((paragraph(f"{sentence}{whole_run(measures)}."), paragraph(code(result.best[0])), summary(est, measures)))
-    return Page("Training plan", title(result), remark_lines, answer, tuple(_sections(result, explanation, est, measures)))
+    answer = joined(
+        (
+            paragraph(f"{sentence}{whole_run(measures)}."),
+            paragraph(code(result.best[0])),
+            summary(est, measures),
+        )
+    )
+    return Page(
+        "Training plan",
+        title(result),
+        remark_lines,
+        answer,
+        tuple(_sections(result, explanation, est, measures)),
+    )
 
 
 def _sections(result: Found, explanation: Explanation, est: Estimate, measures: Metrics) -> Iterator[Section]:
@@ -70,7 +93,11 @@ def _sections(result: Found, explanation: Explanation, est: Estimate, measures: 
     yield from plan_sections(est, measures)
     yield Section("why", "Why this plan", _why_section(explanation))
     yield Section("sensitivity", "What binds", _sensitivity_section(result, explanation))
-    yield Section("rejected", "What was rejected, and why", joined((_rejected_table(result), _misses_section(explanation))))
+    yield Section(
+        "rejected",
+        "What was rejected, and why",
+        joined((_rejected_table(result), _misses_section(explanation))),
+    )
     probabilities = result.within_3_percent
     sentence = (
         ""
@@ -92,7 +119,9 @@ def _sections_without_fit(result: Found, explanation: Explanation) -> Iterator[S
         yield Section("memory", "Memory of the nearest miss", memory_used(explanation.miss[1]))
         rows = ((degree.degree, gib(degree.least_memory)) for degree in explanation.degrees)
         least = table(
-            "The least memory that any plan of a tensor-parallel degree needs (tp × tp2 × cp)", ("degree", "memory"), rows
+            "The least memory that any plan of a tensor-parallel degree needs (tp × tp2 × cp)",
+            ("degree", "memory"),
+            rows,
         )
         yield Section("why", "What comes nearest", least)
     yield Section("rejected", "What was rejected, and why", _rejected_table(result))
@@ -113,7 +142,9 @@ def _no_fit_answer(result: Found, explanation: Explanation) -> Html:
     more = Html()
     if explanation.fits_from is not None:
         enough, least = explanation.fits_from
-        more = paragraph(f"{enough:,} GPUs instead of {result.gpus:,} would do: the leanest plan then needs {gib(least)}.")
+        more = paragraph(
+            f"{enough:,} GPUs instead of {result.gpus:,} would do: the leanest plan then needs {gib(least)}."
+        )
     return joined((head, paragraph(code(plan)), memory_shortfall(est), more))
 
 
@@ -139,9 +170,24 @@ def _question_section(result: Found) -> Section:
 def ranking(plans: list[Answer]) -> Html:
     """Return a table of the best plans, one a row."""
     shown, sure = knobs_of([plan for plan, _ in plans]), plans[0][1].interval is not None
-    header = ("#", "step", *(("90%",) if sure else ()), "memory", *(("fits",) if sure else ()), "strategy", *shown, "fast")
+    header = (
+        "#",
+        "step",
+        *(("90%",) if sure else ()),
+        "memory",
+        *(("fits",) if sure else ()),
+        "strategy",
+        *shown,
+        "fast",
+    )
     rows = [
-        (rank, *_time_and_memory(est), plan.strategy, *(knob_text(plan, name) for name in shown), fast_members(plan))
+        (
+            rank,
+            *_time_and_memory(est),
+            plan.strategy,
+            *(knob_text(plan, name) for name in shown),
+            fast_members(plan),
+        )
         for rank, (plan, est) in enumerate(plans, 1)
     ]
     legend = fast_legend([plan for plan, _ in plans], plans[0][1].system.fast_domain)
@@ -162,19 +208,21 @@ def _pareto_section(result: Found) -> Html:
     """Return the figure and the table of the Pareto front of time and memory."""
     from traincast.ui.figures import pareto
 
-    alternative = (
-        f"Points: step time against memory of {result.feasible:,} plans that fit, with the plans that no other beats in both"
+    alternative = f"Points: step time against memory of {result.feasible:,} plans that fit, with the plans that no other beats in both"
+    caption = (
+        "Time against memory of every layout that fits; the line joins plans that no other beats in both."
     )
-    caption = "Time against memory of every layout that fits; the line joins plans that no other beats in both."
     drawn = drawing("pareto-figure", pareto(result), caption, alternative)
     leaner: list[Answer] = []
     for answer in result.pareto():
-        if not leaner or float(answer[1].memory_bytes) < PARETO_MEMORY_STEP * float(leaner[-1][1].memory_bytes):
+        if not leaner or float(answer[1].memory_bytes) < PARETO_MEMORY_STEP * float(
+            leaner[-1][1].memory_bytes
+        ):
             leaner.append(answer)
-    rows = ((str(plan), seconds(float(est.step_seconds)), gib(float(est.memory_bytes))) for plan, est in leaner)
-    caption_of_table = (
-        f"Plans that no other beats in both; each needs {1 - PARETO_MEMORY_STEP:.0%} less memory than the one before, or still less"
+    rows = (
+        (str(plan), seconds(float(est.step_seconds)), gib(float(est.memory_bytes))) for plan, est in leaner
     )
+    caption_of_table = f"Plans that no other beats in both; each needs {1 - PARETO_MEMORY_STEP:.0%} less memory than the one before, or still less"
     return joined((drawn, table(caption_of_table, ("plan", "step", "memory"), rows)))
 
 
@@ -186,7 +234,9 @@ def _why_section(explanation: Explanation) -> Html:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         costs = "the best plan" if answer[0] == best[0] else compare(answer, best)[1]
-        change = "" if answer[0] == best[0] else signed(float(answer[1].step_seconds / best[1].step_seconds) - 1)
+        change = (
+            "" if answer[0] == best[0] else signed(float(answer[1].step_seconds / best[1].step_seconds) - 1)
+        )
         return degree, seconds(float(answer[1].step_seconds)), change, str(answer[0]), costs
 
     rows = [row(entry.degree, entry.best, entry.least_memory) for entry in explanation.degrees]
@@ -202,7 +252,12 @@ def _why_section(explanation: Explanation) -> Html:
         )
     )
     other = next(
-        (candidate for candidate in explanation.plans[1:] if candidate[0].columns().numbers() != best[0].columns().numbers()), None
+        (
+            candidate
+            for candidate in explanation.plans[1:]
+            if candidate[0].columns().numbers() != best[0].columns().numbers()
+        ),
+        None,
     )
     if other is None:
         return degrees
@@ -215,18 +270,25 @@ def _sensitivity_section(result: Found, explanation: Explanation) -> Html:
     from traincast.ui.figures import tornado
 
     most = min(explanation.sensitivity, key=lambda name: explanation.sensitivity[name])
-    alternative = f"Bars: change of the step time when a figure of the machine is 10% less or more; {most} gains most"
-    caption = (
-        "Each figure of the machine 10% less and more, with this plan and with the best one; those that change nothing left out."
+    alternative = (
+        f"Bars: change of the step time when a figure of the machine is 10% less or more; {most} gains most"
     )
-    return joined((hardware_gains(explanation.sensitivity), drawing("tornado-figure", tornado(result), caption, alternative)))
+    caption = "Each figure of the machine 10% less and more, with this plan and with the best one; those that change nothing left out."
+    return joined(
+        (
+            hardware_gains(explanation.sensitivity),
+            drawing("tornado-figure", tornado(result), caption, alternative),
+        )
+    )
 
 
 def _rejected_table(result: Found) -> Html:
     """Return a table of rejected candidates by reason."""
     rows = ((reason, f"{count:,}") for reason, count in result.rejected.items() if count)
     return table(
-        "Candidates rejected, by the first rule broken, or by memory where all rules are met", ("reason", "candidates"), rows
+        "Candidates rejected, by the first rule broken, or by memory where all rules are met",
+        ("reason", "candidates"),
+        rows,
     )
 
 
@@ -238,11 +300,19 @@ def _misses_section(explanation: Explanation) -> Html:
     }
     winner = explanation.plans[0][1]
     parts = [
-        joined((element("h3", heading), paragraph(code(plan), f": {time_against_best(est, winner)}"), memory_shortfall(est)))
+        joined(
+            (
+                element("h3", heading),
+                paragraph(code(plan), f": {time_against_best(est, winner)}"),
+                memory_shortfall(est),
+            )
+        )
         for heading, pair in misses.items()
         if pair is not None
         for plan, est in (pair,)
     ]
-    excluded = [f"tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in explanation.excluded.items()]
+    excluded = [
+        f"tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in explanation.excluded.items()
+    ]
     not_tried = [element("h3", "Not tried"), items(excluded)] if excluded else []
     return joined((*(parts or [paragraph("Memory excludes no plan that would be faster.")]), *not_tried))

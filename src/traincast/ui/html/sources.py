@@ -56,7 +56,10 @@ def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
         if field.name != "name"
     )
     return table(
-        "How counts become seconds and bytes (SI units)", ("assumption", "value", "meaning", "source"), rows, ("meaning", "source")
+        "How counts become seconds and bytes (SI units)",
+        ("assumption", "value", "meaning", "source"),
+        rows,
+        ("meaning", "source"),
     )
 
 
@@ -72,7 +75,9 @@ def _figure_text(of: Model | System, path: str) -> str:
         return quantity(of.training_sequences * of.seq, "token")
     value: Any = of
     for step in path.replace("network.", "tiers.").split("."):
-        value = value[int(step)] if step.isdigit() and isinstance(value, tuple) else getattr(value, step, None)
+        value = (
+            value[int(step)] if step.isdigit() and isinstance(value, tuple) else getattr(value, step, None)
+        )
     unit = COLUMNS[path].unit if path in COLUMNS else FIGURE_UNITS.get(path, "")
     return quantity(value, unit) if isinstance(value, int | float) else _value_text(value)
 
@@ -89,15 +94,23 @@ def _value_text(value: object) -> str:
 def _meanings() -> dict[str, str]:
     """Return the meaning of each assumption, read from the class docstring."""
     docstring = cleandoc(Assumptions.__doc__ or "")
-    parts = re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring.partition("----------\n")[2], re.MULTILINE)
-    return {name: " ".join(meaning.replace("`", "").split()) for names, meaning in parts for name in names.split(", ")}
+    parts = re.findall(
+        r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring.partition("----------\n")[2], re.MULTILINE
+    )
+    return {
+        name: " ".join(meaning.replace("`", "").split())
+        for names, meaning in parts
+        for name in names.split(", ")
+    }
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption whose value is that of the preset, the software stack or the system."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
-    known: dict[str, tuple[object, str]] = {field.name: (getattr(base, field.name), source) for field in fields(Assumptions)}
+    known: dict[str, tuple[object, str]] = {
+        field.name: (getattr(base, field.name), source) for field in fields(Assumptions)
+    }
     if base is PAPER:
         known |= {
             name: (value, f"arXiv 2410.00273, erratum {n}")
@@ -109,8 +122,14 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
         known |= dict(_stack_values(stack))
     if system is not None:
         measured_here = (entry for entry in system.software if entry.stack == stack)
-        known |= {name: (value, f"found on {system.name}") for entry in measured_here for name, value in entry.figures}
-    return {name: source_text for name, (value, source_text) in known.items() if getattr(assumed, name) == value}
+        known |= {
+            name: (value, f"found on {system.name}")
+            for entry in measured_here
+            for name, value in entry.figures
+        }
+    return {
+        name: source_text for name, (value, source_text) in known.items() if getattr(assumed, name) == value
+    }
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:

@@ -22,7 +22,12 @@ from traincast.ui.text.plans import days
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IDENTIFYING_COLUMNS: Final = ("model", "system", "strategy", "gbs")  # columns that identify a row, beside GPUs and varied fields
+IDENTIFYING_COLUMNS: Final = (
+    "model",
+    "system",
+    "strategy",
+    "gbs",
+)  # columns that identify a row, beside GPUs and varied fields
 
 TABLE_KNOBS: Final = ("tp", "tp2", "cp", "pp", "vp", "dp", "mbs", "panels")
 
@@ -40,7 +45,9 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
     rows = results.frame.filter(pl.col("rank") == 1)
     fitting = rows.drop_nulls("step_seconds")
     study = results.metadata["study"]
-    remarks = [f"{count_of(int(rows['candidates'].sum()), 'candidate')} decided; assumptions: {study['assumptions']['name']}"]
+    remarks = [
+        f"{count_of(int(rows['candidates'].sum()), 'candidate')} decided; assumptions: {study['assumptions']['name']}"
+    ]
     sections = (
         _question_section(study, rows),
         *_figure_sections(rows, study),
@@ -63,7 +70,9 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
 def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
     """Return a sentence on the fastest of all points."""
     best = fitting.sort("step_seconds").row(0, named=True)
-    where = f"{best['model']} on {count_of(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
+    where = (
+        f"{best['model']} on {count_of(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
+    )
     fit = f"Of {count_of(len(rows), 'point')} {len(fitting):,} have a plan that fits"
     return f"{fit}; the fastest step takes {seconds(best['step_seconds'])}: {where}."
 
@@ -93,9 +102,14 @@ def _question_section(study: Mapping[str, Any], rows: pl.DataFrame) -> Section:
     ]
     for path, values in chain.from_iterable(axis.items() for axis in study["vary"]):
         pairs_shown.append(
-            (path, f"{len(values)} values from {_value_text(path, min(values))} to {_value_text(path, max(values))}")
+            (
+                path,
+                f"{len(values)} values from {_value_text(path, min(values))} to {_value_text(path, max(values))}",
+            )
         )
-    pairs_shown.append(("Candidates", f"{int(rows['candidates'].sum()):,}, of which {int(rows['feasible'].sum()):,} fit"))
+    pairs_shown.append(
+        ("Candidates", f"{int(rows['candidates'].sum()):,}, of which {int(rows['feasible'].sum()):,} fit")
+    )
     return Section("question", "The question", pairs(pairs_shown))
 
 
@@ -106,7 +120,9 @@ def _figure_sections(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[S
         yield Section(key, title, drawing(f"{key}-figure", figure, caption, alternative))
 
 
-def _figure_descriptions(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str, str, "Figure", str]]:
+def _figure_descriptions(
+    rows: pl.DataFrame, study: Mapping[str, Any]
+) -> Iterator[tuple[str, str, "Figure", str]]:
     """Yield key, title, figure and caption of each figure."""
     from traincast.ui.figures import contour, optima, strong_scaling
 
@@ -121,7 +137,12 @@ def _figure_descriptions(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterat
         for number, model in enumerate(dict.fromkeys(fitting["model"])):
             model_rows = _fastest_series(rows, fitting.filter(pl.col("model") == model))
             caption = f"The best plan on each number of GPUs for {model}: degrees, memory, and what its time goes to."
-            yield f"optima-{number}", f"Best plans of {model}", optima(model_rows, _capacity(model_rows)), caption
+            yield (
+                f"optima-{number}",
+                f"Best plans of {model}",
+                optima(model_rows, _capacity(model_rows)),
+                caption,
+            )
     axes = [next(iter(axis)) for axis in study["vary"]]
     if len(axes) > 1 and rows["gbs"].n_unique() == 1 and len(fitting):
         value = "training_days" if len(fitting.drop_nulls("training_days")) else "step_seconds"
@@ -129,7 +150,12 @@ def _figure_descriptions(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterat
         for number, model in enumerate(dict.fromkeys(fitting["model"])):
             model_rows = rows.filter(pl.col("model") == model)
             caption = f"{COLUMNS[value].meaning.capitalize()} at the best plan: {model} on {largest:,} GPUs over two figures."
-            yield f"contour-{number}", f"Over the sweep: {model}", contour(model_rows, axes[0], axes[1], largest, value), caption
+            yield (
+                f"contour-{number}",
+                f"Over the sweep: {model}",
+                contour(model_rows, axes[0], axes[1], largest, value),
+                caption,
+            )
 
 
 def _fastest_series(rows: pl.DataFrame, fitting: pl.DataFrame) -> pl.DataFrame:
@@ -169,7 +195,18 @@ def point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> H
     """Return a table of points, each with its best plan."""
     varied, named = list(chain.from_iterable(study["vary"])), _identifying_columns(rows)
     knobs = [name for name in TABLE_KNOBS if name in rows.columns and (rows[name] > 1).any()]
-    header = ("GPUs", *named, *map(_column_title, varied), "step", "memory", "whole run", *knobs, "fast", "candidates", "fit")
+    header = (
+        "GPUs",
+        *named,
+        *map(_column_title, varied),
+        "step",
+        "memory",
+        "whole run",
+        *knobs,
+        "fast",
+        "candidates",
+        "fit",
+    )
 
     def cells(row: Mapping[str, Any]) -> tuple[object, ...]:
         fields = (*(row[name] for name in named), *(_value_text(path, row[path]) for path in varied))
@@ -227,7 +264,9 @@ def _interval_section(results: Results) -> Html:
     low, high = _percent(relative_error.min()), _percent(relative_error.max())
     sentence = f"90% of measured times lie within {low} to {high} of such predictions, by point."
     fits = known["fits_probability"]
-    fit_sentence = f"The best plans fit with probabilities of {_percent(fits.min())} to {_percent(fits.max())}."
+    fit_sentence = (
+        f"The best plans fit with probabilities of {_percent(fits.min())} to {_percent(fits.max())}."
+    )
     return joined((paragraph(sentence), paragraph(fit_sentence)))
 
 

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 PIXELS_PER_POINT: Final = 1.5  # CSS pixels per typographic point
 DROPPED_TAGS: Final = ("metadata", "style")
 GROUP_TAGS: Final = ("g", "defs")  # dropped when empty
-PAGE_COLOURS: Final = {"#000000": "currentColor", "#ffffff": "var(--surface)", "#dddddd": "var(--line)", "#f2f2f2": "var(--faint)"}
+PAGE_COLOURS: Final = {
+    "#000000": "currentColor",
+    "#ffffff": "var(--surface)",
+    "#dddddd": "var(--line)",
+    "#f2f2f2": "var(--faint)",
+}
 NO_CONTROLS: Final = dict.fromkeys((*range(9), 11, 12, *range(14, 32)))  # characters that no XML may hold
 FONT_PATTERN: Final = re.compile(r"font-family: [^;]*; ?")
 LONG_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+\.\d{3,}")  # more digits than are visible
@@ -33,7 +38,9 @@ def require_figures() -> None:
     from importlib.util import find_spec
 
     if missing := [name for name in ("matplotlib", "polars") if find_spec(name) is None]:
-        raise InputError("--html", [f"needs {' and '.join(missing)} for its figures: pip install 'traincast[figures]'"])
+        raise InputError(
+            "--html", [f"needs {' and '.join(missing)} for its figures: pip install 'traincast[figures]'"]
+        )
 
 
 def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html:
@@ -55,7 +62,9 @@ def drawing(name: str, figure: "Figure", caption: str, alternative: str) -> Html
     root = ElementTree.fromstring(to_svg(figure).translate(NO_CONTROLS))
     names = {node.get("id", ""): f"{name}-{i}" for i, node in enumerate(root.iter()) if node.get("id")}
     inside = [_element(child, names) for child in root]
-    drawn = element("svg", *inside, viewBox=root.get("viewBox"), role="img", aria_label=alternative, style=_width(root))
+    drawn = element(
+        "svg", *inside, viewBox=root.get("viewBox"), role="img", aria_label=alternative, style=_width(root)
+    )
     return element("figure", drawn, element("figcaption", caption), id=name)
 
 
@@ -70,7 +79,9 @@ def _element(node: ElementTree.Element, names: Mapping[str, str]) -> Html:
     inside = [part for part in (_element(child, names) for child in node) if part]
     if tag in DROPPED_TAGS or (tag in GROUP_TAGS and not inside):
         return Html()
-    attributes: dict[str, str | None] = {key.rpartition("}")[2]: _value(value, names) for key, value in node.items()}
+    attributes: dict[str, str | None] = {
+        key.rpartition("}")[2]: _value(value, names) for key, value in node.items()
+    }
     if "id" in attributes:  # nothing refers to a group
         attributes["id"] = None if tag == "g" else names[node.get("id", "")]
     return element(tag, (node.text or "").strip(), *inside, **attributes)

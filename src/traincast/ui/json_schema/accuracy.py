@@ -1,6 +1,17 @@
 """Outputs of `validate`, `calibrate` and `measure`."""
 
-from traincast.ui.json_schema.vocabulary import REPORT, Schema, by_name, flag, listed, number, or_null, record, text, whole_number
+from traincast.ui.json_schema.vocabulary import (
+    REPORT,
+    Schema,
+    by_name,
+    flag,
+    listed,
+    number,
+    or_null,
+    record,
+    text,
+    whole_number,
+)
 
 _SUMMARY = record(
     "errors of a group of runs; relative ones are shares of the measured value",
@@ -37,7 +48,9 @@ VALIDATION = record(
                     "low": or_null(number("lower end of the 90 % interval", "s")),
                     "high": or_null(number("upper end of the 90 % interval", "s")),
                     "measured_memory_bytes": or_null(number("as the table says", "byte")),
-                    "predicted_memory_bytes": or_null(number("as predicted, counted as the row counts", "byte")),
+                    "predicted_memory_bytes": or_null(
+                        number("as predicted, counted as the row counts", "byte")
+                    ),
                     "skipped": or_null(text("why it is not predicted")),
                 },
             ),
@@ -76,7 +89,9 @@ CALIBRATION = record(
         "collectives": whole_number("measured collectives used"),
         "products": whole_number("measured matrix products used"),
         "errors": record("of the runs; `held out`: each predicted without itself", _errors("held out")),
-        "errors_of_others": by_name("of collectives and products, where there are any", record("errors", _errors())),
+        "errors_of_others": by_name(
+            "of collectives and products, where there are any", record("errors", _errors())
+        ),
         "constants": listed("what was fitted", _CONSTANT),
         "left_out": listed("what could not be used", text("in words")),
         "output": text("the file written"),
@@ -96,7 +111,9 @@ _STEPS = record(
                     "measured_step_seconds": or_null(number("median of the steps", "s")),
                     "spread": number("middle half of the steps over their median"),
                     "predicted_step_seconds": or_null(number("with the machine's file", "s")),
-                    "calibrated_step_seconds": or_null(number("with the machine calibrated to half of the shapes", "s")),
+                    "calibrated_step_seconds": or_null(
+                        number("with the machine calibrated to half of the shapes", "s")
+                    ),
                     "half": or_null(text("whether the calibration saw it: fitted, or left out")),
                     "skipped": or_null(text("why it is not predicted")),
                 },
@@ -141,7 +158,8 @@ MEASURED = record(
         ),
         "rows": by_name("how many things were timed, by family", whole_number("rows")),
         "spread": by_name(
-            "width of the middle half of the samples relative to their median, by family", number("median over rows")
+            "width of the middle half of the samples relative to their median, by family",
+            number("median over rows"),
         ),
         "errors": listed(
             "how well the machine file tells its own tables",
@@ -149,7 +167,9 @@ MEASURED = record(
                 "errors of predicted times, relative to measured medians",
                 {
                     "family": text("what was timed"),
-                    "kind": text("type of products, operation of anything else; small and large collectives (256 KiB); or all"),
+                    "kind": text(
+                        "type of products, operation of anything else; small and large collectives (256 KiB); or all"
+                    ),
                     "rows": whole_number("how many"),
                     "mape": number("mean absolute error"),
                     "bias": number("mean error"),

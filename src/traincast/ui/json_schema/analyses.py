@@ -81,7 +81,9 @@ ADVICE = record(
                 },
             ),
         ),
-        "best_mbs": whole_number("the fastest micro-batch of these that fits at the plan's global batch", "sequence"),
+        "best_mbs": whole_number(
+            "the fastest micro-batch of these that fits at the plan's global batch", "sequence"
+        ),
         "network": record(
             "what goes between nodes, in one direction",
             {
@@ -89,7 +91,9 @@ ADVICE = record(
                 "share": number("share of the step that waits for it"),
                 "per_node": number("bandwidth of a node", "byte/s"),
                 "per_gpu": number("bandwidth of a GPU", "byte/s"),
-                "needed_per_node": or_null(number("what would be enough; `null` where no bandwidth is", "byte/s")),
+                "needed_per_node": or_null(
+                    number("what would be enough; `null` where no bandwidth is", "byte/s")
+                ),
                 "needed_per_gpu": or_null(number("the same of a GPU", "byte/s")),
             },
         ),
@@ -132,7 +136,9 @@ LIMITS = record(
                 "network": text("where the network bandwidth comes from"),
             },
         ),
-        "layer": record("the layer", {"d_in": whole_number("its input width"), "d_out": whole_number("its output width")}),
+        "layer": record(
+            "the layer", {"d_in": whole_number("its input width"), "d_out": whole_number("its output width")}
+        ),
         "batch_tokens": whole_number("the layer's batch", "token"),
         "micro_batches": whole_number("it comes in so many"),
         "clusters": listed(
@@ -198,9 +204,13 @@ SCALING = record(
                     "comm_seconds": number("what is communicated", "s"),
                     "iteration_seconds": number("both", "s"),
                     "comm_share": number("share of the iteration that communicates"),
-                    "network_efficiency": or_null(number("eff(g→n) from the fewest GPUs; `null` where they do not communicate")),
+                    "network_efficiency": or_null(
+                        number("eff(g→n) from the fewest GPUs; `null` where they do not communicate")
+                    ),
                     "efficiency": number("what is kept of the speed on the fewest GPUs"),
-                    "memory_bytes": number("parameters, gradients, optimizer and activations by the source's formulas", "byte"),
+                    "memory_bytes": number(
+                        "parameters, gradients, optimizer and activations by the source's formulas", "byte"
+                    ),
                     "enough_bandwidth": or_null(
                         number(
                             "a fast domain to all others, one direction: enough for the target; 0 where none is used, `null`"

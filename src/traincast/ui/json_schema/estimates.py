@@ -2,7 +2,17 @@
 
 from traincast.core.plan_choices import ALLOWED, JOINED
 from traincast.core.quantities import COLUMNS
-from traincast.ui.json_schema.vocabulary import Schema, by_name, flag, listed, number, or_null, record, text, whole_number
+from traincast.ui.json_schema.vocabulary import (
+    Schema,
+    by_name,
+    flag,
+    listed,
+    number,
+    or_null,
+    record,
+    text,
+    whole_number,
+)
 
 
 def _names(kind: str) -> list[str]:
@@ -47,12 +57,16 @@ _ESTIMATED = {
     **BRIEF,
     "fits": flag("whether that is within the accelerator's memory"),
     "tokens_per_second_per_gpu": number("throughput of one GPU", "token/s"),
-    "training_days": or_null(number("the run that the model's own `training_tokens` ask for, failures aside", "day")),
+    "training_days": or_null(
+        number("the run that the model's own `training_tokens` ask for, failures aside", "day")
+    ),
     "breakdown_seconds": _parts("seconds by component; they add up to `step_seconds`", "time", "s"),
     "memory_by_component_bytes": MEMORY_PARTS,
 }
 _SURE = {
-    "step_seconds_low": number("95 % of measured times lie above; as the next three only where errors are known", "s"),
+    "step_seconds_low": number(
+        "95 % of measured times lie above; as the next three only where errors are known", "s"
+    ),
     "step_seconds_high": number("95 % of measured times lie below", "s"),
     "fits_probability": number("probability that it is within the accelerator's memory"),
     "outside_measured": listed("in which respects it lies outside of measured runs", text("in words")),
@@ -78,7 +92,9 @@ METRICS = record(
         "checkpoint_interval": or_null(number("time between two that loses least", "s")),
         "goodput": or_null(number("share of the time that trains")),
         "effective_days": or_null(number("the whole run with failures", "day")),
-        "missing": by_name("for every metric that is `null`: what to give", listed("what is not known", text("in words"))),
+        "missing": by_name(
+            "for every metric that is `null`: what to give", listed("what is not known", text("in words"))
+        ),
     },
     title="metrics",
 )

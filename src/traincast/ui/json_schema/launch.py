@@ -52,13 +52,21 @@ CHECK = record(
         ),
         "small": listed("settings of small effect, which is not predicted", text("a setting")),
         "not_understood": listed("settings that nothing is known of", text("a setting")),
-        "ignored": listed("settings that change no step: logs, data, checkpoints, learning rates", text("a setting")),
+        "ignored": listed(
+            "settings that change no step: logs, data, checkpoints, learning rates", text("a setting")
+        ),
         "assumed": listed("what had to be taken for granted", text("in words")),
         "estimate": redescribed(ESTIMATE, "what is predicted of it"),
-        "best": or_null(redescribed(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")),
+        "best": or_null(
+            redescribed(ESTIMATE, "the best plan of the framework on the same GPUs; null where none fits")
+        ),
         "best_settings": listed("settings of the best plan that differ", SETTING),
-        "longer_than_best": or_null(number("by how much the step is longer than the best plan's, as a share")),
+        "longer_than_best": or_null(
+            number("by how much the step is longer than the best plan's, as a share")
+        ),
         "changes": listed("changes of one thing that fit and help, the fastest first", CHANGE),
-        "together": or_null(redescribed(CHANGE, "the best two or three changes together, where they are better than one")),
+        "together": or_null(
+            redescribed(CHANGE, "the best two or three changes together, where they are better than one")
+        ),
     },
 )

@@ -1,6 +1,14 @@
 """Outputs of `plan`, `estimate` and `memory`."""
 
-from traincast.ui.json_schema.estimates import ANSWER, BRIEF, BYTES_PER_PARAMETER, CASE, ESTIMATE, MEMORY_PARTS, METRICS
+from traincast.ui.json_schema.estimates import (
+    ANSWER,
+    BRIEF,
+    BYTES_PER_PARAMETER,
+    CASE,
+    ESTIMATE,
+    MEMORY_PARTS,
+    METRICS,
+)
 from traincast.ui.json_schema.vocabulary import (
     REPORT,
     Schema,
@@ -19,7 +27,8 @@ EXPLANATION = record(
     "why",
     {
         "sensitivity_10_percent_better": by_name(
-            "change of the best plan's step time if a hardware figure is 10 % better", number("relative change")
+            "change of the best plan's step time if a hardware figure is 10 % better",
+            number("relative change"),
         ),
         "degrees": listed(
             "each tensor-parallel degree",
@@ -32,12 +41,17 @@ EXPLANATION = record(
                 },
             ),
         ),
-        "excluded_tp": by_name("degrees of tp that a rule excludes, by rule", listed("degrees", whole_number("a degree"))),
+        "excluded_tp": by_name(
+            "degrees of tp that a rule excludes, by rule", listed("degrees", whole_number("a degree"))
+        ),
         "nearest_miss": or_null(redescribed(ESTIMATE, "the plan nearest to fitting that does not fit")),
-        "nearest_faster_miss": or_null(redescribed(ESTIMATE, "the nearest to fitting that would be faster than the best plan")),
+        "nearest_faster_miss": or_null(
+            redescribed(ESTIMATE, "the nearest to fitting that would be faster than the best plan")
+        ),
         "unlimited_memory": or_null(redescribed(ESTIMATE, "the fastest if memory were unlimited")),
         "possible_gpus": listed(
-            "where no plan meets the rules: the nearest numbers of GPUs that have candidates", whole_number("GPUs")
+            "where no plan meets the rules: the nearest numbers of GPUs that have candidates",
+            whole_number("GPUs"),
         ),
         "fits_from": or_null(
             record(
@@ -53,7 +67,9 @@ EXPLANATION = record(
                     "knob": text("its name"),
                     "value": text("its value in the plan"),
                     "other": text("the other value"),
-                    "step_seconds_change": number("change of the step time with the other value", "relative change"),
+                    "step_seconds_change": number(
+                        "change of the step time with the other value", "relative change"
+                    ),
                     "memory_bytes_change": number("change of the memory of the fullest rank", "byte"),
                     "fits": flag("whether the plan fits with it"),
                 },
@@ -72,17 +88,25 @@ SEARCH = record(
         "strategies": listed("ways to cut a layer that were searched", text("a strategy")),
         "candidates": whole_number("candidates that meet every rule"),
         "feasible": whole_number("those of them that fit in memory"),
-        "rejected": by_name("candidates rejected, by reason: the first rule broken, or memory", whole_number("candidates")),
+        "rejected": by_name(
+            "candidates rejected, by reason: the first rule broken, or memory", whole_number("candidates")
+        ),
         "plans": listed(
             "the best plans, best first; empty where nothing fits",
             ANSWER,
         ),
-        "pareto": listed("plans that no other beats in both time and memory, fastest first", record("a plan", BRIEF)),
+        "pareto": listed(
+            "plans that no other beats in both time and memory, fastest first", record("a plan", BRIEF)
+        ),
         "explanation": EXPLANATION,
     },
     sometimes={
-        "first_within_3_percent": number("probability that the first of `plans` is really within 3 % of the best candidate"),
-        "listed_within_3_percent": number("probability that any of `plans` is; both only where errors are known and time ranks"),
+        "first_within_3_percent": number(
+            "probability that the first of `plans` is really within 3 % of the best candidate"
+        ),
+        "listed_within_3_percent": number(
+            "probability that any of `plans` is; both only where errors are known and time ranks"
+        ),
         **REPORT,
     },
 )
@@ -116,7 +140,11 @@ OPERATION = record(
 ONE_PLAN = record(
     "time and memory of one plan",
     {**CASE, "estimate": ESTIMATE, "metrics": METRICS},
-    sometimes={"operations": listed("with `--operations`: every operation, once for each kind of layer it is in", OPERATION)}
+    sometimes={
+        "operations": listed(
+            "with `--operations`: every operation, once for each kind of layer it is in", OPERATION
+        )
+    }
     | REPORT,
 )
 MEMORY = record(

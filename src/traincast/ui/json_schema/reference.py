@@ -1,8 +1,23 @@
 """Outputs of `catalog`, `reproduce`, `schema`, `completion`, `study`, `merge`, `plot`, `serve`, and of errors."""
 
-from traincast.ui.json_schema.vocabulary import REPORT, Schema, flag, listed, number, or_null, record, text, whole_number
+from traincast.ui.json_schema.vocabulary import (
+    REPORT,
+    Schema,
+    flag,
+    listed,
+    number,
+    or_null,
+    record,
+    text,
+    whole_number,
+)
 
-_NAMES = {"models": "a model", "systems": "a system", "accelerators": "an accelerator", "software_stacks": "a stack"}
+_NAMES = {
+    "models": "a model",
+    "systems": "a system",
+    "accelerators": "an accelerator",
+    "software_stacks": "a stack",
+}
 CATALOG = record(
     "without a name `models`, `systems`, `accelerators` and `software_stacks`; with one `name` and `figures`",
     {},
@@ -39,8 +54,12 @@ REPRODUCTION = record(
                     "strategy": text("how a layer is cut"),
                     "configurations": whole_number("so many"),
                     "worst_difference": number("largest relative difference"),
-                    "errata_seconds": record("largest relative change of step time if errata are corrected", _ERRATA),
-                    "errata_memory": record("largest relative change of memory if errata are corrected", _ERRATA),
+                    "errata_seconds": record(
+                        "largest relative change of step time if errata are corrected", _ERRATA
+                    ),
+                    "errata_memory": record(
+                        "largest relative change of memory if errata are corrected", _ERRATA
+                    ),
                 },
             ),
         ),
@@ -60,9 +79,14 @@ REPRODUCTION = record(
                     "optima_change": record(
                         "relative change of the optimum if errata are corrected; empty where nothing fits",
                         {},
-                        sometimes={name: number("of the searches") for name in ("mean", "median", "lowest", "highest")},
+                        sometimes={
+                            name: number("of the searches")
+                            for name in ("mean", "median", "lowest", "highest")
+                        },
                     ),
-                    "feasibility_changes": whole_number("searches that have a plan with or without errata only"),
+                    "feasibility_changes": whole_number(
+                        "searches that have a plan with or without errata only"
+                    ),
                 },
             ),
         ),
@@ -86,9 +110,16 @@ STUDY = record(
 FIGURE = record("a figure", {"figure": text("the file written"), "kind": text("what it shows")})
 SERVED = record(
     "where the explorer is, once it answers",
-    {"url": text("its address"), "host": text("that it listens on"), "port": whole_number("that it listens on")},
+    {
+        "url": text("its address"),
+        "host": text("that it listens on"),
+        "port": whole_number("that it listens on"),
+    },
 )
-SCHEMA: Schema = {"type": "object", "description": "a JSON Schema; without a name `outputs`, the names there are"}
+SCHEMA: Schema = {
+    "type": "object",
+    "description": "a JSON Schema; without a name `outputs`, the names there are",
+}
 COMPLETION = record("a script for a shell", {"shell": text("its name"), "script": text("what it is to read")})
 
 ERROR = record(
@@ -97,7 +128,9 @@ ERROR = record(
         "error": record(
             "what is wrong",
             {
-                "exit_code": whole_number("1: nothing fits; 2: the input cannot be used, or output not written; 130: interrupted"),
+                "exit_code": whole_number(
+                    "1: nothing fits; 2: the input cannot be used, or output not written; 130: interrupted"
+                ),
                 "message": text("what standard error says as well"),
                 "subject": or_null(text("what was being read: a file, an option, a command")),
                 "problems": listed("every mistake", text("in words")),

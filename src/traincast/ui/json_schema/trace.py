@@ -2,7 +2,16 @@
 
 from traincast.core.quantities import COLUMNS
 from traincast.ui.json_schema.estimates import CASE, ESTIMATE
-from traincast.ui.json_schema.vocabulary import by_name, listed, number, or_null, record, redescribed, text, whole_number
+from traincast.ui.json_schema.vocabulary import (
+    by_name,
+    listed,
+    number,
+    or_null,
+    record,
+    redescribed,
+    text,
+    whole_number,
+)
 
 COMPONENTS = record(
     "seconds by component of a step",
@@ -61,7 +70,10 @@ TRACE = record(
                 {
                     "stage": whole_number("its place, from 0"),
                     "begin": number("start of the step on it", "s"),
-                    "passes": listed("in order: kind, chunk, micro-batch, start [s]", listed("a pass", number("one of them"))),
+                    "passes": listed(
+                        "in order: kind, chunk, micro-batch, start [s]",
+                        listed("a pass", number("one of them")),
+                    ),
                     "waits": listed(
                         "in order: bubble or pp_comm, start [s], seconds [s]",
                         {"type": "array", "items": {"type": ["string", "number"]}},

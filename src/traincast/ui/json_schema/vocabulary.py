@@ -39,7 +39,9 @@ def by_name(about: str, of: Schema) -> Schema:
     return {"type": "object", "description": about, "additionalProperties": of}
 
 
-def record(about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None = None, title: str = "") -> Schema:
+def record(
+    about: str, keys: Mapping[str, Schema], sometimes: Mapping[str, Schema] | None = None, title: str = ""
+) -> Schema:
     """Return the schema of an object with known keys and no others.
 
     Parameters
@@ -92,7 +94,9 @@ def _referring(part: Any, shared: dict[str, Schema]) -> Any:
         return part
     if isinstance(part.get("title"), str):
         name = part["title"]
-        shared[name] = _referring({key: value for key, value in part.items() if key not in ("title", "description")}, shared)
+        shared[name] = _referring(
+            {key: value for key, value in part.items() if key not in ("title", "description")}, shared
+        )
         return {"$ref": f"#/$defs/{name}", "description": part["description"]}
     return {key: _referring(value, shared) for key, value in part.items()}
 
@@ -108,6 +112,10 @@ def rows(part: Schema, at: str = "") -> Iterator[tuple[str, Schema]]:
     for key, below in part.get("properties", {}).items():
         path = f"{at}{key}"
         yield path, below
-        for inner, ending in ((below, ""), (below.get("items", {}), "[]"), (below.get("additionalProperties") or {}, ".*")):
+        for inner, ending in (
+            (below, ""),
+            (below.get("items", {}), "[]"),
+            (below.get("additionalProperties") or {}, ".*"),
+        ):
             if "title" not in inner:
                 yield from rows(inner, f"{path}{ending}.")

@@ -15,7 +15,9 @@ from traincast.ui.text.plans import borderless_table, heading, paragraphs
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
-MORE_DATA_HELPS: Final = "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
+MORE_DATA_HELPS: Final = (
+    "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
+)
 ERRORS_STILL_LARGE: Final = (
     "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "
     "and are they those of whole steps?"
@@ -46,7 +48,9 @@ def print_validation(report: "Report", out: Console) -> None:
             table.add_section()
         total = summary in report.totals
         style = "bold" if total else None
-        table.add_row(f"all {summary.source}" if total else summary.source, *summary_cells(summary), style=style)
+        table.add_row(
+            f"all {summary.source}" if total else summary.source, *summary_cells(summary), style=style
+        )
     out.print(table)
     _print_meaning(report, out)
 
@@ -61,7 +65,10 @@ def summary_cells(summary: "ErrorSummary") -> list[str]:
         (summary.spearman, ".2f"),
     )
     rest = ((summary.regret, ".1%"), (summary.best_of_three, ".1%"), (summary.memory, ".1%"))
-    return [str(summary.n), *("" if value is None else format(value, spec) for value, spec in (*figures, *rest))]
+    return [
+        str(summary.n),
+        *("" if value is None else format(value, spec) for value, spec in (*figures, *rest)),
+    ]
 
 
 def error_explanations(report: "Report") -> list[str]:
@@ -70,7 +77,9 @@ def error_explanations(report: "Report") -> list[str]:
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
         "slower the one ranked first really is (regret), and the best of the three ranked first."
     ]
-    dependent = [(summary, INDEPENDENT[summary.source]) for summary in report.summaries if summary.weight < summary.n]
+    dependent = [
+        (summary, INDEPENDENT[summary.source]) for summary in report.summaries if summary.weight < summary.n
+    ]
     lines += [
         f"The {summary.n} rows of {summary.source} are composed of {n} numbers and count as so many in all."
         for summary, n in dependent
@@ -116,29 +125,64 @@ def accuracy_figure(report: "Report") -> "Figure":
     ]
     moe = np.array([prediction.id in report.moe for prediction in timed], bool)
     measured, predicted = (
-        np.array([getattr(prediction, f"{which}_step_seconds") for prediction in timed]) for which in ("measured", "predicted")
+        np.array([getattr(prediction, f"{which}_step_seconds") for prediction in timed])
+        for which in ("measured", "predicted")
     )
     families = [family_of(source_of(prediction.id, False)) for prediction in timed]
-    causes = [(budget.source, budget.n, budget.causes, budget.unexplained) for budget in budgets(timed, report.moe)]
-    return accuracy(measured, predicted, families, moe, causes, f"{len(timed):,} measured runs, assumptions: {report.assumptions}")
+    causes = [
+        (budget.source, budget.n, budget.causes, budget.unexplained) for budget in budgets(timed, report.moe)
+    ]
+    return accuracy(
+        measured,
+        predicted,
+        families,
+        moe,
+        causes,
+        f"{len(timed):,} measured runs, assumptions: {report.assumptions}",
+    )
 
 
 def print_calibration(calibration: "Calibration", output: Path, out: Console) -> None:
     """Print constants before and after, errors, and what the data do not determine."""
-    out.print(Text(f"{calibration.system}, calibrated to {calibration.measured.counts()}: {output}", style="bold"))
+    out.print(
+        Text(f"{calibration.system}, calibrated to {calibration.measured.counts()}: {output}", style="bold")
+    )
     any_determined = bool(calibration.fitted.solution.determined.any())
     if any_determined:
         out.print(_constants(calibration))
     else:
-        paragraphs([f"They determine no constant, and the file holds {calibration.system} as it was. {MORE_DATA_HELPS}"], out)
+        paragraphs(
+            [
+                f"They determine no constant, and the file holds {calibration.system} as it was. {MORE_DATA_HELPS}"
+            ],
+            out,
+        )
     errors = calibration.errors
     if errors["before"] is not None and errors["after"] is not None:
         sentence = f"Mean error of the runs: {errors['before']:.1%} before, {errors['after']:.1%} after"
         held_out = errors["held out"]
-        paragraphs([sentence + ("." if held_out is None else f"; {held_out:.1%} where each run is predicted without itself.")], out)
+        paragraphs(
+            [
+                sentence
+                + (
+                    "."
+                    if held_out is None
+                    else f"; {held_out:.1%} where each run is predicted without itself."
+                )
+            ],
+            out,
+        )
     for kind, group_errors in calibration.others.items():
-        paragraphs([f"Mean error of the {kind}: {group_errors['before']:.1%} before, {group_errors['after']:.1%} after."], out)
-    if any((group_errors["after"] or 0) > LARGE_MEAN_ERROR for group_errors in (errors, *calibration.others.values())):
+        paragraphs(
+            [
+                f"Mean error of the {kind}: {group_errors['before']:.1%} before, {group_errors['after']:.1%} after."
+            ],
+            out,
+        )
+    if any(
+        (group_errors["after"] or 0) > LARGE_MEAN_ERROR
+        for group_errors in (errors, *calibration.others.values())
+    ):
         paragraphs([ERRORS_STILL_LARGE], out)
     if any_determined and calibration.undetermined:
         names = ", ".join(map(_constant_name, calibration.undetermined))

@@ -33,10 +33,18 @@ def print_advice(advice: Advice, out: Console) -> None:
 def print_bytes_per_parameter(est: Estimate, out: Console) -> None:
     """Print the bytes per parameter before sharding."""
     kept, n = bytes_per_parameter_of(est), est.model.parameters
-    parts = {"weights": kept.weights, "master copy": kept.master, "gradients": kept.gradients, "moments": kept.moments}
+    parts = {
+        "weights": kept.weights,
+        "master copy": kept.master,
+        "gradients": kept.gradients,
+        "moments": kept.moments,
+    }
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts.items() if value)
     total_text = f"{rate(kept.training * n, 'B')} for all {rate(n, ' parameters')}"
-    lines = [f"{parts_text}: {total_text}", f"inference with the master copy: {kept.inference:g}, {rate(kept.inference * n, 'B')}"]
+    lines = [
+        f"{parts_text}: {total_text}",
+        f"inference with the master copy: {kept.inference:g}, {rate(kept.inference * n, 'B')}",
+    ]
     out.print(heading(f"Bytes per parameter before sharding: {kept.training:g}"))
     paragraphs(lines, out)
 
@@ -58,27 +66,58 @@ def _print_throughput(advice: Advice, out: Console) -> None:
         out.print(f"predicted: {seconds(float(advice.est.step_seconds))} ({signed(ratio)})")
     table = _columns(borderless_table(), "convention", "model TFLOP/s", "MFU", "with recomputation", "HFU")
     for utilisation in advice.throughput:
-        hardware = "" if utilisation.hardware_flops_per_second is None else f"{utilisation.hardware_flops_per_second / 1e12:.1f}"
+        hardware = (
+            ""
+            if utilisation.hardware_flops_per_second is None
+            else f"{utilisation.hardware_flops_per_second / 1e12:.1f}"
+        )
         shares = ["" if share is None else percent(share) for share in (utilisation.mfu, utilisation.hfu)]
-        table.add_row(utilisation.convention, f"{utilisation.model_flops_per_second / 1e12:.1f}", shares[0], hardware, shares[1])
+        table.add_row(
+            utilisation.convention,
+            f"{utilisation.model_flops_per_second / 1e12:.1f}",
+            shares[0],
+            hardware,
+            shares[1],
+        )
     out.print(table)
     out.print(Text(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens", style="dim"))
 
 
 def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Estimate, out: Console) -> None:
     """Print sizes of the model, better sizes, and matrix products that waste tiles and waves."""
-    out.print(heading(f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)"))
+    out.print(
+        heading(f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)")
+    )
     table = _columns(
-        borderless_table(gap=1), "", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "", left=(0, 8)
+        borderless_table(gap=1),
+        "",
+        "size",
+        "a rank",
+        "multiple",
+        "better",
+        "tiles",
+        "FLOP/s",
+        "step",
+        "",
+        left=(0, 8),
     )
     for dimension in sizes:
         better = dimension.better
         cells: tuple[str, ...] = ()
         if better is not None:
-            cells = (f"{better.value:,}", *map(signed, (better.even, better.gain, better.step_seconds)), better.said)
+            cells = (
+                f"{better.value:,}",
+                *map(signed, (better.even, better.gain, better.step_seconds)),
+                better.said,
+            )
         bad = "red" if dimension.multiple < MIN_MULTIPLE else None
         table.add_row(
-            dimension.name, f"{dimension.value:,}", f"{dimension.shard:,.10g}", str(dimension.multiple), *cells, style=bad
+            dimension.name,
+            f"{dimension.value:,}",
+            f"{dimension.shard:,.10g}",
+            str(dimension.multiple),
+            *cells,
+            style=bad,
         )
     out.print(table)
     if not est.assumptions.tile:
@@ -88,7 +127,9 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
         out.print("no product wastes more than 2% on tiles and waves")
         return
     out.print(heading(f"Products that waste tiles or waves on {est.system.accelerator.name}"))
-    table = _columns(borderless_table(), "product", "", "m × k × n", "tiles", "waves", "of all products", left=(0, 1))
+    table = _columns(
+        borderless_table(), "product", "", "m × k × n", "tiles", "waves", "of all products", left=(0, 1)
+    )
     for product in products[:MAX_PRODUCTS_LISTED]:
         sizes_of = f"{product.m:,.0f} × {product.k:,.0f} × {product.n:,.0f}"
         shares = (percent(product.tiles), percent(product.waves), f"{product.share:.2%}")
@@ -102,7 +143,15 @@ def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
     """Print alternatives for micro-batch and gradient accumulation."""
     out.print(heading("Micro-batch and accumulation"))
     table = _columns(
-        borderless_table(), "mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits"
+        borderless_table(),
+        "mbs",
+        "global batch",
+        "accumulation",
+        "tokens/s",
+        "bubble",
+        "once a step",
+        "memory",
+        "fits",
     )
     table.columns[0].justify = "right"
     for i, option in enumerate(rows):
@@ -120,11 +169,16 @@ def _print_batches(rows: list[BatchSizeOption], out: Console) -> None:
     out.print(table)
     best, current = best_batch(rows), rows[0]
     if best.mbs == current.mbs:
-        paragraphs([f"mbs {current.mbs} is the best of these that fits at a global batch of {current.gbs:,}."], out)
+        paragraphs(
+            [f"mbs {current.mbs} is the best of these that fits at a global batch of {current.gbs:,}."], out
+        )
     else:
         room = f"{gib(best.memory_bytes)} in place of {gib(current.memory_bytes)}"
         paragraphs(
-            [f"mbs {best.mbs} is the best that fits at a global batch of {current.gbs:,}: {signed(best.gain)}, {room}."], out
+            [
+                f"mbs {best.mbs} is the best that fits at a global batch of {current.gbs:,}: {signed(best.gain)}, {room}."
+            ],
+            out,
         )
 
 
@@ -143,7 +197,11 @@ def _print_network(network: Network, est: Estimate, out: Console) -> None:
         needed = f"{_bits(network.needed_per_node)} a node ({_bits(network.needed_per_gpu)} a GPU) are needed"
     enough = "enough" if network.share <= network.allowed else "not enough"
     paragraphs(
-        [f"{available}.", f"For at most {100 * network.allowed:.3g}% of the step, {needed}: what there is is {enough}."], out
+        [
+            f"{available}.",
+            f"For at most {100 * network.allowed:.3g}% of the step, {needed}: what there is is {enough}.",
+        ],
+        out,
     )
 
 

@@ -58,7 +58,11 @@ def _print_changes(checked: Checked, out: Console) -> None:
     """Print the changes of one setting that help, and the best combination of two or three."""
     out.print(heading("What to change"))
     if not checked.changes and checked.together is None:
-        out.print("no change of one, two or three settings is faster and fits" if checked.est.fits else "no change makes it fit")
+        out.print(
+            "no change of one, two or three settings is faster and fits"
+            if checked.est.fits
+            else "no change makes it fit"
+        )
         return
     table = borderless_table()
     for name, justify in (("gain", "right"), ("step", "right"), ("memory", "right"), ("change", "left")):
@@ -67,7 +71,12 @@ def _print_changes(checked: Checked, out: Console) -> None:
     for change in (*checked.changes[:MAX_CHANGES_LISTED], *together):
         gain = percent(checked.gain(change))
         memory = gib(float(change.est.memory_bytes))
-        table.add_row(gain, seconds(float(change.est.step_seconds)), memory, "\n".join(_setting_lines(checked, change.settings)))
+        table.add_row(
+            gain,
+            seconds(float(change.est.step_seconds)),
+            memory,
+            "\n".join(_setting_lines(checked, change.settings)),
+        )
     out.print(table)
 
 

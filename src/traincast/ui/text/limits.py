@@ -20,7 +20,9 @@ def print_limits(limits: Limits, out: Console) -> None:
     device = limits.device
     out.print(Text(f"Limits of moving data: {device.name}", style="bold"))
     peaks = (rate(float(device.flops8) / 2, "FLOP/s"), rate(float(device.memory_bandwidth), "B/s"))
-    out.print(f"{peaks[0]} at 16 bits and {peaks[1]} of memory, of which {float(device.sustained):.0%} are sustained")
+    out.print(
+        f"{peaks[0]} at 16 bits and {peaks[1]} of memory, of which {float(device.sustained):.0%} are sustained"
+    )
     out.print(f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})")
     d_in, d_out = limits.layer
     cut = f" in {count_of(limits.micro_batches, 'micro-batch').replace('batchs', 'batches')}"
@@ -37,14 +39,23 @@ def _clusters(limits: Limits) -> Table:
     """Return a table of the best sharding on each number of accelerators."""
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
     table, clusters = _table(names), limits.clusters
-    columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp, clusters.seconds, clusters.utilisation)
+    columns = (
+        clusters.gpus,
+        clusters.tp_in,
+        clusters.tp_out,
+        clusters.dp,
+        clusters.seconds,
+        clusters.utilisation,
+    )
     for *row, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
         gpus, tp_in, tp_out, dp, time, used = row
         if np.isnan(time):
             table.add_row(f"{gpus:,.0f}", "cannot be cut so")
             continue
         cuts = (f"{degree:,.0f}" for degree in (gpus, tp_in, tp_out, dp))
-        table.add_row(*cuts, seconds(time), f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network)))
+        table.add_row(
+            *cuts, seconds(time), f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network))
+        )
     return table
 
 
@@ -74,11 +85,18 @@ def utilisation_sentences(limits: Limits) -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
     largest = limits.largest
     lines = [f"The largest utilisation there can be is {largest:.0%}."]
-    for share, at, verb in ((HALF_OF_LARGEST, limits.halves, "halves"), (TENTH_OF_LARGEST, limits.collapses, "collapses")):
+    for share, at, verb in (
+        (HALF_OF_LARGEST, limits.halves, "halves"),
+        (TENTH_OF_LARGEST, limits.collapses, "collapses"),
+    ):
         where = f"at {at:.1e} FLOP" if at is not None else "nowhere on the range looked at"
         lines.append(f"Utilisation {verb} (to {share * largest:.0%}) {where}.")
     if np.isnan(limits.training.utilisation).any():
         first = limits.training.flops[np.isnan(limits.training.utilisation)][0]
-        lines.append(f"From {first:.1e} FLOP on, {EXCESS[-1]:.0f} times the accelerators of full utilisation are not enough.")
-    lines.append("Latency, attention, the optimizer and a slower network between nodes are left out: these are ceilings.")
+        lines.append(
+            f"From {first:.1e} FLOP on, {EXCESS[-1]:.0f} times the accelerators of full utilisation are not enough."
+        )
+    lines.append(
+        "Latency, attention, the optimizer and a slower network between nodes are left out: these are ceilings."
+    )
     return lines

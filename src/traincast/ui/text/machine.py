@@ -12,7 +12,9 @@ from traincast.ui.text.plans import borderless_table, heading, paragraphs
 if TYPE_CHECKING:
     from traincast.accuracy.measure.measure import MeasuredMachine
 
-MAX_IDLE_SPREAD = 0.1  # a larger spread of matrix-product samples means other load on the machine; 0.01 to 0.03 without
+MAX_IDLE_SPREAD = (
+    0.1  # a larger spread of matrix-product samples means other load on the machine; 0.01 to 0.03 without
+)
 MAX_PROBLEMS_LISTED = 8  # problems printed
 
 
@@ -26,7 +28,12 @@ def print_measured(machine: "MeasuredMachine", out: Console) -> None:
     out.print(Text("timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())))
     if machine.spread["products"] > MAX_IDLE_SPREAD:
         wide = f"The middle half of a product's samples spreads over {machine.spread['products']:.0%} of its time"
-        paragraphs([f"{wide}: the machine had other work. These are its figures beside it; else stop it, and use --force."], out)
+        paragraphs(
+            [
+                f"{wide}: the machine had other work. These are its figures beside it; else stop it, and use --force."
+            ],
+            out,
+        )
     _figures(machine, out)
     _errors(machine, out)
     for task, problem in list(machine.problems.items())[:MAX_PROBLEMS_LISTED]:
@@ -48,7 +55,9 @@ def _figures(machine: "MeasuredMachine", out: Console) -> None:
     parts |= {f"software: {stack['stack']}": stack for stack in document["software"][:1]}
     for part, entries in parts.items():
         measured = {
-            name: figure for name, figure in entries.items() if isinstance(figure, dict) and figure.get("basis") == "measured"
+            name: figure
+            for name, figure in entries.items()
+            if isinstance(figure, dict) and figure.get("basis") == "measured"
         }
         if measured:
             table.add_row(part, style="bold")

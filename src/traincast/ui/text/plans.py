@@ -47,22 +47,30 @@ def console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def print_search(result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console) -> None:
+def print_search(
+    result: Found, explanation: Explanation, elapsed: float, measures: Metrics, out: Console
+) -> None:
     """Print the best plans, the fastest in detail, and why the alternatives lose."""
     share = result.feasible / max(result.candidates, 1)
     out.print(f"search space: {result.framework.name}, {result.framework.about}")
-    out.print(f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n")
+    out.print(
+        f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%}); searched in {seconds(elapsed)}\n"
+    )
     if result.best is not None:
         out.print(ranking_table(result.plans, _gpu_hour_price(result, measures)))
         listed = [plan for plan, _ in result.plans]
         out.print(Text(fast_legend(listed, result.system.fast_domain), style="dim"))
         if result.best[1].interval is not None:
-            out.print(Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim"))
+            out.print(
+                Text("90%: how far a measured step may be off; fits: how likely the plan fits", style="dim")
+            )
         out.print()
         if result.within_3_percent is not None:
             first, any_of = map(probability_text, result.within_3_percent)
             more = f", {any_of} for one of these {len(result.plans)}" if len(result.plans) > 1 else ""
-            paragraphs([f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out)
+            paragraphs(
+                [f"Probability of being within 3% of the best candidate: {first} for the first{more}."], out
+            )
             out.print()
         print_breakdowns(result.best[1], out)
         print_metrics(measures, out)
@@ -88,10 +96,14 @@ def title(est: Found | Estimate) -> str:
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
     """Return remarks on the batch, the assumptions and the calibration; `usual_batch` if the model has no batch of its own."""
     model = est.model
-    batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
+    batch = (
+        f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({rate(est.gbs * model.seq, ' tokens')})"
+    )
     lines = [f"a step: {batch}; assumptions: {est.assumptions.name}"]
     if usual_batch:
-        lines.append(f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise")
+        lines.append(
+            f"{model.name} has no global batch of its own: this one is taken unless --global-batch says otherwise"
+        )
     if est.assumptions.name == PAPER.name == usual_assumptions(model):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
@@ -125,7 +137,11 @@ def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None
     for name in ("#", *(("step", "90%", "GiB", "fits") if limits else ("step", "memory")), "strategy"):
         table.add_column(name, justify="left" if name == "strategy" else "right", no_wrap=True)
     for name in shown:
-        table.add_column(SHORT_KNOBS.get(name, name), justify="left" if name in CHOICES else "right", no_wrap=name not in CHOICES)
+        table.add_column(
+            SHORT_KNOBS.get(name, name),
+            justify="left" if name in CHOICES else "right",
+            no_wrap=name not in CHOICES,
+        )
     table.add_column("fast", no_wrap=True)
     if price is not None:
         table.add_column("$/Mtoken", justify="right", no_wrap=True)
@@ -139,7 +155,9 @@ def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
     """Return the knobs and choices that any of the plans uses."""
-    return [name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(knob_text(plan, name) for plan in plans)]
+    return [
+        name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(knob_text(plan, name) for plan in plans)
+    ]
 
 
 def _time_and_memory(est: Estimate) -> tuple[str, ...]:
@@ -148,7 +166,12 @@ def _time_and_memory(est: Estimate) -> tuple[str, ...]:
     if est.interval is None or est.fits_probability is None:
         return time, memory
     high = float(est.interval[1])
-    return time, f"±{high / float(est.step_seconds) - 1:.0%}", memory.removesuffix(" GiB"), probability_text(est.fits_probability)
+    return (
+        time,
+        f"±{high / float(est.step_seconds) - 1:.0%}",
+        memory.removesuffix(" GiB"),
+        probability_text(est.fits_probability),
+    )
 
 
 def probability_text(share: Column) -> str:
@@ -164,7 +187,11 @@ def knob_text(plan: Plan, name: str) -> str:
     if isinstance(value, bool):
         value = "" if value == getattr(DEFAULT_PLAN, name) else "on" if value else "off"
     in_strategy = {"tp2": second == "tp2", "cp": second == "cp", "panels": second == "tp2"}
-    return str(value) if in_strategy.get(name, name in ALWAYS_SHOWN or value not in ("", getattr(DEFAULT_PLAN, name))) else ""
+    return (
+        str(value)
+        if in_strategy.get(name, name in ALWAYS_SHOWN or value not in ("", getattr(DEFAULT_PLAN, name)))
+        else ""
+    )
 
 
 def fast_members(plan: Plan) -> str:
@@ -184,7 +211,11 @@ def print_breakdowns(est: Estimate, out: Console) -> None:
     plan = est.plan
     out.print(Text(f"Plan: {plan}", style="bold"))
     time = float(est.step_seconds)
-    time_text = seconds(time) if est.interval is None else f"{seconds_with_interval(time, *map(float, est.interval))}, 90%)"
+    time_text = (
+        seconds(time)
+        if est.interval is None
+        else f"{seconds_with_interval(time, *map(float, est.interval))}, 90%)"
+    )
     title = f"Time of a step: {time_text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
     training_days = est.training_days
     out.print(heading(title if training_days is None else f"{title}, {days(training_days)} in all"))
@@ -198,8 +229,12 @@ def print_memory(est: Estimate, out: Console) -> None:
     """Print the memory of the fullest rank by component."""
     capacity = float(est.system.accelerator.hbm_bytes)
     fits = "fits in" if est.fits else "does not fit in"
-    probability = "" if est.fits_probability is None else f" (probability {probability_text(est.fits_probability)})"
-    out.print(heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{probability}"))
+    probability = (
+        "" if est.fits_probability is None else f" (probability {probability_text(est.fits_probability)})"
+    )
+    out.print(
+        heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits} {gib(capacity)}{probability}")
+    )
     scale, sentence = whole_memory(est)
     if not est.fits:
         out.print(sentence)
@@ -211,12 +246,18 @@ def print_metrics(measures: Metrics, out: Console) -> None:
     lines = []
     flops = {name: rate(float(value), "FLOP/s") for name, value in measures.flops_per_second_per_gpu.items()}
     if measures.mfu is None:
-        lines.append(f"{flops['megatron']} per GPU (megatron); MFU: not known, {measures.missing['mfu'][0]} is missing")
+        lines.append(
+            f"{flops['megatron']} per GPU (megatron); MFU: not known, {measures.missing['mfu'][0]} is missing"
+        )
     else:
-        shares = ", ".join(f"{float(value):.1%} ({name})" for name, value in measures.mfu.items() if name != "6n")
+        shares = ", ".join(
+            f"{float(value):.1%} ({name})" for name, value in measures.mfu.items() if name != "6n"
+        )
         lines.append(f"{flops['megatron']} per GPU (megatron); MFU {shares}")
         if any(float(value) > 1 for name, value in measures.mfu.items() if name != "6n"):
-            lines.append("above 100%: the convention counts attention in full, of which a causal kernel skips the masked half")
+            lines.append(
+                "above 100%: the convention counts attention in full, of which a causal kernel skips the masked half"
+            )
     run_totals = [
         f"{float(measures.gpu_hours):,.3g} GPU-hours" if measures.gpu_hours is not None else "",
         f"${float(measures.cost):,.3g}" if measures.cost is not None else "",
@@ -228,7 +269,9 @@ def print_metrics(measures: Metrics, out: Console) -> None:
     if measures.goodput is not None and measures.checkpoint_interval is not None:
         often = seconds(float(measures.checkpoint_interval))
         whole_run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
-        lines.append(f"goodput {float(measures.goodput):.1%}: failures, restarts and a checkpoint every {often}{whole_run}")
+        lines.append(
+            f"goodput {float(measures.goodput):.1%}: failures, restarts and a checkpoint every {often}{whole_run}"
+        )
     out.print(heading("Utilisation and cost"))
     paragraphs(lines, out)
 
@@ -249,7 +292,11 @@ def print_devices(est: Estimate, out: Console) -> None:
     for first, last in _equal_runs([stage_row["memory_by_component_bytes"] for stage_row in stages]):
         memory = stages[first]["memory_by_component_bytes"]
         stage = str(first) if first == last else f"{first}-{last}"
-        table.add_row(stage, *(f"{memory[name] / GIB:.2f}" for name in named), f"{stages[first]['memory_bytes'] / GIB:.2f}")
+        table.add_row(
+            stage,
+            *(f"{memory[name] / GIB:.2f}" for name in named),
+            f"{stages[first]['memory_bytes'] / GIB:.2f}",
+        )
     capacity = float(est.system.accelerator.hbm_bytes)
     out.print(heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:.1f}"))
     out.print(table)
@@ -281,7 +328,12 @@ def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: 
         if not value:
             continue
         share = float(value) / total
-        table.add_row(label(name), form(float(value)), f"{share:.1%}", Text("█" * round(share * BAR_CHARACTERS), style="cyan"))
+        table.add_row(
+            label(name),
+            form(float(value)),
+            f"{share:.1%}",
+            Text("█" * round(share * BAR_CHARACTERS), style="cyan"),
+        )
     return table
 
 
@@ -301,9 +353,15 @@ def print_operations(est: Estimate, out: Console) -> None:
     for name in ("operation", "forward", "backward", "work", "traffic", "comm", "saved"):
         table.add_column(name, justify="left" if name == "operation" else "right", no_wrap=True)
     for row in est.operations():
-        flops = sum(row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector"))
+        flops = sum(
+            row[f"{way}_{unit}_flops"] for way in ("forward", "backward") for unit in ("matrix", "vector")
+        )
         table.add_row(
-            *(row["operation"], seconds(row["forward_seconds"]), seconds(row["backward_seconds"] + row["again_seconds"])),
+            *(
+                row["operation"],
+                seconds(row["forward_seconds"]),
+                seconds(row["backward_seconds"] + row["again_seconds"]),
+            ),
             *(rate(flops, "FLOP"), gib(row["forward_bytes"] + row["backward_bytes"])),
             *(seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]), gib(row["saved_bytes"])),
         )
@@ -344,7 +402,12 @@ def print_reproduction(result: Reproduction, out: Console) -> None:
         change = [f"{value:+.1%}" for value in line.optima_change.values()] or ["nothing fits", "", "", ""]
         table.add_row(line.model, line.strategy, *change, str(line.feasibility_changes))
     out.print(table)
-    out.print(Text("\nEvery published figure is met." if result.agrees else "\nNot every published figure is met.", style="bold"))
+    out.print(
+        Text(
+            "\nEvery published figure is met." if result.agrees else "\nNot every published figure is met.",
+            style="bold",
+        )
+    )
 
 
 def print_figures(title: str, rows: Iterable[tuple[str, str, str]], out: Console) -> None:
@@ -368,10 +431,14 @@ def paragraphs(lines: Iterable[str], out: Console) -> None:
     """Print sentences wrapped to the width, further lines indented slightly deeper than the first."""
     for line in "\n".join(lines).splitlines():
         indent = len(line) - len(line.lstrip())
-        wrapped = textwrap.wrap(line.strip(), out.width - indent, subsequent_indent="  ", break_on_hyphens=False)
+        wrapped = textwrap.wrap(
+            line.strip(), out.width - indent, subsequent_indent="  ", break_on_hyphens=False
+        )
         out.print("\n".join(" " * indent + part for part in wrapped), markup=False)
 
 
 def borderless_table(show_header: bool = True, gap: int = 2) -> Table:
     """Return an empty table without borders."""
-    return Table(box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0))
+    return Table(
+        box=None, show_header=show_header, header_style="dim", pad_edge=False, padding=(0, gap, 0, 0)
+    )

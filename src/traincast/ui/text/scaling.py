@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 def print_scaling(request: "ScalingRequest", stages: "list[Scaling]", out: Console) -> None:
     """Print the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
     model, system = request.model, request.system
-    out.print(Text(f"{model.title} ({rate(request.P, ' parameters')}) on {system.name}, data parallel with ZeRO", style="bold"))
+    out.print(
+        Text(
+            f"{model.title} ({rate(request.P, ' parameters')}) on {system.name}, data parallel with ZeRO",
+            style="bold",
+        )
+    )
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     out.print(f"{batch}, {request.flops / 1e12:.1f} TFLOP; assumptions: {request.assumptions.name}")
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:g}, k2 {request.k2:g}"
@@ -42,9 +47,18 @@ def _table(request: "ScalingRequest", stages: "list[Scaling]") -> Table:
     for stage in stages:
         for row in stage.rows():
             full = "!" if row["memory_bytes"] > request.system.accelerator.hbm_bytes else " "
-            cells = [str(stage.zero), f"{row['gpus']:,}", seconds(row["iteration_seconds"]), seconds(row["comm_seconds"])]
+            cells = [
+                str(stage.zero),
+                f"{row['gpus']:,}",
+                seconds(row["iteration_seconds"]),
+                seconds(row["comm_seconds"]),
+            ]
             kept = row["network_efficiency"]
-            cells += [f"{row['comm_share']:.1%}", "" if kept is None else f"{kept:.3f}", f"{row['efficiency']:.1%}"]
+            cells += [
+                f"{row['comm_share']:.1%}",
+                "" if kept is None else f"{kept:.3f}",
+                f"{row['efficiency']:.1%}",
+            ]
             cells.append(gib(row["memory_bytes"]) + full)
             table.add_row(*cells, *([_enough(row["enough_bandwidth"])] if asks else []))
         table.add_section()
@@ -68,8 +82,14 @@ def _target(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
             f"enough: bandwidth of {domain} GPUs of a fast domain to all others, one direction (now {now}), at which the efficiency"
             f" is {request.target:.0%} of {first} as they are now"
         )
-        lines.append("any: that network is not used; none: latency, or the network inside a domain, takes too long already")
-    needed = [f"{stage.needed_efficiency:.3f} for ZeRO-{stage.zero}" for stage in stages if stage.needed_efficiency is not None]
+        lines.append(
+            "any: that network is not used; none: latency, or the network inside a domain, takes too long already"
+        )
+    needed = [
+        f"{stage.needed_efficiency:.3f} for ZeRO-{stage.zero}"
+        for stage in stages
+        if stage.needed_efficiency is not None
+    ]
     if needed:
         lines.append(f"network efficiency that is enough for {request.target:.0%}: {', '.join(needed)}")
     return lines

@@ -13,7 +13,11 @@ from traincast.ui.text.plans import borderless_table, heading, paragraphs
 def print_trace(trace: Trace, out: Console) -> None:
     """Print the step by component, simulated and estimated, and the passes and waits of every stage."""
     out.print(Text(f"Plan: {trace.estimate.plan}", style="bold"))
-    out.print(heading(f"A step as it runs: {seconds(trace.simulated_seconds)}; the estimate: {seconds(trace.step_seconds)}"))
+    out.print(
+        heading(
+            f"A step as it runs: {seconds(trace.simulated_seconds)}; the estimate: {seconds(trace.step_seconds)}"
+        )
+    )
     out.print(_component_table(trace))
     paragraphs([f"Seconds are those of stage {trace.device}, which sets the step."], out)
     out.print(heading("Every stage: its passes, what it waits for, micro-batches in flight"))
@@ -39,7 +43,11 @@ def _component_table(trace: Trace) -> Table:
 
 def _difference_text(value: float, trace: Trace) -> str:
     """Return a difference of times with its sign; rounding errors count as 0 s."""
-    return f"{'+' if value > 0 else '-'}{seconds(abs(value))}" if abs(value) > 1e-9 * trace.step_seconds else "0 s"
+    return (
+        f"{'+' if value > 0 else '-'}{seconds(abs(value))}"
+        if abs(value) > 1e-9 * trace.step_seconds
+        else "0 s"
+    )
 
 
 def _stage_table(trace: Trace) -> Table:

@@ -22,15 +22,23 @@ MEANING: Final = (
 )
 
 
-MACHINE_TITLES: Final = {"before": "as measured", "fitted": "calibrated: fitted", "left_out": "calibrated: left out"}
+MACHINE_TITLES: Final = {
+    "before": "as measured",
+    "fitted": "calibrated: fitted",
+    "left_out": "calibrated: left out",
+}
 
 
 def print_judgement(judgement: "StepComparison", out: Console) -> None:
     """Print every step, errors by shape, and total errors before and after calibration."""
-    out.print(Text(f"{len(judgement.rows)} training steps measured: {judgement.rows[0]['source']}", style="bold"))
+    out.print(
+        Text(f"{len(judgement.rows)} training steps measured: {judgement.rows[0]['source']}", style="bold")
+    )
     out.print(_row_table(judgement))
     out.print(_error_table("shape", [(summary.source, summary) for summary in judgement.before.summaries]))
-    totals = [(MACHINE_TITLES[name], summary) for name, summary in judgement.errors.items() if summary is not None]
+    totals = [
+        (MACHINE_TITLES[name], summary) for name, summary in judgement.errors.items() if summary is not None
+    ]
     out.print(_error_table("machine", totals))
     out.print()
     paragraphs([MEANING], out)
@@ -40,12 +48,29 @@ def _row_table(judgement: "StepComparison") -> Table:
     """Return a table of steps with their predictions before and after calibration."""
     after = judgement.calibrated
     table = borderless_table(gap=1)
-    for name in ("step", "measured", "spread", "predicted", "error", *(["calibrated", "error", ""] if after else [])):
+    for name in (
+        "step",
+        "measured",
+        "spread",
+        "predicted",
+        "error",
+        *(["calibrated", "error", ""] if after else []),
+    ):
         table.add_column(name, justify="left" if name in ("step", "") else "right", no_wrap=True)
     for row, prediction in zip(judgement.rows, judgement.before.predictions, strict=True):
-        calibrated = [*_prediction_cells(after[prediction.id][1]), after[prediction.id][0]] if prediction.id in after else []
+        calibrated = (
+            [*_prediction_cells(after[prediction.id][1]), after[prediction.id][0]]
+            if prediction.id in after
+            else []
+        )
         spread = f"{float(row['step_spread']):.0%}"
-        table.add_row(prediction.id, quantity(float(row["step_seconds"]), "s"), spread, *_prediction_cells(prediction), *calibrated)
+        table.add_row(
+            prediction.id,
+            quantity(float(row["step_seconds"]), "s"),
+            spread,
+            *_prediction_cells(prediction),
+            *calibrated,
+        )
     return table
 
 

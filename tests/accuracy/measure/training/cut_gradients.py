@@ -28,7 +28,11 @@ def share(name: str, full: torch.Tensor, cut: GroupRank) -> torch.Tensor:
     if kind not in AXES:
         return full
     blocks = full.view(3, -1, *full.shape[1:]) if kind.startswith("qkv") else full
-    return cut.shard(blocks, AXES[kind]).reshape(-1, *full.shape[1:]) if kind.startswith("qkv") else cut.shard(blocks, AXES[kind])
+    return (
+        cut.shard(blocks, AXES[kind]).reshape(-1, *full.shape[1:])
+        if kind.startswith("qkv")
+        else cut.shard(blocks, AXES[kind])
+    )
 
 
 def whole_name(name: str, place: MeshPosition, plan: Plan) -> str:
@@ -44,7 +48,9 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
     place = MeshPosition.of(plan)
     trainer = Trainer(GPT, plan, GBS, place)
     loss_sum = trainer.forward_backward().clone()
-    dist.all_reduce(loss_sum)  # over copies, replicas and tensor ranks; only the last stage of a pipeline has a loss
+    dist.all_reduce(
+        loss_sum
+    )  # over copies, replicas and tensor ranks; only the last stage of a pipeline has a loss
     trainer.reduce()
     full_parameters = dict(reference.stage.named_parameters())
     difference = 0.0
@@ -54,7 +60,9 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
         expected = share(name, full, place.tp)
         assert expected.shape == parameter.shape, name
         if shard is None:
-            difference = max(difference, float((parameter.grad.float() - expected).abs().max() / full.abs().max()))
+            difference = max(
+                difference, float((parameter.grad.float() - expected).abs().max() / full.abs().max())
+            )
     copies = dist.get_world_size() // plan.gpus
     return {"loss": float(loss_sum) / copies / plan.tp - float(loss), "gradients": difference}
 

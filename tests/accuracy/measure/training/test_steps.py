@@ -21,7 +21,14 @@ from traincast.accuracy.measure.training.compare import (
     with_system,
     write_rows,
 )
-from traincast.accuracy.measure.training.shapes import CPU_SHAPES, Shape, TrainingCase, parse_shapes, plans_of_shape, training_cases
+from traincast.accuracy.measure.training.shapes import (
+    CPU_SHAPES,
+    Shape,
+    TrainingCase,
+    parse_shapes,
+    plans_of_shape,
+    training_cases,
+)
 from traincast.accuracy.measure.training.timed_steps import _next_case, faster_visit, run_row, same_machine
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
@@ -78,7 +85,10 @@ def test_parameters_of_the_estimate_are_those_of_the_gpt():
 
 
 def test_shapes_are_parsed_and_all_mistakes_reported_at_once():
-    assert parse_shapes("256x4x4x128x4096x8, 64X2x2x32x128x4") == (Shape(256, 4, 4, 128, 4096, 8), Shape(64, 2, 2, 32, 128, 4))
+    assert parse_shapes("256x4x4x128x4096x8, 64X2x2x32x128x4") == (
+        Shape(256, 4, 4, 128, 4096, 8),
+        Shape(64, 2, 2, 32, 128, 4),
+    )
     with pytest.raises(InputError) as caught:
         parse_shapes("256x4,256x4x3x128x4096x8,256x4x4x128x4000x8")
     message = str(caught.value)
@@ -93,9 +103,16 @@ def test_a_row_is_read_as_what_was_trained():
         run = read(cells | {"system": str(MACHINE)})
         assert run.model == case.model
         assert replace(run.plan, layout="") == case.plan  # rows spell out the layers of each stage
-        assert (run.gbs, run.stack, run.step_seconds, run.memory_bytes) == (case.shape.gbs, "pytorch", 0.2, None)
+        assert (run.gbs, run.stack, run.step_seconds, run.memory_bytes) == (
+            case.shape.gbs,
+            "pytorch",
+            0.2,
+            None,
+        )
         assert run.assumed == ()
-        assert float(cells["step_spread"]) == pytest.approx(0.1 / 0.2)  # quartiles of three values: 0.15 and 0.25
+        assert float(cells["step_spread"]) == pytest.approx(
+            0.1 / 0.2
+        )  # quartiles of three values: 0.15 and 0.25
         assert run.plan.layout in ("", f"{case.shape.layers // 2}*2")
     gpu = read(run_row(training_cases("cuda", 2)[0], ABOUT, [0.2], 2.0**30) | {"system": "dgx-h100"})
     assert (gpu.memory_bytes, gpu.reported, gpu.plan.precision) == (2.0**30, "allocated", "bf16-pure")
@@ -124,7 +141,9 @@ def test_recorded_steps_are_met_within_the_goal():
     pytest.importorskip("scipy", reason="scipy is not installed")
     result = compare_with_predictions(STEPS, MACHINE)
     assert result.calibration is not None
-    assert {item.id for item in (*result.fitted.predictions, *result.left_out.predictions)} == {item["id"] for item in STEPS}
+    assert {item.id for item in (*result.fitted.predictions, *result.left_out.predictions)} == {
+        item["id"] for item in STEPS
+    }
     for half in (result.before, result.fitted, result.left_out):
         (total,) = half.totals
         assert total.mape < (0.25 if half is result.before else 0.15)
@@ -139,22 +158,30 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
     pytest.importorskip("scipy", reason="scipy is not installed")
     text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
     errors = compare_with_predictions(STEPS, MACHINE).errors
-    labels = {"before": "machine file alone", "fitted": "calibrated, shapes fitted", "left_out": "calibrated, shapes left out"}
+    labels = {
+        "before": "machine file alone",
+        "fitted": "calibrated, shapes fitted",
+        "left_out": "calibrated, shapes left out",
+    }
     for name, label in labels.items():
         cells = re.search(rf"\| {label} \|(.*)\|", text)[1].split("|")
         stated = [float(cell.strip(" +%")) / (100 if "%" in cell else 1) for cell in cells]
         summary = errors[name]
         assert stated == pytest.approx(
-            [summary.n, summary.mape, summary.bias, summary.worst, summary.spearman, summary.regret], abs=0.006
+            [summary.n, summary.mape, summary.bias, summary.worst, summary.spearman, summary.regret],
+            abs=0.006,
         ), name
 
 
 def test_plans_of_a_shape_are_ranked_together():
     result = compare_with_predictions(STEPS, MACHINE)
     name = STEPS[0]["id"].split("-")[0]
-    plans = [item for item in result.before.predictions if item.id.startswith(f"{name}-") and "-one" not in item.id]
+    plans = [
+        item for item in result.before.predictions if item.id.startswith(f"{name}-") and "-one" not in item.id
+    ]
     measured, predicted = (
-        np.array([getattr(item, f"{which}_step_seconds") for item in plans]) for which in ("measured", "predicted")
+        np.array([getattr(item, f"{which}_step_seconds") for item in plans])
+        for which in ("measured", "predicted")
     )
     summary = next(item for item in result.before.summaries if item.source == name)
     assert summary.groups == 1
@@ -209,7 +236,9 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
         measure_steps(job)
     assert [one["id"] for one in rows(partial_path(job.output))] == [one.id for one in some[:2]]
     play(ABOUT, some[2:])
-    assert [one["id"] for one in measure_steps(job, lambda *done: seen.append(done))] == [one.id for one in some]
+    assert [one["id"] for one in measure_steps(job, lambda *done: seen.append(done))] == [
+        one.id for one in some
+    ]
     assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
     assert [one["id"] for one in measure_steps(job)] == [some[0].id]
@@ -225,7 +254,9 @@ def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
     assert _next_case(first_cases, visits, math.inf) is None
     assert _next_case(first_cases, {first_cases[0].id: 1}, 0) is None
     assert _next_case(first_cases, {}, 0) == 0  # at least one case is measured
-    slow, fast = (run_row(first_cases[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9]))
+    slow, fast = (
+        run_row(first_cases[0], ABOUT, taken, None) for taken in ([0.3, 0.3, 0.4], [0.2, 0.25, 0.9])
+    )
     for both in ((slow, fast), (fast, slow)):
         assert faster_visit(*both) == fast | {"visits": "2"}
 
@@ -238,7 +269,14 @@ def test_all_mistakes_are_reported_before_training(tmp_path, monkeypatch, capsys
         main(["measure", "--step", *files, "--budget", "1", "--ranks", "0", "--shapes", "1x2"])
     assert stop.value.code == 2
     output = capsys.readouterr().err
-    parts = ("--system: None: give the file", "already exists", "ending '.txt'", "budget = 1", "ranks = 0", "'1x2': write hidden")
+    parts = (
+        "--system: None: give the file",
+        "already exists",
+        "ending '.txt'",
+        "budget = 1",
+        "ranks = 0",
+        "'1x2': write hidden",
+    )
     assert [part for part in (*parts, "needs PyTorch") if part not in output] == []
 
 
@@ -252,13 +290,30 @@ def test_options_of_steps_go_with_step(option, capsys):
     assert "--output: give the file" in output
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch")
+@pytest.mark.skipif(
+    find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch"
+)
 def test_real_steps_of_small_shapes(tmp_path, capsys):
     """Two ranks train two shapes for a moment; how well they are met says nothing of steps of milliseconds."""
     table, mine = tmp_path / "steps.csv", tmp_path / "mine.yaml"
     shapes = "64x2x2x32x128x4,32x2x2x32x128x4"
     files = ["--output", str(table), "--calibrated", str(mine)]
-    main(["measure", "--step", "--system", str(MACHINE), "--ranks", "2", "--budget", "60", "--shapes", shapes, *files, "--json"])
+    main(
+        [
+            "measure",
+            "--step",
+            "--system",
+            str(MACHINE),
+            "--ranks",
+            "2",
+            "--budget",
+            "60",
+            "--shapes",
+            shapes,
+            *files,
+            "--json",
+        ]
+    )
     told = json.loads(capsys.readouterr().out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
     wanted = [one.id for one in training_cases("cpu", 2, parse_shapes(shapes))]
@@ -270,5 +325,7 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
     for name in ("before", "fitted", "left_out"):
         assert math.isfinite(told["steps"]["errors"][name]["mape"])
     assert {one.id for one in tc.validate(table).predictions if one.skipped is None} == set(wanted)
-    assert tc.calibrate(MACHINE, runs=[table]).errors["before"] == pytest.approx(told["steps"]["errors"]["before"]["mape"])
+    assert tc.calibrate(MACHINE, runs=[table]).errors["before"] == pytest.approx(
+        told["steps"]["errors"]["before"]["mape"]
+    )
     assert load_system(mine).name == "mine"

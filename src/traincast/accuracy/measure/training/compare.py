@@ -56,14 +56,20 @@ class StepComparison:
         """Errors of all rows before calibration, and of each half after it."""
         reports = {"before": self.before, "fitted": self.fitted, "left_out": self.left_out}
         return {
-            name: next((total for total in report.totals if total.n), None) if report else None for name, report in reports.items()
+            name: next((total for total in report.totals if total.n), None) if report else None
+            for name, report in reports.items()
         }
 
     @property
     def calibrated(self) -> dict[str, tuple[str, Prediction]]:
         """Predictions after calibration by id, with "fitted" or "left out"."""
         halves = {"fitted": self.fitted, "left out": self.left_out}
-        return {prediction.id: (half, prediction) for half, report in halves.items() if report for prediction in report.predictions}
+        return {
+            prediction.id: (half, prediction)
+            for half, report in halves.items()
+            if report
+            for prediction in report.predictions
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object: rows with predictions, errors by shape and in total, and fitted constants."""
@@ -77,14 +83,18 @@ class StepComparison:
                     "measured_step_seconds": item.measured_step_seconds,
                     "spread": float(row["step_spread"]),
                     "predicted_step_seconds": item.predicted_step_seconds,
-                    "calibrated_step_seconds": calibrated[item.id][1].predicted_step_seconds if item.id in calibrated else None,
+                    "calibrated_step_seconds": calibrated[item.id][1].predicted_step_seconds
+                    if item.id in calibrated
+                    else None,
                     "half": calibrated[item.id][0] if item.id in calibrated else None,
                     "skipped": item.skipped,
                 }
                 for row, item in zip(self.rows, self.before.predictions, strict=True)
             ],
             "shapes": {item.source: figures_of(item) for item in self.before.summaries},
-            "errors": {name: None if item is None else figures_of(item) for name, item in self.errors.items()},
+            "errors": {
+                name: None if item is None else figures_of(item) for name, item in self.errors.items()
+            },
             "constants": list(constants),
         }
 
@@ -139,7 +149,9 @@ class TrainingJob:
         mistakes.raise_any()
 
 
-def measure_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None) -> tuple[dict[str, str], ...]:
+def measure_steps(
+    job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None
+) -> tuple[dict[str, str], ...]:
     """Run a job, and keep rows as they are measured, so that it can be continued.
 
     Parameters
@@ -166,7 +178,12 @@ def measure_steps(job: TrainingJob, progress: Callable[[int, int], Any] = lambda
             write_rows(partial, list(kept.values()))
             progress(message["visits"] - message["left"], message["visits"])
 
-    request = {"job": "steps", "seconds": job.budget, "kept": list(kept.values()), "shapes": [list(row) for row in job.shapes]}
+    request = {
+        "job": "steps",
+        "seconds": job.budget,
+        "kept": list(kept.values()),
+        "shapes": [list(row) for row in job.shapes],
+    }
     if rank is not None:
         train_as_rank(request | {"threads": job.threads or 0}, on_message)
     else:

@@ -49,7 +49,9 @@ class _ParallelLinear(torch.autograd.Function):
     """Linear layer y = x w' + b: column-parallel all-reduces the gradient of its input, row-parallel its output."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: GroupRank, columns: bool) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: GroupRank, columns: bool
+    ) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.cut, ctx.columns = weight, bias, cut, columns
         if columns:
@@ -114,7 +116,9 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
         return softmax.mul_(ctx.scale).to(ctx.dtype), None, None, None
 
 
-def _local_rows(tokens: Tensor, rows: int, cut: GroupRank, dtype: Any = torch.float32) -> tuple[Tensor, Tensor | None]:
+def _local_rows(
+    tokens: Tensor, rows: int, cut: GroupRank, dtype: Any = torch.float32
+) -> tuple[Tensor, Tensor | None]:
     """Return the local rows of tokens, and a mask of those in the rank's shard of the vocabulary (1 or 0); None if all are."""
     if cut.size == 1:
         return tokens, None
@@ -167,7 +171,9 @@ class Layer(nn.Module):
         first = 8 * (index + 1)  # seeds of the layer
         self.heads = model.heads // n
         self.attention_norm, self.mlp_norm = weights.norm(e), weights.norm(e)
-        qkv = weights.normal(first, 3, e, e, axis=1).reshape(-1, e)  # each rank has its heads of queries, keys and values
+        qkv = weights.normal(first, 3, e, e, axis=1).reshape(
+            -1, e
+        )  # each rank has its heads of queries, keys and values
         self.qkv = Linear(qkv, weights.zeros(3 * e // n), cut, columns=True)
         self.proj = Linear(weights.normal(first + 1, e, e, axis=1), weights.zeros(e), cut, columns=False)
         self.fc1 = Linear(weights.normal(first + 2, f, e), weights.zeros(f // n), cut, columns=True)
@@ -261,7 +267,9 @@ def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) ->
     """
     parameter_list = list(parameters)
     size = -(-sum(parameter.numel() for parameter in parameter_list) // multiple) * multiple
-    weights, gradients = (torch.zeros(size, device=parameter_list[0].device, dtype=parameter_list[0].dtype) for _ in range(2))
+    weights, gradients = (
+        torch.zeros(size, device=parameter_list[0].device, dtype=parameter_list[0].dtype) for _ in range(2)
+    )
     start = 0
     for parameter in parameter_list:
         view = slice(start, start + parameter.numel())

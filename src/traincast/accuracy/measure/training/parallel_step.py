@@ -14,7 +14,10 @@ from traincast.core.plan import Plan
 from traincast.times.pipeline.pass_order import one_forward_one_backward
 
 LEARNING_RATE: Final = 1e-4
-DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # precision of a plan -> type of everything but the loss
+DTYPES: Final = {
+    "fp32": torch.float32,
+    "bf16-pure": torch.bfloat16,
+}  # precision of a plan -> type of everything but the loss
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,11 @@ class MeshPosition:
             return cls(device=device)
         world = dist.get_world_size()
         shape = (world // plan.gpus, plan.pp, plan.dp, plan.tp)
-        mesh = DeviceMesh(torch.device(device).type, torch.arange(world).view(shape), mesh_dim_names=("copy", "pp", "dp", "tp"))
+        mesh = DeviceMesh(
+            torch.device(device).type,
+            torch.arange(world).view(shape),
+            mesh_dim_names=("copy", "pp", "dp", "tp"),
+        )
 
         def group_rank(name: str) -> GroupRank:
             group = mesh.get_group(name)
@@ -85,7 +92,9 @@ class Trainer:
         shards = plan.dp if plan.zero else 1
         self.weights, self.gradients = flatten_parameters(self.stage.parameters(), shards)
         shard = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
-        self.shard = torch.nn.Parameter(shard)  # the rank's shard of the optimizer with ZeRO, else all weights
+        self.shard = torch.nn.Parameter(
+            shard
+        )  # the rank's shard of the optimizer with ZeRO, else all weights
         self.shard.grad = self.gradients.chunk(shards)[place.dp.rank if plan.zero else 0]
         self.optimizer = torch.optim.AdamW([self.shard], lr=LEARNING_RATE, fused=True)
         self.steps = 0
@@ -113,7 +122,9 @@ class Trainer:
         loss = torch.zeros((), device=self.place.device)
         in_flight: dict[int, tuple[Tensor, Tensor]] = {}
         links = _StageLinks(self.place, self._shape, self.where)
-        for ((kind, _, microbatch),) in one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1):
+        for ((kind, _, microbatch),) in one_forward_one_backward(
+            self.place.pp.rank, self.plan.pp, self.microbatches, 1
+        ):
             if kind == "F":
                 batch = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
                 x = batch[:, :-1].flatten() if self.stage.first else links.receive(-1).requires_grad_()
@@ -168,7 +179,9 @@ class _StageLinks:
     def send(self, x: Tensor, offset: int) -> None:
         """Send to the stage at an offset."""
         self.sent = [(request, tensor) for request, tensor in self.sent if not request.is_completed()]
-        self.sent.append((dist.isend(x, self.place.pipeline[self.place.pp.rank + offset], group=self.place.pp.group), x))
+        self.sent.append(
+            (dist.isend(x, self.place.pipeline[self.place.pp.rank + offset], group=self.place.pp.group), x)
+        )
 
     def wait(self) -> None:
         """Wait until all messages are sent."""
@@ -179,7 +192,9 @@ class _StageLinks:
 def _reduce_scatter(shard: Tensor, buffer: Tensor, group: Any) -> None:
     """Reduce-scatter a buffer over a group; the shard may be a view of the buffer."""
     result = torch.empty_like(shard)
-    reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor  # the name since PyTorch 2.13
+    reduce_scatter = (
+        getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    )  # the name since PyTorch 2.13
     reduce_scatter(result, buffer, group=group)
     shard.copy_(result)
 

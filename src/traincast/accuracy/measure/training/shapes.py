@@ -74,7 +74,9 @@ class TrainingCase:
     def id(self) -> str:
         """Name of the shape, then the degrees of the plan."""
         plan = self.plan
-        degrees = "".join(f"{name}{getattr(plan, name)}" for name in ("dp", "tp", "pp") if getattr(plan, name) > 1)
+        degrees = "".join(
+            f"{name}{getattr(plan, name)}" for name in ("dp", "tp", "pp") if getattr(plan, name) > 1
+        )
         return f"{self.shape.name}-{degrees or 'one'}{'z' if plan.zero else ''}m{plan.mbs}"
 
     @property
@@ -138,7 +140,9 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
         if shape.hidden % shape.heads:
             problems.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
         if shape.vocab % VOCAB_MULTIPLE:
-            problems.append(f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}")
+            problems.append(
+                f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
+            )
     if problems:
         raise InputError("--shapes", problems)
     return tuple(shapes)
@@ -174,7 +178,9 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
         pp = degrees.get("pp", 1)
         microbatch_counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
         choices: list[dict[str, Any]] = [
-            {"mbs": replica_batch // count, "zero": 0} for count in microbatch_counts if replica_batch % count == 0
+            {"mbs": replica_batch // count, "zero": 0}
+            for count in microbatch_counts
+            if replica_batch % count == 0
         ]
         if set(degrees) == {"dp"} and choices:
             choices.append(choices[0] | {"zero": 1})
@@ -190,4 +196,6 @@ def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Pl
 def _divides(shape: Shape, degrees: Mapping[str, int]) -> bool:
     """Return whether the degrees divide the shape."""
     dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
-    return not (shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp)
+    return not (
+        shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp
+    )

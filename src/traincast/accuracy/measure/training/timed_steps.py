@@ -32,17 +32,27 @@ def train_as_rank(request: Mapping[str, Any], send: Send) -> None:
         Called by rank 0 with a message for the machine, and one for the row of each case.
     """
     start = time.perf_counter()
-    group = RankGroup(load_torch("measure --step"), launched_rank() or Rank(0, 1, 0, 1), int(request["threads"]))
+    group = RankGroup(
+        load_torch("measure --step"), launched_rank() or Rank(0, 1, 0, 1), int(request["threads"])
+    )
     try:
         about = group.from_rank_zero(
-            lambda: device_info.describe_machine(group.torch, group.rank, group.device, group.hosts, group.backend)
+            lambda: device_info.describe_machine(
+                group.torch, group.rank, group.device, group.hosts, group.backend
+            )
         )
         is_first, device = group.rank.rank == 0, group.device.type
         if is_first:
             send({"machine": about})
         seconds = float(request["seconds"])
-        cases = training_cases(device, group.rank.size, (Shape(*item) for item in request.get("shapes") or ()))
-        visits = {item["id"]: int(item["visits"]) for item in request["kept"]} if same_machine(request["kept"], about) else {}
+        cases = training_cases(
+            device, group.rank.size, (Shape(*item) for item in request.get("shapes") or ())
+        )
+        visits = (
+            {item["id"]: int(item["visits"]) for item in request["kept"]}
+            if same_machine(request["kept"], about)
+            else {}
+        )
         end = start + seconds * (1 - MAX_CASE_SHARE)
         while (index := group.from_rank_zero(lambda: _next_case(cases, visits, end))) is not None:
             case = cases[index]
@@ -50,7 +60,13 @@ def train_as_rank(request: Mapping[str, Any], send: Send) -> None:
             visits[case.id] = visits.get(case.id, 0) + 1
             if is_first:
                 visits_left = sum(MAX_VISITS - visits.get(item.id, 0) for item in cases)
-                send({"row": run_row(case, about, **result), "left": visits_left, "visits": MAX_VISITS * len(cases)})
+                send(
+                    {
+                        "row": run_row(case, about, **result),
+                        "left": visits_left,
+                        "visits": MAX_VISITS * len(cases),
+                    }
+                )
     finally:
         group.close()
 
@@ -77,7 +93,9 @@ def _train_case(case: TrainingCase, group: RankGroup, seconds: float) -> dict[st
         seconds_here = _step_seconds(trainer, group)
         if index >= WARM_UP_STEPS:
             taken.append(_slowest_rank_seconds(group.all_gather(seconds_here), case.plan.gpus))
-        if group.from_rank_zero(lambda: len(taken) >= MIN_TIMED_STEPS and time.perf_counter() - start > seconds):
+        if group.from_rank_zero(
+            lambda: len(taken) >= MIN_TIMED_STEPS and time.perf_counter() - start > seconds
+        ):
             break
     memory = max(group.all_gather(group.torch.cuda.max_memory_allocated())) if gpu else None
     return {"taken": taken, "memory": memory}
@@ -100,7 +118,9 @@ def _slowest_rank_seconds(seconds_of_ranks: list[float], gpus: int) -> float:
     return sum(map(max, copies)) / len(copies)
 
 
-def run_row(case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None) -> dict[str, str]:
+def run_row(
+    case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None
+) -> dict[str, str]:
     """Return the row of a case in a table of runs.
 
     Parameters
