@@ -121,7 +121,12 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for, when it is asked for: importing the package costs nothing."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'traincast' has no attribute {name!r}")
-    value = getattr(import_module(f"traincast.{_MODULE_OF[name]}"), name)
+    try:
+        value = getattr(import_module(f"traincast.{_MODULE_OF[name]}"), name)
+    except ImportError as error:
+        from traincast.core.errors import MissingExtra
+
+        raise MissingExtra.of(error) or error from None
     globals()[name] = value
     return value
 

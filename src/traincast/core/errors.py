@@ -50,6 +50,30 @@ class NothingFits(TraincastError):
     exit_code = 1
 
 
+EXTRA_OF: Final = {  # module -> the extra of traincast that brings it
+    "polars": "results",
+    "scipy": "calibration",
+    "matplotlib": "figures",
+    "starlette": "explorer",
+    "uvicorn": "explorer",
+    "distributed": "dask",
+    "mpi4py": "mpi",
+    "huggingface_hub": "hub",
+}
+
+
+class MissingExtra(TraincastError, ImportError):
+    """A library is not installed that only some commands and functions need; the message names its extra."""
+
+    @classmethod
+    def of(cls, error: ImportError) -> "MissingExtra | None":
+        """Return the error for a failed import; None where the module belongs to no extra."""
+        module = (error.name or "").split(".")[0]
+        if module not in EXTRA_OF:
+            return None
+        return cls(f"{module} is not installed: pip install 'traincast[{EXTRA_OF[module]}]'")
+
+
 class ErrorCollector:
     """Collection of input errors of several arguments, raised together as one error.
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from traincast.core.errors import InputError, TraincastError
+from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.ui.cli import (
     accuracy,
     advise,
@@ -62,6 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(f"{usage_error}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, usage_error)
     except TraincastError as error:
         fail(str(error), error.exit_code, error)
+    except ImportError as error:
+        missing = MissingExtra.of(error)
+        if missing is None:
+            raise
+        fail(str(missing), missing.exit_code, missing)
     except OSError as error:
         if error.filename is None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit

@@ -1,0 +1,89 @@
+"""The wheel, installed in an empty environment of each Python at hand and used without extras."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+VERSIONS = ("3.11", "3.12", "3.13", "3.14")
+
+
+def interpreter(version):
+    """The interpreter of a version: this one, one on the path, or one of pyenv's; None without any."""
+    if version == "{}.{}".format(*sys.version_info):
+        return sys.executable
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for candidate in filter(None, (shutil.which(f"python{version}"), *map(str, installed))):
+        asked = subprocess.run([candidate, "-c", "import ensurepip"], capture_output=True)
+        if not asked.returncode:  # a shim without its version fails here
+            return candidate
+    return None
+
+
+def run(*command, cwd, status=0):
+    """Standard output of a command that ends with a status."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COV_"))}
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=cwd, env=clean)
+    assert done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if not status else done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("traincast-*.whl")
+    return built
+
+
+def test_wheel_holds_the_package_and_nothing_else(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"traincast"}
+    listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {name.removeprefix("src/") for name in listed.stdout.splitlines()} <= set(names)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_wheel_without_extras(wheel, version, tmp_path):
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"Python {version} is not installed")
+    run(python, "-m", "venv", "env", cwd=tmp_path)
+    inside = tmp_path / "env" / "bin"
+    run(
+        inside / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        wheel,
+        cwd=tmp_path,
+    )
+    traincast = inside / "traincast"
+    question = ("gpt3-1t", "--system", "h200-nvs8")
+    answer = json.loads(run(traincast, "plan", *question, "--gpus", 2048, "--json", cwd=tmp_path))
+    launch = ("llama-3-8b", "--system", "dgx-h100", "--tp", 4, "--dp", 16, "--gbs", 128, "--to", "megatron")
+    script = run(traincast, "export", *launch, cwd=tmp_path)
+    assert "--tensor-model-parallel-size" in script
+    api = "import traincast as tc; print(tc.search('gpt3-1t', 'h200-nvs8', gpus=2048).best[1].step_seconds)"
+    seconds = float(run(inside / "python", "-W", "error", "-c", api, cwd=tmp_path))
+    assert seconds == answer["plans"][0]["step_seconds"]
+    refused = run(
+        traincast,
+        "study",
+        ROOT / "examples" / "strong_scaling.yaml",
+        "--output",
+        "a.parquet",
+        cwd=tmp_path,
+        status=2,
+    )
+    assert refused == "traincast: polars is not installed: pip install 'traincast[results]'\n"
+    missing = "import traincast as tc\ntry: tc.study\nexcept ImportError as error: print(error)"
+    assert "traincast[results]" in run(inside / "python", "-c", missing, cwd=tmp_path)
