@@ -82,7 +82,9 @@ def _read_entry(folder: Literal["models", "systems", "accelerators", "stacks"], 
 
 
 @cache
-def values_of_key(folder: Literal["models", "systems"], key: str) -> dict[str, tuple[Any, ...]]:
+def values_of_key(
+    folder: Literal["models", "systems", "accelerators"], key: str
+) -> dict[str, tuple[Any, ...]]:
     """Read the value of one top-level key, a name or a list on one line, of each file; the rest of the files is not parsed.
 
     Empty for files without the key.

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -219,6 +220,29 @@ def system_names() -> tuple[str, ...]:
 def accelerator_names() -> tuple[str, ...]:
     """List the names of the accelerators of the catalogue, in alphabetical order."""
     return tuple(catalogue("accelerators"))
+
+
+@lru_cache
+def accelerator_called(device: str) -> str | None:
+    """Return the accelerator of the catalogue that a device name means; None if it is unknown or ambiguous.
+
+    The longest name (or alias, `also_called`) whose words are all in the device name counts: "NVIDIA H100 80GB HBM3" is `h100-sxm-80`.
+    """
+    if device.lower() in catalogue("accelerators"):
+        return device.lower()
+    words, lengths = _words(device), dict.fromkeys(catalogue("accelerators"), 0)
+    for key in ("name", "also_called"):
+        for accelerator, names in values_of_key("accelerators", key).items():
+            matches = [len(_words(name)) for name in names if _words(name) <= words]
+            lengths[accelerator] = max(lengths[accelerator], *matches, 0)
+    longest = max(lengths.values())
+    best = [accelerator for accelerator, length in lengths.items() if length == longest > 0]
+    return best[0] if len(best) == 1 else None
+
+
+def _words(name: str) -> frozenset[str]:
+    """Split a device name into words, in lower case; "80 GB" is one word."""
+    return frozenset(re.findall(r"[a-z0-9]+", re.sub(r"(\d) gb", r"\1gb", name.lower())))
 
 
 def systems_with(accelerator: str) -> tuple[str, ...]:

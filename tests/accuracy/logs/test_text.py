@@ -2,9 +2,10 @@
 
 import pytest
 
-from traincast.accuracy.logs.accelerator_names import KNOWN, NAMES, accelerator
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run
+from traincast.accuracy.runs.machine import ACCELERATORS
+from traincast.catalog.load import accelerator_called, accelerator_names
 
 
 @pytest.mark.parametrize(
@@ -45,16 +46,17 @@ def test_prefixes_of_ranks_and_progress_bars():
     [
         ("NVIDIA H100 80GB HBM3", "h100-sxm-80"), ("NVIDIA H100 PCIe", "h100-pcie-80"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
         ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80"), ("NVIDIA GH200 480GB", "gh200-96"),
-        ("NVIDIA GB200", "gb200"), ("NVIDIA B200", "b200"), ("NVIDIA H200", "h200"), ("AMD Instinct MI300X", "mi300x"),
+        ("NVIDIA GB200", "gb200-186"), ("NVIDIA B200", "b200-180"), ("NVIDIA H200", "h200-sxm-141"), ("AMD Instinct MI300X", "mi300x-192"),
+        ("NVIDIA H100 80GB PCIe", "h100-pcie-80"), ("A100-PCIE-40GB", "a100-pcie-40"), ("tpuv5e", "tpu-v5e"), ("NVIDIA H100", None),
         ("Abacus", None),        ("NVIDIA A100", None),
     ],
 )  # fmt: skip
 def test_accelerators_by_what_they_call_themselves(name, known):
-    assert accelerator(name) == known
+    assert accelerator_called(name) == known
 
 
 def test_accelerators_that_are_named_can_be_read():
     table = next(one for one in run.rows() if one["id"] == "korth-008")
-    for name in KNOWN:
+    for name in ACCELERATORS:
         assert run.read(table | {"gpu": name}).system
-    assert {known for _, known in NAMES} >= set(KNOWN)
+    assert set(accelerator_names()) >= set(ACCELERATORS)

@@ -20,6 +20,7 @@ from traincast.accuracy.measure.tables import Row, table_paths, write_tables
 from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
 from traincast.accuracy.measure.time_budget import FAMILY_SHARES, MAX_VISITS, TimeBudget
 from traincast.accuracy.measure.timing import sample_counts
+from traincast.catalog.load import accelerator_called
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main
 
@@ -375,7 +376,7 @@ def test_an_accelerator_of_the_catalogue_keeps_its_data_sheet(tmp_path):
         "processors": 132,
         "backend": "nccl",
     }
-    assert system_yaml.catalogue_name(about["device"]) == "h100-sxm-80"
+    assert accelerator_called(about["device"]) == "h100-sxm-80"
     figures = fit_accelerator.Figures(
         about, [], accelerator={"matrix_sustained": 0.66}, loose={"matrix_sustained"}
     )

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from traincast.catalog.load import load_accelerator
+from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
@@ -22,17 +22,6 @@ from traincast.operations.operation import Gemm, Layout, PassCount
 from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
-MACHINES: Final = (  # pattern of the table's name, name of the catalogue; the first match counts
-    (r"A100 PCIe", "a100-pcie-80"),
-    (r"A100 SXM", "a100-sxm-80"),
-    (r"GH200", "gh200-96"),
-    (r"H100 SXM", "h100-sxm-80"),
-    (r"H200", "h200-sxm-141"),
-    (r"GB200", "gb200-186"),
-    (r"B200", "b200-180"),
-    (r"MI300X", "mi300x-192"),
-    (r"TPU v6e", "tpu-v6e"),
-)
 EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes, reason
     (r"max achievable", r"", "the best of many shapes: an upper bound"),
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
@@ -132,7 +121,7 @@ def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
         ),
         None,
     )
-    name = next((name for pattern, name in MACHINES if re.search(pattern, row["gpu"])), None)
+    name = accelerator_called(row["gpu"])
     if reason or name is None:
         return reason or f"accelerator {row['gpu']} is not in the catalogue"
     detail = dict(re.findall(r"([\w-]+)=(\w+)", row["shape_detail"]))

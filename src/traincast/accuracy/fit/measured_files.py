@@ -19,10 +19,9 @@ from traincast.accuracy.logs import (
     not_used,
 )
 from traincast.accuracy.logs import read as read_file
-from traincast.accuracy.logs.accelerator_names import accelerator as device
-from traincast.accuracy.runs.run import MACHINES, Run, Unreadable
+from traincast.accuracy.runs.run import Run, Unreadable
 from traincast.accuracy.runs.run import read as read_run
-from traincast.catalog.load import load_system
+from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.system import System
 from traincast.core.units import count_of
@@ -77,7 +76,7 @@ def read(
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
     mistakes = ErrorCollector("calibrate")
     machine = mistakes.catch(load_system, system)
-    extra = {"gpu": name} if machine and (name := _table_name(machine)) else {}
+    extra = {"gpu": name} if machine and (name := accelerator_called(machine.accelerator.name)) else {}
     files_by_kind: list[tuple[Kind, Files]] = [
         ("runs", (*runs, *logs)),
         ("collectives", nccl),
@@ -114,14 +113,6 @@ def _read_kind(
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
     return read_file(file, **options)
-
-
-def _table_name(system: System) -> str | None:
-    """Return the name of a system's accelerator in tables of runs."""
-    accelerator = accelerator_name(system)
-    return next(
-        (gpu for gpu, _, name in MACHINES if accelerator_name(load_system(name)) == accelerator), None
-    )
 
 
 def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | GemmRows]) -> Measured:
@@ -172,7 +163,10 @@ def _run(row: Mapping[str, str], system: System) -> Run | str:
 
 def _on_other_accelerator(row: Collective | Gemm, system: System) -> bool:
     """Return whether a measurement is known to be of another kind of accelerator."""
-    row_accelerator, system_accelerator = device(row.gpu), _table_name(system)
+    row_accelerator, system_accelerator = (
+        accelerator_called(row.gpu),
+        accelerator_called(system.accelerator.name),
+    )
     return (
         row_accelerator is not None
         and system_accelerator is not None

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.accelerator_names import accelerator
 from traincast.accuracy.logs.row_columns import complete, of_model
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.logs.training_log import LogStep, iteration_times, last_run, training_rows
+from traincast.catalog.load import accelerator_called
 from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
 from traincast.launch.torchtitan.settings import MODELS
 
@@ -239,7 +239,7 @@ def _gpu(header: list[str]) -> str | None:
     for line in header:
         if device := DEVICE.search(line):
             size = number(device[2]) or 0
-            return accelerator(
+            return accelerator_called(
                 f"{device[1]} {next((memory for memory in MEMORY_SIZES if memory >= size), '')}GB"
             )
     return None

@@ -9,9 +9,9 @@ from math import inf
 from statistics import median, quantiles
 from typing import Any, Final
 
-from traincast.accuracy.logs.accelerator_names import KNOWN
 from traincast.accuracy.logs.rows import TRAINING, TrainingRows
 from traincast.accuracy.runs import run as measurements
+from traincast.accuracy.runs.machine import ACCELERATORS
 from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
@@ -21,7 +21,7 @@ NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may b
     "heads": "a whole number, or model=",
     "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
     "seq": "tokens of a sequence",
-    "gpu": f"one of {', '.join(KNOWN)}",
+    "gpu": f"one of {', '.join(ACCELERATORS)}",
     "gpus": "how many ran",
     "precision": "fp32, fp16, bf16, fp8, mxfp8 or nvfp4",
     "tp": "tensor-parallel degree",

@@ -20,9 +20,9 @@ from traincast.accuracy.measure.launcher import available_cores, launch, launche
 from traincast.accuracy.measure.prediction_errors import KindError, errors_by_family
 from traincast.accuracy.measure.process_group import require_torch
 from traincast.accuracy.measure.rank_loop import measure_as_rank
-from traincast.accuracy.measure.system_yaml import catalogue_name, document
+from traincast.accuracy.measure.system_yaml import document
 from traincast.accuracy.measure.tables import Row, table_paths, write_tables
-from traincast.catalog.load import load_accelerator
+from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
 
@@ -190,7 +190,7 @@ def fit_and_write(
 ) -> MeasuredMachine:
     """Fit the machine to rows, and write its system file and tables."""
     day = date.today().isoformat()
-    name = catalogue_name(str(about["device"]))
+    name = accelerator_called(str(about["device"]))
     known = _data_sheet_figures(name) if name else {}
     fits = [fit_accelerator(about, rows, known, percent) for percent in PERCENTILES]
     network = [fit_tiers(fit) for fit in fits]

@@ -3,13 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.logs.accelerator_names import accelerator as table_name
 from traincast.accuracy.measure.bounded_fit import Values
 from traincast.accuracy.measure.fit_accelerator import Figures
-from traincast.accuracy.runs.run import MACHINES
 from traincast.catalog.documents import catalogue_entry
-from traincast.catalog.load import load_system
+from traincast.catalog.load import accelerator_called
 from traincast.catalog.schema.fields import Entry
 from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
 from traincast.catalog.software_stacks import DEFAULT_STACK, stack_names
@@ -19,13 +16,6 @@ SIGNIFICANT_DIGITS: Final = 4
 STACKS: Final = (DEFAULT_STACK, "pytorch")  # the default stack, and plain PyTorch
 UNDETERMINED: Final = "; as far as it can go, the times do not determine it"
 NOT_MEASURED_ACROSS_NODES: Final = "not measured, there was one node: taken to be as inside it"
-
-
-def catalogue_name(device: str) -> str | None:
-    """Return the catalogue's name of an accelerator from its device name; None if it is not there."""
-    name = table_name(device)
-    system = next((system for gpu, _, system in MACHINES if gpu == name), None) if name else None
-    return accelerator_name(load_system(system)) if system else None
 
 
 def accelerator_label(about: Mapping[str, Any]) -> str:
@@ -108,12 +98,13 @@ def document(
     median_fit, about = spread[0], spread[0].about
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
-    known_name = catalogue_name(str(about["device"]))
+    known_name = accelerator_called(str(about["device"]))
     accelerator: dict[str, Any] = (
         (catalogue_entry("accelerators", known_name) or {})
         if known_name
         else {"name": accelerator_label(about), "source": source}
     )
+    accelerator.pop("also_called", None)
     memory = {"hbm_bytes": float(about["memory_bytes"])}
     accelerator |= figure_entries(
         AcceleratorPart, [memory | fit.accelerator for fit in spread], source, median_fit

@@ -8,7 +8,7 @@ from typing import Final
 
 from traincast.accuracy.runs.row import Cells
 from traincast.catalog.documents import catalogue
-from traincast.catalog.load import load_system
+from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import InputError
 from traincast.core.system import System
 
@@ -32,30 +32,31 @@ MACHINES: Final = (  # accelerator, pattern of its network, system of the catalo
     ("h100-sxm-80", r"800Gb/s per node", "hgx-h100-roce-8x100"),
     ("h100-sxm-80", r"", "dgx-h100"),
     ("h100-96-hbm2e-500w", r"", "grand-teton-h100-96"),
-    ("h200", r"A3 Ultra", "gcp-a3-ultra"),
-    ("h200", r"ND H200 v5", "azure-nd-h200-v5"),
-    ("h200", r"EFA|p5en", "aws-p5en"),
-    ("h200", r"", "dgx-h200"),
+    ("h200-sxm-141", r"A3 Ultra", "gcp-a3-ultra"),
+    ("h200-sxm-141", r"ND H200 v5", "azure-nd-h200-v5"),
+    ("h200-sxm-141", r"EFA|p5en", "aws-p5en"),
+    ("h200-sxm-141", r"", "dgx-h200"),
     ("h800-sxm-80", r"", "hgx-h800"),
-    ("b200", r"GCP A4", "gcp-a4"),
-    ("b200", r"EFA|p6", "aws-p6-b200"),
-    ("b200", r"", "dgx-b200"),
-    ("b300", r"", "dgx-b300"),
-    ("gb200", r"", "gb200-nvl72"),
-    ("gb300", r"", "gb300-nvl72"),
+    ("b200-180", r"GCP A4", "gcp-a4"),
+    ("b200-180", r"EFA|p6", "aws-p6-b200"),
+    ("b200-180", r"", "dgx-b200"),
+    ("b300-288", r"", "dgx-b300"),
+    ("gb200-186", r"", "gb200-nvl72"),
+    ("gb300-288", r"", "gb300-nvl72"),
     ("gh200-96", r"", "gh200-node4"),
     ("v100-sxm-32", r"", "dgx-2"),
     ("mi250x-gcd", r"", "frontier"),
     ("mi250-gcd", r"", "mi250-node"),
-    ("mi300x", r"", "mi300x-node"),
-    ("mi325x", r"", "mi325x-node"),
-    ("mi355x", r"", "mi355x-node"),
-    ("tpuv4", r"", "tpu-v4-pod"),
-    ("tpuv5e", r"", "tpu-v5e-pod"),
-    ("tpuv5p", r"", "tpu-v5p-pod"),
-    ("tpuv6e", r"", "tpu-v6e-pod"),
-    ("gaudi2", r"", "gaudi2-node"),
+    ("mi300x-192", r"", "mi300x-node"),
+    ("mi325x-256", r"", "mi325x-node"),
+    ("mi355x-288", r"", "mi355x-node"),
+    ("tpu-v4", r"", "tpu-v4-pod"),
+    ("tpu-v5e", r"", "tpu-v5e-pod"),
+    ("tpu-v5p", r"", "tpu-v5p-pod"),
+    ("tpu-v6e", r"", "tpu-v6e-pod"),
+    ("gaudi2-96", r"", "gaudi2-node"),
 )
+ACCELERATORS: Final = tuple(sorted({accelerator for accelerator, _, _ in MACHINES}))
 
 
 @lru_cache
@@ -99,16 +100,17 @@ def machine(cells: Cells) -> System | None:
         return _system(named)
     if named.endswith(FILES):
         return _named_file(cells, Path(cells.text("system")))
-    gpu, network = cells.text("gpu").lower(), cells.text("interconnect")
+    name, network = cells.text("gpu").lower(), cells.text("interconnect")
+    gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")
         return _system("perlmutter")  # the catalogue's nodes of four
-    for accelerator, pattern, name in MACHINES:
+    for accelerator, pattern, system in MACHINES:
         if gpu == accelerator and re.search(pattern, network, re.IGNORECASE):
             if not network or re.search("not stated", network):
                 cells.assume("interconnect")
-            return _system(name)
-    close = get_close_matches(gpu, sorted({accelerator for accelerator, _, _ in MACHINES}), n=3, cutoff=0.4)
+            return _system(system)
+    close = get_close_matches(name, ACCELERATORS, n=3, cutoff=0.4)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
-    cells.problem(f"accelerator {gpu!r} is not known{hint}" if gpu else "accelerator is not known")
+    cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
     return None

@@ -63,6 +63,7 @@ class AcceleratorPart(Part):
     host_bytes: Bytes | None = None
     power: Watts | None = None
     processors: Count | None = None
+    also_called: tuple[Text, ...] = ()
 
 
 class TierPart(Part):
