@@ -54,6 +54,7 @@ EXTRA_OF: Final = {  # module -> the extra of traincast that brings it
     "polars": "results",
     "scipy": "calibration",
     "matplotlib": "figures",
+    "jinja2": "html",
     "starlette": "explorer",
     "uvicorn": "explorer",
     "distributed": "dask",

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 import traincast as tc
 from html_pages import Page as Reader
 from html_pages import read
 from traincast.core.units import seconds
-from traincast.ui.html import plan_report, search_report
-from traincast.ui.html.elements import Html, Section, element, joined, linked, table
+from traincast.ui.html import notebook, plan_report, search_report
 from traincast.ui.html.notebook import RESULT_MODULES, register
 from traincast.ui.html.notebook_cards import CARDS, card
-from traincast.ui.html.page import Page, write
+from traincast.ui.html.rendering import Bar, Page, Table, environment, linked, write_page
 
 HOSTILE = "</style><script>alert('$x^$')</script>\"' onload=& \x08#000000 url(#p) id=\"a\" {0} %s \\frac"
 
@@ -51,13 +51,29 @@ def found():
 
 
 def test_text_is_escaped_and_markup_is_not():
-    assert element("p", "a < b & c", element("b", "d")) == "<p>a &lt; b &amp; c<b>d</b></p>"
-    assert (
-        element("p", class_='x"y', aria_label="'", hidden=None)
-        == '<p class="x&quot;y" aria-label="&#x27;"></p>'
-    )
-    assert element("br") == "<br>"
-    assert joined([Html("<i>"), "<i>"], between=" & ") == "<i> &amp; &lt;i&gt;"
+    macros = environment().globals
+    escaped = "&lt;a href=&#34;&amp;&#34;&gt;&#39;"
+    rows = [('<a href="&">\'', Markup("<b>d</b>"), Bar(0.25))]
+    shown = macros["table"](Table('<a href="&">\'', ('<a href="&">\'', "b", "c"), rows))
+    assert f'aria-label="{escaped}"' in shown
+    assert f"<caption>{escaped}</caption>" in shown
+    assert f'<th scope="col" class="words">{escaped}</th>' in shown
+    assert f'<th scope="row" class="words">{escaped}</th>' in shown
+    assert "<td><b>d</b></td>" in shown
+    assert '<td><span class="bar" style="width:25.00%"></span></td>' in shown
+    assert f"<li>{escaped}</li>" in macros["bullets"](['<a href="&">\''])
+    assert f"<dt>{escaped}</dt><dd>{escaped}</dd>" in macros["pairs"]([('<a href="&">\'', '<a href="&">\'')])
+    tile = macros["tiles"]([("<", ">", "&")])
+    assert '<div><dt>&lt;</dt><dd>&gt;</dd><dd class="note">&amp;</dd></div>' in tile
+
+
+def test_templates_mark_nothing_as_safe_but_an_attribute():
+    """Autoescaping holds for all: no template turns it off for a value."""
+    templates = Path(search_report.__file__).with_name("templates")
+    for path in templates.glob("*.jinja"):
+        text = path.read_text(encoding="utf-8")
+        assert "autoescape" not in text
+        assert all("' class=\"beside\"' | safe" in line for line in text.splitlines() if "safe" in line)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +88,7 @@ def test_text_is_escaped_and_markup_is_not():
             'at <a href="https://a.b/c?d=1&amp;e">https://a.b/c?d=1&amp;e</a> (spec).',
         ),
         ("javascript:alert(1) <b>", "javascript:alert(1) &lt;b&gt;"),
-        ('https://x"onclick=1', '<a href="https://x">https://x</a>&quot;onclick=1'),
+        ('https://x"onclick=1', '<a href="https://x">https://x</a>&#34;onclick=1'),
     ],
 )
 def test_addresses_become_links_and_nothing_else_does(text, shown):
@@ -92,19 +108,19 @@ def test_hostile_names_stay_text(found):
 
 
 def test_a_long_table_says_how_much_of_it_is_shown():
-    shown = table("Rows", ("a", "b"), ([i, i] for i in range(401)))
+    shown = environment().globals["table"](Table("Rows", ("a", "b"), [(i, i) for i in range(401)]))
     assert "<caption>Rows (the first 400 of 401 rows)</caption>" in shown
     assert shown.count("<tr>") == 401  # a heading and 400 rows
 
 
 def test_a_page_is_whole_or_not_there(tmp_path, monkeypatch):
-    page = Page("Report", "Title", [], Html("<p>yes</p>"), (Section("one", "One", Html("<p>1</p>")),))
+    page = Page("Report", "Title", [], "page.html.jinja")
     (tmp_path / "page.html").write_text("before", encoding="utf-8")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     with pytest.raises(
         tc.InputError, match="SOURCE_DATE_EPOCH: 'yesterday': must be a time in seconds since 1970"
     ):
-        write(page, tmp_path / "page.html")
+        write_page(page, tmp_path / "page.html")
     assert [path.read_text(encoding="utf-8") for path in tmp_path.iterdir()] == ["before"]
 
 
@@ -198,3 +214,11 @@ def test_reports_from_python(found, tmp_path):
         tc.write_html(found, tmp_path / "found.html")
     with pytest.raises(tc.InputError, match="must be a Found, an Estimate, Results or a Report"):
         tc.write_html(found.model, tmp_path / "model.html")
+
+
+def test_without_jinja2_a_report_is_refused_and_a_card_is_text(found, tmp_path, monkeypatch):
+    monkeypatch.setattr("traincast.ui.html.write.find_spec", lambda name: None if name == "jinja2" else name)
+    with pytest.raises(tc.InputError, match=r"needs jinja2 .*pip install 'traincast\[html\]'"):
+        tc.write_html(found, tmp_path / "found.html")
+    monkeypatch.setitem(sys.modules, "traincast.ui.html.notebook_cards", None)
+    assert notebook._card(found) is None

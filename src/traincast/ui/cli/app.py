@@ -17,7 +17,7 @@ from traincast.core.version import __version__
 from traincast.ui.cli.completion import names_of_choices
 
 if TYPE_CHECKING:
-    from traincast.ui.html.page import Page
+    from traincast.ui.html.rendering import Page
 
 
 def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
@@ -99,17 +99,17 @@ def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
     if html is not None:
         from traincast.core.output_files import check_output
-        from traincast.ui.html.svg import require_figures
+        from traincast.ui.html.write import require_libraries
 
         check_output(html, force, (".html",))
-        require_figures()
+        require_libraries()
 
 
 def write_html(page: "Page", html: Path) -> None:
     """Write a report, with the command line that repeats it."""
-    from traincast.ui.html.page import write
+    from traincast.ui.html.rendering import write_page
 
-    write(page, html, shlex.join(("traincast", *_Reply.typed)))
+    write_page(page, html, shlex.join(("traincast", *_Reply.typed)))
 
 
 def html_key(html: Path | None) -> dict[str, str]:

@@ -15,18 +15,6 @@ RESULT_MODULES: Final = {
 }  # class of a result -> its module, by name so that nothing is imported before it is shown
 
 
-def register(formatter: Any) -> None:
-    """Let IPython's formatter of HTML show results as cards.
-
-    Parameters
-    ----------
-    formatter : IPython.core.formatters.HTMLFormatter
-        What makes HTML of a value.
-    """
-    for name, module in RESULT_MODULES.items():
-        formatter.for_type_by_name(module, name, _card)
-
-
 def register_in_notebook() -> None:
     """Register the cards with the running IPython, if any."""
     from IPython import get_ipython
@@ -36,8 +24,16 @@ def register_in_notebook() -> None:
         register(shell.display_formatter.formatters["text/html"])
 
 
-def _card(result: object) -> str | None:
-    """Return the card of a result; None where its text is shown instead."""
-    from traincast.ui.html.notebook_cards import card
+def register(formatter: Any) -> None:
+    """Let IPython's formatter of HTML (an `HTMLFormatter`) show results as cards."""
+    for name, module in RESULT_MODULES.items():
+        formatter.for_type_by_name(module, name, _card)
 
+
+def _card(result: object) -> str | None:
+    """Return the card of a result; None where its text is shown instead, as without Jinja2."""
+    try:
+        from traincast.ui.html.notebook_cards import card
+    except ImportError:
+        return None
     return card(result)

@@ -1,10 +1,10 @@
-"""Sections on the basis of an answer: every assumption, and every figure of model and machine, with its source."""
+"""The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from inspect import cleandoc
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from traincast.catalog.software_stacks import DEFAULT_STACK, stack_file, stack_names, with_fitted_values
 from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
@@ -12,7 +12,7 @@ from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import quantity
-from traincast.ui.html.elements import Html, Section, joined, linked, paragraph, table
+from traincast.ui.html.rendering import Table, linked
 
 FIGURE_UNITS: Final = {  # of figures that are no columns
     "price": "$/h", "node_power": "W", "carbon": "g/kWh", "failure_hours": "h", "storage_bandwidth": "byte/s",
@@ -22,62 +22,68 @@ PAPER_SOURCE: Final = "arXiv 2410.00273, or neutral where it counts nothing"
 CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md, docs/validation.md)"
 
 
-def foundations(model: Model, system: System, assumed: Assumptions) -> tuple[Section, ...]:
+class Subject(NamedTuple):
+    """A section on what an answer rests on: a model, a machine, or the assumptions."""
+
+    key: str
+    title: str
+    figures: Table
+    remark: str = ""
+
+
+def foundations(model: Model, system: System, assumed: Assumptions) -> list[Subject]:
     """Return the sections on model, machine and assumptions."""
-    return (
-        Section("model", f"The model: {model.title}", figures_of(model)),
-        Section("machine", f"The machine: {system.name}", figures_of(system)),
-        Section("assumptions", f"What is assumed: {assumed.name}", assumptions(assumed, system)),
-    )
+    return [model_figures(model), system_figures(system), assumptions(assumed, system)]
 
 
-def figures_of(subject: Model | System) -> Html:
-    """Return the figures of a model or a machine, each with its source."""
-    if isinstance(subject, Model):
-        return _figure_table(subject, subject.sources, "Figures of the model")
-    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(subject.tiers))
-    known = dict.fromkeys(subject.figures(), "not told") | dict(subject.sources)
-    about = paragraph(f"The accelerator is {subject.accelerator.name}; {tiers}.")
-    return joined((about, _figure_table(subject, known, "Figures of the machine")))
+def model_figures(model: Model, key: str = "model") -> Subject:
+    """Return the figures of a model, each with its source."""
+    table = _figure_table(model, model.sources, "Figures of the model")
+    return Subject(key, f"The model: {model.title}", table)
 
 
-def assumptions(assumed: Assumptions, system: System | None = None) -> Html:
-    """Return a table of every assumption (as it applies to a system, if given): value, meaning and source."""
+def system_figures(system: System, key: str = "machine") -> Subject:
+    """Return the figures of a machine, each with its source."""
+    tiers = ", ".join(f"network.{i} is {tier.name}" for i, tier in enumerate(system.tiers))
+    sources = dict.fromkeys(system.figures(), "not given") | dict(system.sources)
+    table = _figure_table(system, sources, "Figures of the machine")
+    remark = f"The accelerator is {system.accelerator.name}; {tiers}."
+    return Subject(key, f"The machine: {system.name}", table, remark)
+
+
+def assumptions(assumed: Assumptions, system: System | None = None, remark: str = "") -> Subject:
+    """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
     applied = assumed if system is None else with_fitted_values(system, assumed)
     meanings, origins = _meanings(), _origins(applied, system)
-    rows = (
+    rows = [
         (
-            field.name,
-            _value_text(getattr(applied, field.name)),
-            meanings.get(field.name, ""),
-            linked(origins.get(field.name, "given by hand")),
+            name,
+            _value_text(getattr(applied, name)),
+            meanings.get(name, ""),
+            linked(origins.get(name, "given by hand")),
         )
-        for field in fields(Assumptions)
-        if field.name != "name"
-    )
-    return table(
-        "How counts become seconds and bytes (SI units)",
-        ("assumption", "value", "meaning", "source"),
-        rows,
-        ("meaning", "source"),
-    )
+        for name in (field.name for field in fields(Assumptions))
+        if name != "name"
+    ]
+    header = ("assumption", "value", "meaning", "source")
+    table = Table("How counts become seconds and bytes (SI units)", header, rows, ("meaning", "source"))
+    return Subject("assumptions", f"What is assumed: {assumed.name}", table, remark)
 
 
-def _figure_table(of: Model | System, sources: Mapping[str, str], caption: str) -> Html:
+def _figure_table(subject: Model | System, sources: Mapping[str, str], caption: str) -> Table:
     """Return a table of figures by their paths."""
-    rows = ((path, _figure_text(of, path), linked(source)) for path, source in sources.items())
-    return table(caption, ("figure", "value", "source"), rows, ("source",))
+    rows = [(path, _figure_text(subject, path), linked(source)) for path, source in sources.items()]
+    return Table(caption, ("figure", "value", "source"), rows, ("source",))
 
 
-def _figure_text(of: Model | System, path: str) -> str:
+def _figure_text(subject: Model | System, path: str) -> str:
     """Return a figure with its unit; empty where the path leads nowhere."""
-    if path == "training_tokens" and isinstance(of, Model) and of.training_sequences is not None:
-        return quantity(of.training_sequences * of.seq, "token")
-    value: Any = of
-    for step in path.replace("network.", "tiers.").split("."):
-        value = (
-            value[int(step)] if step.isdigit() and isinstance(value, tuple) else getattr(value, step, None)
-        )
+    if path == "training_tokens" and isinstance(subject, Model) and subject.training_sequences is not None:
+        return quantity(subject.training_sequences * subject.seq, "token")
+    value: Any = subject
+    for part in path.replace("network.", "tiers.").split("."):
+        is_index = part.isdigit() and isinstance(value, tuple)
+        value = value[int(part)] if is_index else getattr(value, part, None)
     unit = COLUMNS[path].unit if path in COLUMNS else FIGURE_UNITS.get(path, "")
     return quantity(value, unit) if isinstance(value, int | float) else _value_text(value)
 
@@ -93,19 +99,16 @@ def _value_text(value: object) -> str:
 
 def _meanings() -> dict[str, str]:
     """Return the meaning of each assumption, read from the class docstring."""
-    docstring = cleandoc(Assumptions.__doc__ or "")
-    parts = re.findall(
-        r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring.partition("----------\n")[2], re.MULTILINE
-    )
-    return {
-        name: " ".join(meaning.replace("`", "").split())
-        for names, meaning in parts
-        for name in names.split(", ")
-    }
+    docstring = cleandoc(Assumptions.__doc__ or "").partition("----------\n")[2]
+    meanings = {}
+    for names, meaning in re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring, re.MULTILINE):
+        for name in names.split(", "):
+            meanings[name] = " ".join(meaning.replace("`", "").split())
+    return meanings
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
-    """Return the source of each assumption whose value is that of the preset, the software stack or the system."""
+    """Return the source of each assumption that the preset, the software stack or the system sets."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
     base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
     known: dict[str, tuple[object, str]] = {

@@ -1,36 +1,11 @@
 """Reports in one file (`--html`, `write_html`)."""
 
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from traincast.core.errors import InputError
 from traincast.core.output_files import check_output
-
-if TYPE_CHECKING:
-    from traincast.ui.html.page import Page
-
-
-def _page_of(result: object) -> "Callable[[Any], Page] | None":
-    """Return the function that makes the report of a result, or None."""
-    kinds = {kind.__name__ for kind in type(result).__mro__}
-    if "Found" in kinds:
-        from traincast.ui.html.search_report import page as found_page
-
-        return found_page
-    if "Estimate" in kinds:
-        from traincast.ui.html.plan_report import page as estimate_page
-
-        return estimate_page
-    if "Results" in kinds:
-        from traincast.ui.html.study_report import page as results_page
-
-        return results_page
-    if "Report" in kinds:
-        from traincast.ui.html.accuracy_report import page as report_page
-
-        return report_page
-    return None
 
 
 def write_html(result: Any, path: str | Path, force: bool = False) -> None:
@@ -48,14 +23,34 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
     Raises
     ------
     InputError
-        If the path cannot be written to, the result is no such thing, or what draws figures is not installed.
+        If the path cannot be written to, the result is no such thing, or a library is not installed.
     """
-    from traincast.ui.html.page import write
-    from traincast.ui.html.svg import require_figures
-
     path = Path(path)
     check_output(path, force, (".html",))
-    if (page := _page_of(result)) is None:
-        raise InputError("result", [f"{result!r}: must be a Found, an Estimate, Results or a Report"])
-    require_figures()
-    write(page(result), path)
+    require_libraries()
+    from traincast.accuracy.validate import Report
+    from traincast.planner.search import Found
+    from traincast.planner.study.results import Results
+    from traincast.step.estimate import Estimate
+    from traincast.ui.html import accuracy_report, plan_report, search_report, study_report
+    from traincast.ui.html.rendering import write_page
+
+    match result:
+        case Found():
+            page = search_report.page(result)
+        case Estimate():
+            page = plan_report.page(result)
+        case Results():
+            page = study_report.page(result)
+        case Report():
+            page = accuracy_report.page(result)
+        case _:
+            raise InputError("result", [f"{result!r}: must be a Found, an Estimate, Results or a Report"])
+    write_page(page, path)
+
+
+def require_libraries() -> None:
+    """Refuse where a library that reports are made with is not installed."""
+    if missing := [name for name in ("jinja2", "matplotlib", "polars") if find_spec(name) is None]:
+        problem = f"needs {' and '.join(missing)} for a report: pip install 'traincast[html]'"
+        raise InputError("--html", [problem])

@@ -1,0 +1,153 @@
+"""Rendering of reports and cards with the Jinja2 templates of this package, which escape every value."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from traincast.core.errors import InputError
+from traincast.core.output_files import atomic_output, check_output
+from traincast.core.quantities import Column
+from traincast.core.units import count_of, gib, percent
+from traincast.core.version import __version__
+from traincast.planner.misfit import label
+from traincast.ui.html.svg import drawing
+
+LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")
+MAX_TABLE_ROWS: Final = 400  # further rows are cut
+Tiles = Iterable[tuple[str, str, str]]  # name, value and remark of each key figure
+Pairs = Iterable[tuple[str, object]]
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates; the macros of `elements.html.jinja` are known in all of them."""
+    templates = Environment(
+        loader=PackageLoader("traincast", "ui/html/templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    templates.globals["drawing"] = drawing
+    templates.filters |= {"linked": linked, "gib": gib, "count_of": count_of, "percent": percent}
+    templates.tests["bar"] = lambda cell: isinstance(cell, Bar)
+    macros: Any = templates.get_template("elements.html.jinja").module
+    templates.globals |= {name: getattr(macros, name) for name in ("table", "tiles", "pairs", "bullets")}
+    return templates
+
+
+class Bar(float):
+    """A share of a whole, drawn as a bar in a table."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; the first cell of a row is its heading.
+
+    Cells of the first column and of `text_columns` are aligned to the left.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    text_columns: Collection[str] = ()
+
+    @property
+    def cut(self) -> str:
+        """Remark on rows that are not shown."""
+        total = len(self.rows)
+        return f" (the first {MAX_TABLE_ROWS:,} of {total:,} rows)" if total > MAX_TABLE_ROWS else ""
+
+    @property
+    def shown_rows(self) -> Sequence[Sequence[object]]:
+        """Rows that are shown."""
+        return self.rows[:MAX_TABLE_ROWS]
+
+
+def share_table(
+    caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float
+) -> Table:
+    """Return a table of the parts of a total, each with its share as number and bar."""
+    values = {name: float(value) for name, value in parts.items() if value}
+    rows = [
+        (label(name), form(value), percent(value / total), Bar(value / total))
+        for name, value in values.items()
+    ]
+    return Table(caption, ("part", what, "share", ""), rows, ("",))
+
+
+def linked(text: str) -> Markup:
+    """Return text with links in place of web addresses and arXiv numbers."""
+    parts, end = [], 0
+    for match in LINK_PATTERN.finditer(text):
+        address = f"https://arxiv.org/abs/{match[1]}" if match[1] else match[0]
+        link = Markup('<a href="{}">{}</a>').format(address, match[0])
+        parts += [text[end : match.start()], link]
+        end = match.end()
+    return Markup("").join((*parts, text[end:]))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report: one HTML file without scripts and external resources.
+
+    Parameters
+    ----------
+    kind : str
+        Kind of report, above the title.
+    title : str
+        Model, machine and number of GPUs, or what else the report is on.
+    remarks : sequence of str
+        Remarks below the title: batch, assumptions, calibration.
+    template : str
+        Template of the answer and of the sections below it.
+    content : mapping
+        Variables of the template.
+    fits : bool
+        Whether the plan fits; otherwise the answer is marked.
+    """
+
+    kind: str
+    title: str
+    remarks: Sequence[str]
+    template: str
+    content: Mapping[str, Any] = field(default_factory=dict)
+    fits: bool = True
+
+    def document(self, command: str | None = None) -> str:
+        """Return the page as HTML; `command` is the command line that repeats it."""
+        sections: list[tuple[str, str, Markup]] = []
+
+        def section(key: str, title: str, caller: Callable[[], Markup]) -> str:
+            sections.append((key, title, caller()))
+            return ""
+
+        template = environment().get_template(self.template)
+        frame = {"page": self, "sections": sections, "section": section, "command": command}
+        return template.render(self.content, **frame, today=_today(), version=__version__) + "\n"
+
+
+def write_page(page: Page, path: Path, command: str | None = None) -> None:
+    """Write a report atomically, with the command line that repeats it; an existing file is replaced."""
+    check_output(path, True, (".html",))
+    with atomic_output(path) as partial:
+        partial.write_bytes(page.document(command).encode("utf-8", errors="replace"))
+
+
+def _today() -> str:
+    """Return today's date (UTC), or that of SOURCE_DATE_EPOCH, which makes reports reproducible."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(time.time())))
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        problem = f"{epoch!r}: must be a time in seconds since 1970, such as 1767225600"
+        raise InputError("SOURCE_DATE_EPOCH", [problem]) from None
